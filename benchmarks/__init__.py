@@ -1,0 +1,1 @@
+"""Benchmarks: one question a file or folder; results are JSON in `results/`."""

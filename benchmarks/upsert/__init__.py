@@ -1,0 +1,1 @@
+"""Load, upsert and read: bucketlake beside Hudi, Delta and a bare merge."""

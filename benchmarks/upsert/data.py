@@ -1,0 +1,225 @@
+"""Order-like rows for the upsert benchmark: a first load, and a batch of updates and inserts.
+
+Everything follows from (rows, partitions, seed): the same Parquet files on every machine with the
+same pyarrow. An order's region, customer and creation date are functions of its number, so an
+update meets the row that it replaces; what an order goes through (status, quantity, amount, note,
+time of change) is drawn anew for each version. The files are kept in the data folder and used
+again. While it draws rows the generator adds up the checksums that each system's table must show
+after the load and after the upsert: an oracle that shares no code with any of the systems.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.upsert.rows import (
+    EPOCH_MS,
+    KEY_PREFIX,
+    PAIR_MODULUS,
+    REGIONS,
+    DataSet,
+)
+
+FORMAT = 1  # Part of the folder's name: raise it whenever the rows change.
+ROWS_PER_FILE_MAX = 250_000
+UPDATE_SHARE, INSERT_SHARE = 0.20, 0.02
+STATUSES = ("placed", "paid", "picked", "shipped", "delivered", "returned", "cancelled")
+NOTE_COUNT = 20_000  # Medium cardinality: dictionary pages help, but do not carry the column.
+CUSTOMERS_PER_ORDER = 0.1
+YEAR_MS = 365 * 86_400_000
+FIRST_DAY = 18_993  # 2022-01-01 in days since 1970.
+
+SCHEMA = pa.schema(
+    [
+        ("order_id", pa.string()),
+        ("region", pa.string()),
+        ("customer_id", pa.int64()),
+        ("status", pa.string()),
+        ("quantity", pa.int32()),
+        ("amount", pa.float64()),
+        ("note", pa.string()),
+        ("created", pa.date32()),
+        ("updated_at", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the rows follow from."""
+
+    rows: int
+    partitions: int = 8
+    seed: int = 20_250
+
+    @property
+    def folder_name(self) -> str:
+        """The folder that these rows, and no others, live in."""
+        return f"orders-v{FORMAT}-{self.rows}r-{self.partitions}p-s{self.seed}"
+
+
+def prepare(root: Path, recipe: Recipe) -> DataSet:
+    """Return the data set of a recipe, generating its files when they are not there yet."""
+    if not 1 <= recipe.partitions <= len(REGIONS):
+        raise SystemExit(f"--partitions must be 1..{len(REGIONS)}, not {recipe.partitions}")
+    data = DataSet(root / recipe.folder_name)
+    if not data.facts_path.exists():  # Written last: a folder without it was cut short.
+        print(f"generating {recipe.rows:,} rows in {data.path}", file=sys.stderr)
+        _generate(data, recipe)
+    return data
+
+
+def _generate(data: DataSet, recipe: Recipe) -> None:
+    rng = np.random.default_rng([recipe.seed, 0])
+    arrival = rng.permutation(recipe.rows)
+    updated = rng.permutation(recipe.rows)[: int(recipe.rows * UPDATE_SHARE)]
+    inserted = np.arange(recipe.rows, recipe.rows + int(recipe.rows * INSERT_SHARE))
+    changes = rng.permutation(np.concatenate([updated, inserted]))
+    is_updated = np.zeros(recipe.rows, dtype=bool)
+    is_updated[updated] = True
+
+    loaded, kept = Checksum(), Checksum()
+    for table in _write_files(data.load, arrival, recipe, version=0):
+        loaded.add(table)
+        kept.add(table.filter(~is_updated[_order_numbers(table)]))
+    for table in _write_files(data.changes, changes, recipe, version=1):
+        kept.add(table)
+    facts = {
+        "format": FORMAT,
+        "rows": recipe.rows,
+        "partitions": recipe.partitions,
+        "seed": recipe.seed,
+        "updates": len(updated),
+        "inserts": len(inserted),
+        "columns": SCHEMA.names,
+        "checksum_after_load": loaded.sums,
+        "checksum_after_upsert": kept.sums,
+    }
+    data.facts_path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _write_files(folder: Path, numbers: np.ndarray, recipe: Recipe, *, version: int):
+    """Write the orders of these numbers, and yield each file's rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # At least two files each, so that two cores read from the start.
+    file_count = max(2, -(-len(numbers) // ROWS_PER_FILE_MAX))
+    for index, part in enumerate(np.array_split(numbers, file_count)):
+        rng = np.random.default_rng([recipe.seed, 1 + version, index])
+        table = _orders(part, rng, recipe, version)
+        pq.write_table(table, folder / f"part-{index:05d}.parquet", compression="zstd")
+        yield table
+
+
+def _orders(
+    numbers: np.ndarray, rng: np.random.Generator, recipe: Recipe, version: int
+) -> pa.Table:
+    """Rows of the orders with these numbers, in this order."""
+    count = len(numbers)
+    lasting = _mix(numbers.astype(np.uint64) + np.uint64(recipe.seed))
+    region = (lasting % np.uint64(recipe.partitions)).astype(np.int32)
+    customers = max(1, int(recipe.rows * CUSTOMERS_PER_ORDER))
+    customer = (_mix(lasting) % np.uint64(customers)).astype(np.int64) + 1_000_000
+    day = (_mix(lasting + np.uint64(1)) % np.uint64(700)).astype(np.int32) + FIRST_DAY
+    quantity = 1 + rng.geometric(0.35, count).astype(np.int32)
+    cents = np.round(rng.lognormal(3.2, 0.8, count) * 100).astype(np.int64) * quantity
+    updated_at = EPOCH_MS + version * YEAR_MS + rng.integers(0, YEAR_MS, count)
+    columns = [
+        _order_ids(numbers),
+        _pick(REGIONS[: recipe.partitions], region),
+        pa.array(customer),
+        _pick(STATUSES, rng.integers(0, len(STATUSES), count).astype(np.int32)),
+        pa.array(quantity),
+        pa.array(cents / 100.0),
+        _pick(_notes(recipe.seed), _skewed(rng, count)),
+        pa.array(day).cast(pa.date32()),
+        pa.array(updated_at),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _order_ids(numbers: np.ndarray) -> pa.Array:
+    """``ord-`` and sixteen digits for each number, built as one block of bytes."""
+    prefix, width = KEY_PREFIX.encode(), len(KEY_PREFIX) + 16
+    text = np.empty((len(numbers), width), dtype=np.uint8)
+    text[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
+    rest = numbers.astype(np.int64)
+    for position in range(width - 1, len(prefix) - 1, -1):
+        rest, digit = np.divmod(rest, 10)
+        text[:, position] = digit + ord("0")
+    offsets = np.arange(0, (len(numbers) + 1) * width, width, dtype=np.int32)
+    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def _order_numbers(table: pa.Table) -> np.ndarray:
+    digits = pc.utf8_slice_codeunits(table["order_id"], len(KEY_PREFIX))
+    return digits.cast(pa.int64()).to_numpy()
+
+
+def _pick(values: tuple[str, ...] | pa.Array, indices: np.ndarray) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(values)).cast(pa.string())
+
+
+def _skewed(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Positions in the notes, the first ones most often."""
+    return (rng.random(count) ** 2 * NOTE_COUNT).astype(np.int32)
+
+
+def _notes(seed: int) -> pa.Array:
+    words = (
+        "leave at the door call before gift wrap fragile urgent customer asked for invoice by mail "
+        "second floor neighbour has key deliver after six replace item refund pending check address"
+    ).split()
+    rng = np.random.default_rng([seed, 99])
+    picks = rng.integers(0, len(words), (NOTE_COUNT, 8))
+    lengths = rng.integers(2, 9, NOTE_COUNT)
+    return pa.array(
+        f"{' '.join(words[p] for p in row[:length])} #{index}"
+        for index, (row, length) in enumerate(zip(picks, lengths, strict=True))
+    )
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Scatter 64-bit numbers (the finaliser of splitmix64)."""
+    mixed = values.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+class Checksum:
+    """The sums of `rows.CHECKSUM_SQL`, from Arrow rows."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = {}
+
+    def add(self, table: pa.Table) -> None:
+        number = _order_numbers(table)
+        quantity = table["quantity"].to_numpy().astype(np.int64)
+        cents = np.rint(table["amount"].to_numpy() * 100).astype(np.int64)
+        found = {
+            "rows": table.num_rows,
+            "order_id": number.sum(),
+            "region": _characters(table["region"]),
+            "customer_id": table["customer_id"].to_numpy().sum(),
+            "status": _characters(table["status"]),
+            "quantity": quantity.sum(),
+            "amount": cents.sum(),
+            "note": _characters(table["note"]),
+            "created": table["created"].cast(pa.int32()).to_numpy().astype(np.int64).sum(),
+            "updated_at": (table["updated_at"].to_numpy() - EPOCH_MS).sum(),
+            "pairing": (number % PAIR_MODULUS * quantity).sum(),
+        }
+        for name, value in found.items():
+            self.sums[name] = self.sums.get(name, 0) + int(value)
+
+
+def _characters(column: pa.ChunkedArray) -> int:
+    return pc.sum(pc.utf8_length(column)).as_py() or 0

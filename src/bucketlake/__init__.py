@@ -1,0 +1,17 @@
+"""Apache Hudi bucket-index tables from PySpark, in plain Python."""
+
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.keys import TimestampPartition
+from bucketlake.model.result import WriteResult
+from bucketlake.save import save
+from bucketlake.table import Table, create_table, open_table
+
+__all__ = [
+    "SimpleBucket",
+    "Table",
+    "TimestampPartition",
+    "WriteResult",
+    "create_table",
+    "open_table",
+    "save",
+]

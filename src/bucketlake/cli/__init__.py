@@ -1,0 +1,1 @@
+"""Command line: arguments to one library call to text or JSON."""

@@ -1,0 +1,67 @@
+"""Rows into a data file: Parquet, CSV or JSON lines, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from bucketlake.cli.input import FileFormat
+from bucketlake.cli.output import plain_value
+from bucketlake.errors import StorageError, UnsupportedFeatureError
+
+
+def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
+    """Write rows into a file, over what is there.
+
+    Raises
+    ------
+    InputError
+        If the file's ending tells no format, and none is named.
+    UnsupportedFeatureError
+        If the format cannot hold a column's type.
+    StorageError
+        If the file cannot be written.
+    """
+    file_format = FileFormat.of(path, named_format)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        _WRITERS[file_format](rows, unfinished)
+        unfinished.replace(path)
+    except pa.ArrowException as reason:
+        raise UnsupportedFeatureError(
+            f"a column's type in {file_format.value} ({reason})",
+            str(path),
+            "choose --columns, or write Parquet",
+        ) from reason
+    except OSError as reason:
+        raise StorageError(str(path), "write", os.strerror(reason.errno or 0)) from reason
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_parquet(rows: pa.Table, path: Path) -> None:
+    pq.write_table(rows, path, compression="zstd")
+
+
+def _write_csv(rows: pa.Table, path: Path) -> None:
+    pyarrow.csv.write_csv(rows, path)
+
+
+def _write_json_lines(rows: pa.Table, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for batch in rows.to_batches(max_chunksize=10_000):
+            for row in batch.to_pylist(maps_as_pydicts="lossy"):
+                file.write(json.dumps(plain_value(row), ensure_ascii=False) + "\n")
+
+
+_WRITERS: dict[FileFormat, Callable[[pa.Table, Path], None]] = {
+    FileFormat.PARQUET: _write_parquet,
+    FileFormat.CSV: _write_csv,
+    FileFormat.JSONL: _write_json_lines,
+}

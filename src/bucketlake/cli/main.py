@@ -1,0 +1,69 @@
+"""The command line's entry: the group of commands, and how errors become words and exit codes.
+
+Exit codes: 0 done; 1 refused or failed, with one sentence that says why; 2 wrong usage;
+130 stopped by the user.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bucketlake.cli.options import CommandWithExample, asks_for_json
+from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.cli.reading import buckets, locate, read, show, timeline
+from bucketlake.cli.writing import create, delete, upsert
+from bucketlake.errors import BucketLakeError
+
+EXIT_FAILED = 1
+EXIT_STOPPED = 130  # As a shell reports a process that SIGINT ended.
+
+_STOPPED = "stopped; what was not committed is not visible to any reader"
+
+
+class CommandGroup(CommandWithExample, click.Group):
+    """The commands; errors of ours are said in one line, in the form that was asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and turn what it raises into words and an exit code."""
+        in_json = asks_for_json([*ctx._protected_args, *ctx.args])
+        output: Output = JsonOutput() if in_json else TextOutput()
+        try:
+            return super().invoke(ctx)
+        except BucketLakeError as error:
+            output.error(error)
+            ctx.exit(EXIT_FAILED)
+        except click.UsageError as error:
+            if not in_json:
+                raise
+            output.error(error)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            output.error(InterruptedError(_STOPPED))
+            ctx.exit(EXIT_STOPPED)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order in which a newcomer meets the commands."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    example="""
+    bucketlake create orders --like monday.parquet --key order_id
+    bucketlake upsert orders monday.parquet
+    bucketlake read orders --limit 5
+    """,
+)
+@click.version_option(package_name="bucketlake", prog_name="bucketlake")
+def main() -> None:
+    """Work with Apache Hudi bucket-index tables from a shell, without Spark or Java.
+
+    PATH is a table's folder or address: orders, /data/orders, s3://bucket/orders.
+    """
+
+
+for _command in (create, upsert, delete, read, show, timeline, buckets, locate):
+    main.add_command(_command)

@@ -1,0 +1,158 @@
+"""Arguments and options that several commands share, and how their text becomes values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any, TypeVar
+
+import click
+
+import bucketlake as bl
+from bucketlake.cli.input import FileFormat, Reading
+from bucketlake.cli.output import JsonOutput, Output, TextOutput
+
+_OUTPUTS = {"text": TextOutput, "json": JsonOutput}
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Command], Command]
+
+
+class CommandWithExample(click.Command):
+    """A command whose help ends in an example, printed as it is written."""
+
+    def __init__(self, *arguments: Any, example: str, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.example = dedent(example).strip()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Example"):
+            formatter.write(indent(self.example, " " * formatter.current_indent) + "\n")
+
+
+def split_names(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> list[str]:
+    """Take ``--key a,b`` and ``--key a --key b`` alike."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def split_pairs(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    """Take ``key=value`` as often as it is given."""
+    pairs = [text.partition("=") for text in texts]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise click.BadParameter(f"{name!r} is not key=value")
+    return {name: value for name, _, value in pairs}
+
+
+def open_output(_context: click.Context, _parameter: click.Parameter, name: str) -> Output:
+    """Return the face of the output that was asked for."""
+    return _OUTPUTS[name]()
+
+
+def table_path(command: Command) -> Command:
+    """Add what every command takes: the table, how to reach its storage, how to answer."""
+    decorators: list[Decorator[Command]] = [
+        click.argument("path"),
+        click.option(
+            "-o",
+            "--storage-option",
+            "storage_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            callback=split_pairs,
+            help="Setting of the table's storage, such as region=eu-west-1; repeatable.",
+        ),
+        click.option(
+            "--output",
+            type=click.Choice(list(_OUTPUTS)),
+            default="text",
+            show_default=True,
+            callback=open_output,
+            help="Answer for people or for programs.",
+        ),
+    ]
+    return _apply(command, decorators)
+
+
+def data_files(command: Command) -> Command:
+    """Add one or more data files, and how they are read."""
+    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+    decorators: list[Decorator[Command]] = [
+        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
+        format_option("Format of the files, where their endings do not tell it."),
+        click.option(
+            "--null-value",
+            "null_values",
+            multiple=True,
+            default=("",),
+            metavar="TEXT",
+            help="What stands for null in CSV; repeatable. Nothing between two commas, if not set.",
+        ),
+    ]
+    return _apply(command, decorators)
+
+
+def format_option(help_text: str) -> Decorator[Any]:
+    """Return the option that names the format of a data file."""
+    formats = [known.value for known in FileFormat]
+    return click.option("--format", "file_format", type=click.Choice(formats), help=help_text)
+
+
+def index_options(default: int | None) -> Decorator[Any]:
+    """Return the options that name a simple bucket index; no default means the table's own."""
+    where = "" if default else " Only for a table that stores no setting of its own."
+
+    def add(command: Command) -> Command:
+        decorators: list[Decorator[Command]] = [
+            click.option(
+                "--buckets",
+                type=click.IntRange(min=1),
+                default=default,
+                show_default=bool(default),
+                help=f"Buckets in each partition.{where}",
+            ),
+            click.option(
+                "--hash-field",
+                "hash_fields",
+                multiple=True,
+                metavar="NAME,...",
+                callback=split_names,
+                help=f"Key columns to hash, if not all.{where}",
+            ),
+        ]
+        return _apply(command, decorators)
+
+    return add
+
+
+def simple_index(buckets: int | None, hash_fields: list[str]) -> bl.SimpleBucket | None:
+    """Return the index that the options name, if they name one."""
+    if buckets is None:
+        if hash_fields:
+            raise click.UsageError("--hash-field needs --buckets")
+        return None
+    return bl.SimpleBucket(buckets, tuple(hash_fields) or None)
+
+
+def reading_of(file_format: str | None, null_values: tuple[str, ...]) -> Reading:
+    """Return how data files are read."""
+    return Reading(file_format, null_values)
+
+
+def asks_for_json(arguments: list[str]) -> bool:
+    """Whether the arguments say ``--output json``, though they may be wrong otherwise."""
+    joined = " ".join(arguments)
+    return "--output json" in joined or "--output=json" in joined
+
+
+def _apply(command: Command, decorators: list[Decorator[Command]]) -> Command:
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command

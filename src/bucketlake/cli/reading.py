@@ -1,0 +1,189 @@
+"""Commands that look at a table and change nothing: read, show, timeline, buckets, locate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.cli.export import write_file
+from bucketlake.cli.options import (
+    CommandWithExample,
+    format_option,
+    split_names,
+    split_pairs,
+    table_path,
+)
+from bucketlake.cli.output import Output, TextOutput
+from bucketlake.cli.table_facts import instant_facts, table_facts
+from bucketlake.errors import InputError
+
+ROWS_SHOWN = 20
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake read orders --where "day = '2013-01-01'" --columns order_id,status
+    bucketlake read orders --to orders.parquet
+    """,
+)
+@table_path
+@click.option("--where", metavar="SQL", help="Condition, such as \"month = 1 AND origin = 'JFK'\".")
+@click.option(
+    "--columns", multiple=True, metavar="NAME,...", callback=split_names, help="All, if not set."
+)
+@click.option(
+    "--as-of", metavar="INSTANT", help="The table as it was at an instant of its timeline."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"Rows at most, 0 for all.  [default: {ROWS_SHOWN} as text, else all]",
+)
+@click.option(
+    "--to",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write the rows to: .parquet, .csv or .jsonl.",
+)
+@format_option("Format of --to, where its ending does not tell it.")
+def read(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    where: str | None,
+    columns: list[str],
+    as_of: str | None,
+    limit: int | None,
+    target: Path | None,
+    file_format: str | None,
+) -> None:
+    """Read rows, to look at or into a file."""
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("reading"):
+        rows = table.to_arrow(where=where, columns=columns or None, as_of=as_of)
+    if limit is None and target is None and isinstance(output, TextOutput):
+        limit = ROWS_SHOWN
+    some = rows.slice(0, limit) if limit else rows
+    if target is None:
+        output.rows(some.to_pylist(maps_as_pydicts="lossy"), some.column_names, rows.num_rows)
+        return
+    with output.progress(f"writing {target}"):
+        write_file(some, target, file_format)
+    output.facts({"file": str(target), "rows": some.num_rows, "size_bytes": target.stat().st_size})
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake show orders
+    bucketlake show s3://bucket/orders -o region=eu-west-1 --output json
+    """,
+)
+@table_path
+def show(path: str, storage_options: dict[str, str], output: Output) -> None:
+    """Show what a table is: keys, index, columns, newest commit."""
+    output.facts(table_facts(bl.open_table(path, storage_options=storage_options)))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake timeline orders
+    """,
+)
+@table_path
+def timeline(path: str, storage_options: dict[str, str], output: Output) -> None:
+    """Show what was done to a table, oldest first."""
+    table = bl.open_table(path, storage_options=storage_options)
+    rows = [instant_facts(instant) for instant in table.timeline()]
+    output.rows(rows, ["instant", "action", "state", "completed_at"], len(rows))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake buckets orders
+    """,
+)
+@table_path
+def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
+    """Show the file of each bucket, and its size."""
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("listing"):
+        rows = [asdict(bucket) for bucket in table.buckets()]
+    output.rows(rows, _BUCKET_COLUMNS, len(rows))
+
+
+_BUCKET_COLUMNS = [
+    *("partition_path", "bucket_id", "size_bytes", "log_files", "instant", "path"),
+]
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake locate orders A-1017
+    bucketlake locate flights --key year=2013 --key month=1 --key day=31 --partition 1
+    """,
+)
+@table_path
+@click.argument("record_key", metavar="[KEY]", required=False)
+@click.option(
+    "--key",
+    "fields",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=split_pairs,
+    help="A column of the key and its value, in place of KEY; one for each column.",
+)
+@click.option("--partition", metavar="PATH", help="Partition to look in; all, if not set.")
+def locate(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    record_key: str | None,
+    fields: dict[str, str],
+    partition: str | None,
+) -> None:
+    """Find the bucket and the file in which a record lies.
+
+    KEY is the record key as the table stores it: the value of a single column, or NAME:VALUE pairs
+    with commas between them.
+    """
+    if (record_key is None) == (not fields):
+        raise click.UsageError("give either KEY or --key NAME=VALUE")
+    table = bl.open_table(path, storage_options=storage_options)
+    key = record_key if record_key is not None else _typed(fields, table)
+    with output.progress("looking"):
+        found = table.locate(key, partition)
+    rows = [asdict(location) for location in found]
+    output.rows(rows, _LOCATION_COLUMNS, len(rows))
+
+
+_LOCATION_COLUMNS = [
+    *("record_key", "partition_path", "bucket_id", "committed_at", "path"),
+]
+
+
+def _typed(fields: dict[str, str], table: bl.Table) -> dict[str, object]:
+    """Give the values of key columns, which come as text, the types of the columns."""
+    schema = table.schema()
+    typed: dict[str, object] = {}
+    for name, text in fields.items():
+        if name not in schema.names:
+            raise InputError(
+                f"--key {name}={text}", "there is no such column", "see bucketlake show"
+            )
+        try:
+            typed[name] = pa.scalar(text).cast(schema.field(name).type).as_py()
+        except pa.ArrowException as reason:
+            wanted = schema.field(name).type
+            raise InputError(
+                f"--key {name}={text}", f"the value is no {wanted}", "correct it"
+            ) from reason
+    return typed

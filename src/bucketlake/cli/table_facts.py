@@ -1,0 +1,47 @@
+"""A table's own words as plain facts, ready to be shown."""
+
+from __future__ import annotations
+
+import bucketlake as bl
+from bucketlake.timeline.instant import Instant, State
+
+
+def table_facts(table: bl.Table) -> dict[str, object]:
+    """Say what a table is: its name and type, keys, index, columns, and newest commit."""
+    config = table.config()
+    spec = config.key_spec
+    commits = [i for i in table.timeline() if i.action.writes_data and i.state is State.COMPLETED]
+    return {
+        "path": table.path,
+        "name": config.name,
+        "table_type": config.table_type.value.lower(),
+        "table_version": config.version,
+        "record_key": list(spec.record_key_fields),
+        "partition_by": list(spec.partition_fields),
+        "ordering": list(config.ordering_fields),
+        "merge_mode": config.merge_mode.value.lower(),
+        **_index_facts(table.index),
+        "commits": len(commits),
+        "last_commit": commits[-1].requested_at if commits else None,
+        "columns": [
+            {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+            for field in table.schema()
+        ],
+    }
+
+
+def _index_facts(index: bl.SimpleBucket | None) -> dict[str, object]:
+    if index is None:
+        return {"index": None}
+    fields = list(index.hash_fields or ())
+    return {"index": "simple_bucket", "buckets": index.count, "hash_fields": fields}
+
+
+def instant_facts(instant: Instant) -> dict[str, object]:
+    """Say what an instant did, and how far it is."""
+    return {
+        "instant": instant.requested_at,
+        "action": instant.action.value,
+        "state": instant.state.name.lower(),
+        "completed_at": instant.completed_at,
+    }

@@ -1,0 +1,189 @@
+"""Commands that make a table and change its rows: create, upsert, delete."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.cli.input import Reading, read_file, read_files, require_known_columns
+from bucketlake.cli.options import (
+    CommandWithExample,
+    data_files,
+    format_option,
+    index_options,
+    reading_of,
+    simple_index,
+    split_names,
+    table_path,
+)
+from bucketlake.cli.output import Output
+from bucketlake.cli.schema_text import parse_schema
+from bucketlake.cli.table_facts import table_facts
+from bucketlake.model.table_type import TableType
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake create orders --like monday.parquet --key order_id \\
+      --partition-by day --ordering updated_at --buckets 8
+    bucketlake create prices --schema 'sku:string,price:decimal(10,2)' --key sku
+    """,
+)
+@table_path
+@click.option(
+    "--like",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Data file whose columns the table gets; its rows are not written.",
+)
+@click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns, spelled out.")
+@format_option("Format of --like, where its ending does not tell it.")
+@click.option(
+    "--key",
+    multiple=True,
+    required=True,
+    metavar="NAME,...",
+    callback=split_names,
+    help="Columns that name a record.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="NAME,...",
+    callback=split_names,
+    help="Columns whose values are folders; none, if not set.",
+)
+@click.option(
+    "--ordering",
+    metavar="NAME",
+    help="Column whose greater value wins; the later commit wins, if not set.",
+)
+@index_options(default=4)
+@click.option(
+    "--table-type",
+    type=click.Choice([kind.value.lower() for kind in TableType]),
+    default=TableType.COPY_ON_WRITE.value.lower(),
+    show_default=True,
+    help="How the table takes updates.",
+)
+@click.option("--hive-style", is_flag=True, help="Name partition folders COLUMN=VALUE.")
+@click.option("--name", help="Name of the table; its folder's, if not set.")
+def create(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    like: Path | None,
+    schema_text: str | None,
+    file_format: str | None,
+    key: list[str],
+    partition_by: list[str],
+    ordering: str | None,
+    buckets: int,
+    hash_fields: list[str],
+    table_type: str,
+    hive_style: bool,
+    name: str | None,
+) -> None:
+    """Make an empty table at PATH."""
+    table = bl.create_table(
+        path,
+        schema=_schema(like, schema_text, file_format),
+        record_key=key,
+        partition_by=partition_by,
+        ordering=ordering,
+        index=bl.SimpleBucket(buckets, hash_fields or None),
+        table_type=table_type,
+        hive_style=hive_style,
+        name=name,
+        storage_options=storage_options,
+    )
+    output.facts(table_facts(table))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake upsert orders monday.parquet tuesday.csv --null-value NA
+    """,
+)
+@table_path
+@data_files
+@index_options(default=None)
+@click.option("--add-columns", is_flag=True, help="Give the table the columns that it lacks.")
+def upsert(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    files: tuple[Path, ...],
+    file_format: str | None,
+    null_values: tuple[str, ...],
+    buckets: int | None,
+    hash_fields: list[str],
+    add_columns: bool,
+) -> None:
+    """Insert or update records.
+
+    The rows of all FILEs go into one commit: new keys are inserted, known ones updated.
+    """
+    index = simple_index(buckets, hash_fields)
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    rows = _read(files, table, reading_of(file_format, null_values), output)
+    if not add_columns:
+        require_known_columns(rows, table.schema(), ", ".join(map(str, files)))
+    with output.progress(f"upserting {rows.num_rows:,} rows"):
+        result = table.upsert(rows)
+    output.facts(_facts(result))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake delete orders withdrawn.csv
+    """,
+)
+@table_path
+@data_files
+@index_options(default=None)
+def delete(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    files: tuple[Path, ...],
+    file_format: str | None,
+    null_values: tuple[str, ...],
+    buckets: int | None,
+    hash_fields: list[str],
+) -> None:
+    """Delete records by key.
+
+    The keys of all FILEs go into one commit. A file needs the columns of the key and of the
+    partition; others are not looked at, and keys that the table does not hold are passed over.
+    """
+    index = simple_index(buckets, hash_fields)
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    keys = _read(files, table, reading_of(file_format, null_values), output)
+    with output.progress(f"deleting {keys.num_rows:,} keys"):
+        result = table.delete(keys)
+    output.facts(_facts(result))
+
+
+def _schema(like: Path | None, schema_text: str | None, file_format: str | None) -> pa.Schema:
+    if (like is None) == (schema_text is None):
+        raise click.UsageError("give either --like or --schema")
+    if schema_text is not None:
+        return parse_schema(schema_text)
+    assert like is not None
+    return read_file(like, None, Reading(file_format)).schema
+
+
+def _read(files: tuple[Path, ...], table: bl.Table, reading: Reading, output: Output) -> pa.Table:
+    with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
+        return read_files(files, table.schema(), reading)
+
+
+def _facts(result: bl.WriteResult) -> dict[str, object]:
+    return asdict(result)

@@ -1,0 +1,1 @@
+"""Typed options: the keys of ``hoodie.properties`` and their wire spelling."""

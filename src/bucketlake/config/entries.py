@@ -1,0 +1,71 @@
+"""Typed access to the entries of ``hoodie.properties``, with a note of which were understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from bucketlake.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def split_list(text: str | None) -> tuple[str, ...]:
+    """Split a comma list as Hudi does: blanks around and empty parts do not count."""
+    return tuple(part for part in map(str.strip, (text or "").split(",")) if part)
+
+
+class Entries:
+    """Properties of a table; an entry with an empty value counts as missing.
+
+    Parameters
+    ----------
+    properties : mapping of str to str
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._asked: set[str] = set()
+
+    def text(self, *alternatives: str) -> str | None:
+        """Return the value of the first key that has one; None where none has."""
+        self._asked.update(alternatives)
+        values = (self._properties.get(key, "").strip() for key in alternatives)
+        return next(filter(None, values), None)
+
+    def required(self, key: str) -> str:
+        """Return a value; ConfigError where there is none."""
+        value = self.text(key)
+        if value is None:
+            raise ConfigError(key, None, "every table must have it")
+        return value
+
+    def integer(self, key: str, default: T) -> int | T:
+        """Return a number, or the default where there is none."""
+        value = self.text(key)
+        if value is None:
+            return default
+        if not (value.isascii() and value.isdecimal()):
+            raise ConfigError(key, value, "it must be a number")
+        return int(value)
+
+    def one_of(self, key: str, allowed: Sequence[str]) -> str:
+        """Return one of the allowed words, in any case; the first where there is none."""
+        value = self.text(key)
+        for word in allowed:
+            if value is None or value.upper() == word.upper():
+                return word
+        raise ConfigError(key, value, f"it must be one of {', '.join(allowed)}")
+
+    def boolean(self, key: str, *, default: bool = False) -> bool:
+        """Return a yes or no, or the default where there is none."""
+        words = ("true", "false")
+        return self.one_of(key, words if default else words[::-1]) == "true"
+
+    def fields(self, *alternatives: str) -> tuple[str, ...]:
+        """Return the parts of a comma list; none where there is none."""
+        return split_list(self.text(*alternatives))
+
+    def not_asked(self) -> dict[str, str]:
+        """Return the entries that nobody asked for."""
+        return {key: text for key, text in self._properties.items() if key not in self._asked}

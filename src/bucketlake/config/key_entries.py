@@ -1,0 +1,161 @@
+"""The entries of ``hoodie.properties`` that say how a table makes its keys, as a ``KeySpec``.
+
+Tables name their key generator by a type (from table version 8 on), by a Java class (before), or
+not at all; then it follows from the fields, as Hudi infers it. A generator that bucketlake does
+not have keeps its name, so that writing can be refused by that name.
+"""
+
+from __future__ import annotations
+
+import re
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.entries import Entries
+from bucketlake.errors import ConfigError
+from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
+
+_TIMESTAMP_KIND = "TIMESTAMP"
+_CLASS_SUFFIX = "KeyGenerator"
+_BY_CLASS = {
+    "Simple": KeyGenerator.SIMPLE,
+    "Complex": KeyGenerator.COMPLEX,
+    "TimestampBased": KeyGenerator.TIMESTAMP,
+    "Nonpartitioned": KeyGenerator.NON_PARTITION,
+    "Custom": KeyGenerator.CUSTOM,
+}
+_BY_TYPE = {generator.value: generator for generator in KeyGenerator}
+
+
+def key_generator_name(entries: Entries) -> str | None:
+    """Return the key generator's type or class as a table names it; None where it does not."""
+    return entries.text(keys.KEY_GENERATOR_TYPE, keys.KEY_GENERATOR_CLASS)
+
+
+def key_generator_of(name: str) -> KeyGenerator | None:
+    """Return the generator of a type or class name; None for one that bucketlake does not have.
+
+    Examples
+    --------
+    >>> key_generator_of("SIMPLE_AVRO")
+    <KeyGenerator.SIMPLE: 'SIMPLE'>
+    >>> key_generator_of("org.apache.hudi.keygen.ComplexKeyGenerator")
+    <KeyGenerator.COMPLEX: 'COMPLEX'>
+    """
+    by_type = _BY_TYPE.get(name.upper().removesuffix("_AVRO"))
+    class_name = name.rpartition(".")[2]
+    if by_type is not None or not class_name.endswith(_CLASS_SUFFIX):
+        return by_type
+    return _BY_CLASS.get(class_name.removesuffix(_CLASS_SUFFIX).removesuffix("Avro"))
+
+
+def key_spec_of(entries: Entries) -> KeySpec:
+    """Read the key settings of a table."""
+    record_key_fields = entries.fields(keys.RECORD_KEY_FIELDS)
+    partition_fields = entries.fields(keys.PARTITION_FIELDS)
+    generator = key_generator_of(key_generator_name(entries) or "")
+    if generator is None:
+        generator = _inferred(record_key_fields, partition_fields)
+    names, kinds = _split_kinds(partition_fields)
+    is_custom = generator is KeyGenerator.CUSTOM
+    has_timestamp = generator is KeyGenerator.TIMESTAMP or (is_custom and _TIMESTAMP_KIND in kinds)
+    return KeySpec(
+        record_key_fields=record_key_fields,
+        partition_fields=names,
+        generator=generator,
+        hive_style=entries.boolean(keys.HIVE_STYLE),
+        url_encode=entries.boolean(keys.URL_ENCODE),
+        timestamp=_timestamp_of(entries) if has_timestamp else None,
+        partition_field_kinds=kinds if is_custom and all(kinds) else (),
+    )
+
+
+def render_key_spec(spec: KeySpec) -> dict[str, str]:
+    """Write key settings as entries of table version 9; undoes :func:`key_spec_of`."""
+    kinds = spec.partition_field_kinds or ("",) * len(spec.partition_fields)
+    with_kinds = zip(spec.partition_fields, kinds, strict=True)
+    entries = {
+        keys.KEY_GENERATOR_TYPE: spec.generator.value,
+        keys.PARTITION_FIELDS: ",".join(
+            f"{name}:{kind}" if kind else name for name, kind in with_kinds
+        ),
+        keys.HIVE_STYLE: str(spec.hive_style).lower(),
+        keys.URL_ENCODE: str(spec.url_encode).lower(),
+    }
+    if spec.record_key_fields:
+        entries[keys.RECORD_KEY_FIELDS] = ",".join(spec.record_key_fields)
+    return entries | ({} if spec.timestamp is None else _render_timestamp(spec.timestamp))
+
+
+def _inferred(
+    record_key_fields: tuple[str, ...], partition_fields: tuple[str, ...]
+) -> KeyGenerator:
+    if any(":" in partition_field for partition_field in partition_fields):
+        return KeyGenerator.CUSTOM
+    if not partition_fields:
+        return KeyGenerator.NON_PARTITION
+    if len(record_key_fields) == len(partition_fields) == 1:
+        return KeyGenerator.SIMPLE
+    return KeyGenerator.COMPLEX
+
+
+def _split_kinds(partition_fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Take ``field:KIND`` apart, as the generator CUSTOM has it from table version 8 on."""
+    parts = [partition_field.partition(":") for partition_field in partition_fields]
+    names = tuple(name.strip() for name, _, _ in parts)
+    return names, tuple(kind.strip().upper() for _, _, kind in parts)
+
+
+def _timestamp_of(entries: Entries) -> TimestampPartition | None:
+    """Read how timestamps become partitions; None where a table leaves it to its writers."""
+    settings = {name: entries.text(f"{keys.TIMESTAMP_PREFIX}{name}") for name in _TIMESTAMP_NAMES}
+    timestamp_type, output_format = settings["timestamp.type"], settings["output.dateformat"]
+    if timestamp_type is None or output_format is None:
+        return None
+    delimiter = settings["input.dateformat.list.delimiter.regex"] or ","
+    return TimestampPartition(
+        timestamp_type=timestamp_type,
+        output_format=output_format,
+        scalar_unit=settings["timestamp.scalar.time.unit"] or "SECONDS",
+        input_formats=_split_formats(settings["input.dateformat"] or "", delimiter),
+        input_timezone=settings["input.timezone"] or settings["timezone"],
+        output_timezone=settings["output.timezone"] or settings["timezone"],
+    )
+
+
+def _split_formats(text: str, delimiter: str) -> tuple[str, ...]:
+    try:
+        parts = re.split(delimiter, text)
+    except re.error as error:
+        key = f"{keys.TIMESTAMP_PREFIX}input.dateformat.list.delimiter.regex"
+        raise ConfigError(key, delimiter, f"it must be a regular expression ({error})") from None
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+_TIMESTAMP_NAMES = (
+    "timestamp.type",
+    "timestamp.scalar.time.unit",
+    "input.dateformat",
+    "input.dateformat.list.delimiter.regex",
+    "output.dateformat",
+    "input.timezone",
+    "output.timezone",
+    "timezone",
+)
+
+
+def _render_timestamp(timestamp: TimestampPartition) -> dict[str, str]:
+    used = "".join(timestamp.input_formats)
+    delimiter = next((mark for mark in _DELIMITERS if mark not in used), ",")
+    settings = {
+        "timestamp.type": timestamp.timestamp_type,
+        "timestamp.scalar.time.unit": timestamp.scalar_unit,
+        "input.dateformat": delimiter.join(timestamp.input_formats),
+        "input.dateformat.list.delimiter.regex": "" if delimiter == "," else delimiter,
+        "output.dateformat": timestamp.output_format,
+        "input.timezone": timestamp.input_timezone,
+        "output.timezone": timestamp.output_timezone,
+    }
+    return {f"{keys.TIMESTAMP_PREFIX}{name}": text for name, text in settings.items() if text}
+
+
+_DELIMITERS = (",", ";", "#", "~")  # Between input formats; a comma may stand within one.

@@ -1,0 +1,118 @@
+"""Which tables bucketlake reads and which it writes; what it does not, is refused by name.
+
+Reading is refused where rows would be wrong or missing, writing also where the table would be left
+in a state that other writers or readers of it do not expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bucketlake.config.table_config import NEWEST_VERSION, TableConfig
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.table_type import MergeMode, TableType
+
+_OLDEST_VERSION = 6
+_LAYOUT_2_VERSION = 8
+_READ_WITH_HUDI = "read it with Hudi"
+_WRITE_WITH_HUDI = "write it with Hudi"
+
+
+def check_readable(config: TableConfig, where: str) -> None:
+    """Refuse a table whose rows bucketlake would not read right.
+
+    Parameters
+    ----------
+    config : TableConfig
+    where : str
+        The table as its user calls it, for the error.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        With the first reason there is.
+    """
+    _raise_first(where, _unreadable(config))
+
+
+def check_writable(config: TableConfig, where: str) -> None:
+    """Refuse a table that bucketlake cannot read, or cannot write as its other users expect.
+
+    Parameters
+    ----------
+    config : TableConfig
+    where : str
+        The table as its user calls it, for the error.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        With the first reason there is.
+    """
+    check_readable(config, where)
+    _raise_first(where, _unwritable(config))
+
+
+def _raise_first(where: str, reasons: Iterator[tuple[str, str]]) -> None:
+    for feature, next_step in reasons:
+        raise UnsupportedFeatureError(feature, where, next_step)
+
+
+def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield (feature, next step) for each thing in the way of reading."""
+    version, layout = config.version, config.layout_version
+    if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
+        served = f"versions {_OLDEST_VERSION} to {NEWEST_VERSION} are"
+        yield f"table version {version}", f"{served}: let a Hudi release between upgrade it"
+    if layout != (2 if version >= _LAYOUT_2_VERSION else 1):
+        yield f"timeline layout {layout} under table version {version}", _READ_WITH_HUDI
+    if config.table_format != "native":
+        yield f"table format {config.table_format!r}", _READ_WITH_HUDI
+    if config.base_file_format != "PARQUET":
+        yield f"base file format {config.base_file_format}", _READ_WITH_HUDI
+    if config.multiple_base_file_formats:
+        yield "a mix of base file formats", _READ_WITH_HUDI
+    if config.bootstrap_base_path is not None:
+        yield f"a bootstrap from {config.bootstrap_base_path}", _READ_WITH_HUDI
+    if not config.populate_meta_fields:
+        yield "a table without meta columns (hoodie.populate.meta.fields=false)", _READ_WITH_HUDI
+    if config.drop_partition_columns:
+        yield "a table whose files lack the partition columns", _READ_WITH_HUDI
+    if config.table_type is TableType.MERGE_ON_READ:
+        yield from _own_merging(config)
+
+
+def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield what keeps bucketlake from merging two records as the table wants it."""
+    if config.merge_mode is MergeMode.CUSTOM:
+        merger = config.payload_class or config.merge_strategy_id or "a merger of its own"
+        yield f"custom merging ({merger})", "read it with Hudi, which has that Java class"
+    if config.partial_update_mode is not None:
+        yield f"partial update mode {config.partial_update_mode}", _READ_WITH_HUDI
+
+
+def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield (feature, next step) for each thing in the way of writing."""
+    if config.version != NEWEST_VERSION:
+        step = f"let Hudi 1.1 or newer upgrade it to version {NEWEST_VERSION}"
+        yield f"writing table version {config.version}", step
+    if config.table_type is TableType.MERGE_ON_READ:
+        yield "writing merge-on-read tables", _WRITE_WITH_HUDI
+    yield from _own_merging(config)
+    if config.cdc_enabled:
+        yield "writing change data capture files (hoodie.table.cdc.enabled)", _WRITE_WITH_HUDI
+    if config.foreign_key_generator is not None:
+        yield f"writing with key generator {config.foreign_key_generator}", _WRITE_WITH_HUDI
+    if not config.paths_follow_keys:
+        yield "writing partition paths that the properties do not tell", _WRITE_WITH_HUDI
+    yield from _metadata_table(config)
+
+
+def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
+    names = sorted({*config.metadata_partitions, *config.metadata_partitions_inflight})
+    if names:
+        yield (
+            f"writing beside a metadata table ({', '.join(names)})",
+            "a commit that skips it is invisible to its readers: take it off with "
+            "Table.drop_metadata_table(), or let Hudi write",
+        )

@@ -1,0 +1,295 @@
+"""What a table is, as ``hoodie.properties`` says it: typed, frozen, for versions 6, 8 and 9.
+
+Spellings differ between versions, and what older tables leave out is inferred as Hudi infers it
+(``key_entries.py``, ``merge_entries.py``). Entries without a meaning here are carried along, so
+that :meth:`TableConfig.from_properties` and :meth:`TableConfig.to_properties` undo each other.
+Which tables bucketlake reads and writes is told by ``config/support.py``; how the file is kept on
+storage, by ``timeline/table_properties.py``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Self, TypeAlias
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.entries import Entries
+from bucketlake.config.key_entries import (
+    key_generator_name,
+    key_generator_of,
+    key_spec_of,
+    render_key_spec,
+)
+from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.merge_entries import merge_mode_of
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
+
+TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
+
+NEWEST_VERSION = 9
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """Settings of one table; the defaults are those of a table that bucketlake creates.
+
+    Attributes
+    ----------
+    key_spec : KeySpec
+        How keys and partition paths are made; only a guess where ``foreign_key_generator`` is set.
+    foreign_key_generator : str or None
+        Name of a key generator that bucketlake does not have.
+    archive_folder : str
+        Where the archive lies below the timeline's folder, up to table version 7.
+    metadata_partitions, metadata_partitions_inflight : tuple of str
+        Partitions of the metadata table that its readers may use, and those being built.
+    create_schema : str or None
+        Avro schema of the table's creation, for as long as no commit tells one.
+    payload_class, merge_strategy_id : str or None
+        Java names behind a merge mode of somebody's own, and behind every one in older tables.
+    partial_update_mode : str or None
+        How the columns of two records are put together; None where a record is taken whole.
+    delete_field, delete_marker : str or None
+        A record whose field has the marker's text deletes its key.
+    bootstrap_base_path : str or None
+        Where the data of a bootstrapped table lies.
+    partition_extractor : str or None
+        Java class by which a catalog learns the partitions; None for the one that follows from
+        the fields.
+    slash_separated_dates : bool
+        Whether a date in the partition path has ``/`` for ``-``.
+    extra : mapping of str to str
+        Entries that are carried along.
+    """
+
+    name: str
+    table_type: TableType
+    key_spec: KeySpec
+    merge_mode: MergeMode
+    ordering_fields: tuple[str, ...] = ()
+    database: str = ""
+    version: int = NEWEST_VERSION
+    initial_version: int | None = NEWEST_VERSION
+    layout_version: int = 2
+    timeline_timezone: TimelineTimezone = "UTC"
+    timeline_path: str = "timeline"
+    history_path: str = "history"
+    archive_folder: str = "history"
+    create_schema: str | None = None
+    metadata_partitions: tuple[str, ...] = ()
+    metadata_partitions_inflight: tuple[str, ...] = ()
+    base_file_format: str = "PARQUET"
+    multiple_base_file_formats: bool = False
+    table_format: str = "native"
+    payload_class: str | None = None
+    merge_strategy_id: str | None = None
+    partial_update_mode: str | None = None
+    delete_field: str | None = None
+    delete_marker: str | None = None
+    bootstrap_base_path: str | None = None
+    foreign_key_generator: str | None = None
+    partition_extractor: str | None = None
+    populate_meta_fields: bool = True
+    drop_partition_columns: bool = False
+    partition_metafile_as_base_format: bool = False
+    cdc_enabled: bool = False
+    slash_separated_dates: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def timeline_folder(self) -> str:
+        """Folder of the active timeline, relative to the table."""
+        if self.layout_version == 1:
+            return HOODIE_FOLDER  # Such a table may name a timeline path all the same.
+        return f"{HOODIE_FOLDER}/{self.timeline_path}"
+
+    @property
+    def history_folder(self) -> str:
+        """Folder of the archived timeline, relative to the table."""
+        below = self.archive_folder if self.layout_version == 1 else self.history_path
+        return f"{self.timeline_folder}/{below}"
+
+    @property
+    def paths_follow_keys(self) -> bool:
+        """Whether ``key_spec`` tells a record's partition path; else no query may prune by it."""
+        untold = (
+            self.key_spec.generator is KeyGenerator.CUSTOM
+            and not self.key_spec.partition_field_kinds
+        )
+        return not (self.foreign_key_generator or self.slash_separated_dates or untold)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read a table's properties in the spelling of any version.
+
+        Raises
+        ------
+        ConfigError
+            If an entry that every table has is missing, or one has a value that none can have.
+        """
+        entries = Entries(properties)
+        version = entries.integer(keys.VERSION, NEWEST_VERSION)
+        ordering_fields = entries.fields(keys.ORDERING_FIELDS, keys.ORDERING_FIELDS_OLD)
+        partial_update_mode = entries.text(keys.PARTIAL_UPDATE_MODE)
+        key_spec = key_spec_of(entries)
+        extractor = entries.text(keys.PARTITION_EXTRACTOR)
+        config = cls(
+            name=entries.required(keys.NAME),
+            table_type=TableType(entries.one_of(keys.TABLE_TYPE, [t.value for t in TableType])),
+            key_spec=key_spec,
+            merge_mode=merge_mode_of(
+                entries, version=version, has_ordering_fields=bool(ordering_fields)
+            ),
+            ordering_fields=ordering_fields,
+            database=entries.text(keys.DATABASE) or "",
+            version=version,
+            initial_version=entries.integer(keys.INITIAL_VERSION, None),
+            layout_version=_layout_version(entries),
+            timeline_timezone=_timezone(entries),
+            timeline_path=entries.text(keys.TIMELINE_PATH) or "timeline",
+            history_path=entries.text(keys.HISTORY_PATH) or "history",
+            archive_folder=entries.text(keys.ARCHIVE_FOLDER) or "archived",
+            create_schema=entries.text(keys.CREATE_SCHEMA),
+            metadata_partitions=entries.fields(keys.METADATA_PARTITIONS),
+            metadata_partitions_inflight=entries.fields(keys.METADATA_PARTITIONS_INFLIGHT),
+            base_file_format=_base_file_format(entries),
+            multiple_base_file_formats=entries.boolean(keys.MULTIPLE_BASE_FILE_FORMATS),
+            table_format=entries.text(keys.TABLE_FORMAT) or "native",
+            payload_class=entries.text(keys.PAYLOAD_CLASS),
+            merge_strategy_id=entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD),
+            partial_update_mode=None if partial_update_mode == "NONE" else partial_update_mode,
+            delete_field=entries.text(keys.DELETE_FIELD),
+            delete_marker=entries.text(keys.DELETE_MARKER),
+            bootstrap_base_path=entries.text(keys.BOOTSTRAP_BASE_PATH),
+            foreign_key_generator=_foreign_key_generator(entries),
+            partition_extractor=None if extractor == _extractor(key_spec) else extractor,
+            populate_meta_fields=entries.boolean(keys.POPULATE_META_FIELDS, default=True),
+            drop_partition_columns=entries.boolean(keys.DROP_PARTITION_COLUMNS),
+            partition_metafile_as_base_format=entries.boolean(keys.METAFILE_AS_BASE_FORMAT),
+            cdc_enabled=entries.boolean(keys.CDC_ENABLED),
+            slash_separated_dates=entries.boolean(keys.SLASH_SEPARATED_DATES),
+        )
+        entries.text(keys.CHECKSUM)
+        object.__setattr__(config, "extra", entries.not_asked())
+        return config
+
+    def to_properties(self) -> dict[str, str]:
+        """Write the entries that Hudi 1.2 writes for a table of version 9, checksum included.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If the table is of another version: its entries are changed one by one, not rewritten.
+        """
+        if self.version != NEWEST_VERSION:
+            raise UnsupportedFeatureError(
+                f"writing the properties of table version {self.version}",
+                f"table {self.name}",
+                f"let Hudi upgrade it to version {NEWEST_VERSION}",
+            )
+        entries = self._always() | self._where_set() | render_key_spec(self.key_spec)
+        if self.foreign_key_generator is not None:
+            entries[keys.KEY_GENERATOR_TYPE] = self.foreign_key_generator
+        entries |= self.extra
+        return entries | {keys.CHECKSUM: table_checksum(entries)}
+
+    def _always(self) -> dict[str, str]:
+        return {
+            keys.NAME: self.name,
+            keys.TABLE_TYPE: self.table_type.value,
+            keys.VERSION: str(self.version),
+            keys.LAYOUT_VERSION: str(self.layout_version),
+            keys.TIMELINE_PATH: self.timeline_path,
+            keys.HISTORY_PATH: self.history_path,
+            keys.ARCHIVE_FOLDER: self.archive_folder,
+            keys.TIMELINE_TIMEZONE: self.timeline_timezone,
+            keys.MERGE_MODE: self.merge_mode.value,
+            keys.BASE_FILE_FORMAT: self.base_file_format,
+            keys.MULTIPLE_BASE_FILE_FORMATS: _yes_no(self.multiple_base_file_formats),
+            keys.TABLE_FORMAT: self.table_format,
+            keys.PARTITION_EXTRACTOR: self.partition_extractor or _extractor(self.key_spec),
+            keys.POPULATE_META_FIELDS: _yes_no(self.populate_meta_fields),
+            keys.DROP_PARTITION_COLUMNS: _yes_no(self.drop_partition_columns),
+            keys.METAFILE_AS_BASE_FORMAT: _yes_no(self.partition_metafile_as_base_format),
+            keys.CDC_ENABLED: _yes_no(self.cdc_enabled),
+        }
+
+    def _where_set(self) -> dict[str, str]:
+        has_metadata_table = self.metadata_partitions or self.metadata_partitions_inflight
+        entries = {
+            keys.INITIAL_VERSION: str(self.initial_version or ""),
+            keys.DATABASE: self.database,
+            keys.ORDERING_FIELDS: ",".join(self.ordering_fields),
+            keys.CREATE_SCHEMA: self.create_schema,
+            keys.PAYLOAD_CLASS: self.payload_class,
+            keys.MERGE_STRATEGY: self.merge_strategy_id,
+            keys.PARTIAL_UPDATE_MODE: self.partial_update_mode,
+            keys.DELETE_FIELD: self.delete_field,
+            keys.DELETE_MARKER: self.delete_marker,
+            keys.BOOTSTRAP_BASE_PATH: self.bootstrap_base_path,
+            keys.SLASH_SEPARATED_DATES: "true" if self.slash_separated_dates else None,
+        }
+        metadata_entries = {
+            keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),
+            keys.METADATA_PARTITIONS_INFLIGHT: ",".join(self.metadata_partitions_inflight),
+        }
+        # Beside a metadata table Hudi writes both of its lists, empty or not.
+        set_entries = {key: text for key, text in entries.items() if text}
+        return set_entries | (metadata_entries if has_metadata_table else {})
+
+
+def table_checksum(properties: Mapping[str, str]) -> str:
+    """Return the checksum of a table's properties, which covers no more than its full name.
+
+    Examples
+    --------
+    >>> table_checksum({"hoodie.database.name": "default", "hoodie.table.name": "pu"})
+    '3368304800'
+    """
+    full_name = f"{properties.get(keys.DATABASE, '')}.{properties.get(keys.NAME, '')}"
+    return str(zlib.crc32(full_name.encode("utf-8", "surrogatepass")))
+
+
+def is_whole(properties: Mapping[str, str]) -> bool:
+    """Tell whether properties are not cut off: they name a table, and any checksum matches."""
+    checksum = properties.get(keys.CHECKSUM)
+    return keys.NAME in properties and checksum in (None, table_checksum(properties))
+
+
+def _layout_version(entries: Entries) -> int:
+    version = entries.integer(keys.LAYOUT_VERSION, None)
+    if version is None:
+        raise ConfigError(keys.LAYOUT_VERSION, None, "every table must have it")
+    return version
+
+
+def _timezone(entries: Entries) -> TimelineTimezone:
+    return "UTC" if entries.one_of(keys.TIMELINE_TIMEZONE, ["LOCAL", "UTC"]) == "UTC" else "LOCAL"
+
+
+def _base_file_format(entries: Entries) -> str:
+    return (entries.text(keys.BASE_FILE_FORMAT, keys.BASE_FILE_FORMAT_OLD) or "PARQUET").upper()
+
+
+def _foreign_key_generator(entries: Entries) -> str | None:
+    name = key_generator_name(entries)
+    return None if name is None or key_generator_of(name) is not None else name
+
+
+def _yes_no(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _extractor(spec: KeySpec) -> str:
+    """Return the Java class by which Hudi registers the partitions with a catalog."""
+    package = "org.apache.hudi.hive"
+    if not spec.partition_fields:
+        return f"{package}.NonPartitionedExtractor"
+    if len(spec.partition_fields) > 1:
+        return f"{package}.MultiPartKeysValueExtractor"
+    style = "HiveStylePartition" if spec.hive_style else "SinglePartPartition"
+    return f"{package}.{style}ValueExtractor"

@@ -1,0 +1,213 @@
+"""The ``hoodie.*`` options of an existing Hudi job, read as what bucketlake does with them.
+
+Every option is one of four: used; checked, where another value than ours would change the result
+and so is an error; tuning of another engine, which changes no result; unknown, which is reported
+to the caller by name. Keys and defaults are those of Hudi's configuration reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.entries import Entries
+from bucketlake.config.key_entries import key_spec_of
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.model.keys import KeySpec
+from bucketlake.model.table_type import MergeMode, Operation
+
+_ALIASES = {
+    "hoodie.datasource.write.table.name": keys.NAME,
+    "hoodie.datasource.write.table.type": keys.TABLE_TYPE,
+    "hoodie.datasource.write.recordkey.field": keys.RECORD_KEY_FIELDS,
+    "hoodie.datasource.write.partitionpath.field": keys.PARTITION_FIELDS,
+    "hoodie.datasource.write.precombine.field": keys.ORDERING_FIELDS,
+    "hoodie.table.precombine.field": keys.ORDERING_FIELDS,
+    "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
+    "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
+    "hoodie.write.record.merge.mode": keys.MERGE_MODE,
+    "hoodie.datasource.write.record.merge.mode": keys.MERGE_MODE,
+    "hoodie.datasource.write.payload.class": keys.PAYLOAD_CLASS,
+}
+
+OPERATION = "hoodie.datasource.write.operation"
+PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+METADATA_ENABLE = "hoodie.metadata.enable"
+
+_USED = {
+    keys.NAME,
+    keys.DATABASE,
+    keys.TABLE_TYPE,
+    keys.RECORD_KEY_FIELDS,
+    keys.PARTITION_FIELDS,
+    keys.ORDERING_FIELDS,
+    keys.KEY_GENERATOR_TYPE,
+    keys.KEY_GENERATOR_CLASS,
+    keys.HIVE_STYLE,
+    keys.URL_ENCODE,
+    keys.MERGE_MODE,
+    keys.PAYLOAD_CLASS,
+    OPERATION,
+    PARTITIONS_TO_DELETE,
+    METADATA_ENABLE,
+    "hoodie.index.type",
+    "hoodie.index.bucket.engine",
+    "hoodie.bucket.index.num.buckets",
+    "hoodie.bucket.index.hash.field",
+}
+
+_ONLY_VALUE = {
+    keys.TABLE_TYPE: "COPY_ON_WRITE",
+    keys.BASE_FILE_FORMAT: "PARQUET",
+    keys.POPULATE_META_FIELDS: "true",
+    keys.DROP_PARTITION_COLUMNS: "false",
+    keys.CDC_ENABLED: "false",
+    keys.SLASH_SEPARATED_DATES: "false",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.storage.layout.type": "BUCKET",
+    "hoodie.bucket.index.partition.expressions": "",
+    "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
+    "hoodie.write.table.version": "9",
+    "hoodie.write.concurrency.mode": "SINGLE_WRITER",
+    "hoodie.datasource.write.insert.drop.duplicates": "false",
+    "hoodie.datasource.insert.dup.policy": "none",
+    "hoodie.combine.before.upsert": "true",
+    "hoodie.schema.on.read.enable": "false",
+    "hoodie.write.set.null.for.missing.columns": "false",
+    "hoodie.datasource.write.reconcile.schema": "false",
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "false",
+    "hoodie.allow.operation.metadata.field": "false",
+    "hoodie.clustering.inline": "false",
+    "hoodie.clustering.async.enabled": "false",
+    "hoodie.clustering.schedule.inline": "false",
+    "hoodie.metadata.record.level.index.enable": "false",
+    "hoodie.metadata.global.record.level.index.enable": "false",
+    "hoodie.metadata.record.index.enable": "false",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.datasource.write.streaming.disable.compaction": "true",
+}
+
+_TUNING = re.compile(
+    r"hoodie\.("
+    r".*\.parallelism|parquet\..*|clean\..*|cleaner\..*|keep\.(min|max)\.commits|archive\..*|"
+    r"compact\..*|compaction\.(?!payload).*|embed\.timeline\..*|memory\..*|bulkinsert\..*|"
+    r"combine\.before\.insert|copyonwrite\..*|filesystem\.view\..*|write\.markers\..*|"
+    r"write\.lock\..*|write\.buffer\..*|write\.status\..*|write\.auto\.upgrade|auto\.commit|"
+    r"metadata\.(?!enable$|record|global).*|datasource\.(hive_sync|meta\.sync)\.(?!enable$).*|"
+    r"datasource\.write\.row\.writer\.enable|finalize\..*|rollback\..*|markers\..*|"
+    r"client\..*|consistency\..*|bloom\..*|index\.bloom\..*|storage\.layout\.partitioner\.class|"
+    r"datasource\.write\.commitmeta\.key\.prefix|datasource\.compaction\..*|"
+    r"bucket\.index\.query\.pruning|bucket\.index\.remote\.partitioner\.enable|"
+    r"logfile\..*|timeline\..*|table\.services\.enabled|write\.executor\..*)"
+)
+
+_OPERATIONS = {op.value.lower(): op for op in Operation}
+
+_PAYLOAD_MODES = {
+    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME,
+    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME,
+    "EventTimeAvroPayload": MergeMode.EVENT_TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """What a Hudi job's options ask for.
+
+    Attributes
+    ----------
+    operation : Operation
+        Hudi's default is upsert.
+    table_name : str or None
+        None where the options name none.
+    key_spec : KeySpec
+        Keys and partitions.
+    ordering_fields : tuple of str
+        Empty for commit-time ordering.
+    index_options : mapping of str to str
+        The options of the index, for ``SimpleBucket.from_options``.
+    partitions_to_delete : tuple of str
+        For ``delete_partition``.
+    without_metadata_table : bool
+        Whether the job turns Hudi's metadata table off.
+    unknown : tuple of str
+        Options that are not understood, for a warning.
+    """
+
+    operation: Operation
+    table_name: str | None
+    key_spec: KeySpec
+    ordering_fields: tuple[str, ...]
+    index_options: Mapping[str, str]
+    partitions_to_delete: tuple[str, ...]
+    without_metadata_table: bool
+    unknown: tuple[str, ...]
+
+
+def parse_job_options(options: Mapping[str, str]) -> JobOptions:
+    """Read the options of a Hudi write.
+
+    Raises
+    ------
+    ConfigError
+        If an option asks for what bucketlake does not do and ignoring it would change the result.
+    """
+    given = {_ALIASES.get(key, key): str(value) for key, value in options.items()}
+    for key, only in _ONLY_VALUE.items():
+        if given.get(key, only).strip().upper() != only.upper():
+            raise ConfigError(key, given[key], f"bucketlake only does {only or 'without it'!r}")
+    entries = Entries(given)
+    return JobOptions(
+        operation=_operation(given),
+        table_name=given.get(keys.NAME),
+        key_spec=key_spec_of(entries),
+        ordering_fields=_ordering(given, entries),
+        index_options={k: v for k, v in given.items() if "index" in k},
+        partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
+        without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
+        unknown=tuple(sorted(key for key in given if not _understood(key))),
+    )
+
+
+def _operation(given: Mapping[str, str]) -> Operation:
+    text = given.get(OPERATION, "upsert").lower()
+    if text not in _OPERATIONS:
+        raise ConfigError(OPERATION, text, f"one of {', '.join(_OPERATIONS)}")
+    return _OPERATIONS[text]
+
+
+def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
+    fields = entries.fields(keys.ORDERING_FIELDS)
+    mode = given.get(keys.MERGE_MODE)
+    payload = given.get(keys.PAYLOAD_CLASS)
+    if mode is None and payload is not None:
+        name = payload.rpartition(".")[2]
+        if name not in _PAYLOAD_MODES:
+            raise UnsupportedFeatureError(
+                f"payload class {payload}",
+                keys.PAYLOAD_CLASS,
+                f"use one of {', '.join(_PAYLOAD_MODES)}",
+            )
+        mode = _PAYLOAD_MODES[name].value
+    if mode is None:
+        return fields
+    if mode.upper() == MergeMode.COMMIT_TIME.value:
+        return ()
+    if mode.upper() == MergeMode.EVENT_TIME.value and fields:
+        return fields
+    raise ConfigError(
+        keys.MERGE_MODE, mode, "COMMIT_TIME_ORDERING, or EVENT_TIME_ORDERING with an ordering field"
+    )
+
+
+def _understood(key: str) -> bool:
+    return (
+        key in _USED
+        or key in _ONLY_VALUE
+        or key.startswith(keys.TIMESTAMP_PREFIX)
+        or _TUNING.fullmatch(key) is not None
+    )

@@ -1,0 +1,159 @@
+"""Every error that bucketlake raises, in one tree.
+
+::
+
+    BucketLakeError
+    ├── ConfigError(ValueError)           key, value, what is allowed
+    ├── InputError(ValueError)            table, column or key, what is wrong, next step
+    ├── TableNotFoundError                path, what was found there
+    ├── StorageError                      path, operation, reason
+    │   ├── ObjectNotFoundError           nothing at the path
+    │   └── AlreadyExistsError            the losing side of put-if-absent
+    ├── FormatError                       path, offset_bytes, expected, found
+    ├── TimelineError                     instant
+    │   ├── CommitConflictError           refresh, then retry
+    │   └── CommitOutcomeUnknownError     look before any retry
+    ├── IndexStateError                   what the index believes, what the table holds
+    │   └── BucketOutOfRangeError         file_id, bucket_id, bucket_count
+    └── UnsupportedFeatureError           feature, where, next step
+
+    NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
+
+A class exists where a caller would act differently. The facts are ``args``, so an error survives
+pickling between processes; the sentence is composed from them.
+"""
+
+from __future__ import annotations
+
+
+class BucketLakeError(Exception):
+    """Base of all errors raised by bucketlake."""
+
+
+class ConfigError(BucketLakeError, ValueError):
+    """A setting has a value that cannot be used."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(key, value, allowed)
+        self.key, self.value, self.allowed = key, value, allowed
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value!r} cannot be used: {self.allowed}"
+
+
+class InputError(BucketLakeError, ValueError):
+    """The data or schema handed in cannot be written to the table; nothing was written."""
+
+    def __init__(self, where: str, problem: str, next_step: str) -> None:
+        super().__init__(where, problem, next_step)
+        self.where, self.problem, self.next_step = where, problem, next_step
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}; {self.next_step}"
+
+
+class TableNotFoundError(BucketLakeError):
+    """There is no Hudi table at the path."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(path, found)
+        self.path, self.found = path, found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is not a Hudi table: {self.found}; "
+            "check the path, or make a table there with create_table"
+        )
+
+
+class StorageError(BucketLakeError):
+    """Storage refused or failed an operation."""
+
+    def __init__(self, path: str, operation: str, reason: str) -> None:
+        super().__init__(path, operation, reason)
+        self.path, self.operation, self.reason = path, operation, reason
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.path}: {self.reason}"
+
+
+class ObjectNotFoundError(StorageError):
+    """Nothing is stored at the path."""
+
+
+class AlreadyExistsError(StorageError):
+    """Put-if-absent lost: the path is taken."""
+
+
+class FormatError(BucketLakeError):
+    """Bytes on storage are not what the format says they are."""
+
+    def __init__(
+        self, path: str, expected: str, found: str, offset_bytes: int | None = None
+    ) -> None:
+        super().__init__(path, expected, found, offset_bytes)
+        self.path, self.expected, self.found = path, expected, found
+        self.offset_bytes = offset_bytes
+
+    def __str__(self) -> str:
+        at = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
+        return f"{self.path}{at}: expected {self.expected}, found {self.found}"
+
+
+class TimelineError(BucketLakeError):
+    """An instant on the timeline is not in the state that an operation needs."""
+
+    def __init__(self, instant: str, problem: str) -> None:
+        super().__init__(instant, problem)
+        self.instant, self.problem = instant, problem
+
+    def __str__(self) -> str:
+        return f"instant {self.instant}: {self.problem}"
+
+
+class CommitConflictError(TimelineError):
+    """Another writer changed what this write read; refresh and retry."""
+
+
+class CommitOutcomeUnknownError(TimelineError):
+    """Storage failed while the commit was published; look at the timeline before any retry."""
+
+
+class IndexStateError(BucketLakeError):
+    """The index setting and the table's file groups contradict each other."""
+
+    def __init__(self, believed: str, held: str, next_step: str) -> None:
+        super().__init__(believed, held, next_step)
+        self.believed, self.held, self.next_step = believed, held, next_step
+
+    def __str__(self) -> str:
+        return f"{self.believed}, but {self.held}; {self.next_step}"
+
+
+class BucketOutOfRangeError(IndexStateError):
+    """A file group names a bucket that its partition does not have."""
+
+    def __init__(self, file_id: str, bucket_id: int, bucket_count: int) -> None:
+        BucketLakeError.__init__(self, file_id, bucket_id, bucket_count)
+        self.file_id, self.bucket_id, self.bucket_count = file_id, bucket_id, bucket_count
+
+    def __str__(self) -> str:
+        return (
+            f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
+            "was the bucket count changed without a rescale?"
+        )
+
+
+class UnsupportedFeatureError(BucketLakeError):
+    """The table or the request uses a feature that bucketlake does not serve."""
+
+    def __init__(self, feature: str, where: str, next_step: str) -> None:
+        super().__init__(feature, where, next_step)
+        self.feature, self.where, self.next_step = feature, where, next_step
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.feature} is not supported; {self.next_step}"
+
+
+class NullElementWarning(UserWarning):
+    """Data are stored as they are, but stock Hudi writers need a setting to rewrite them."""

@@ -1,0 +1,262 @@
+"""Avro records of the timeline: plans, commit metadata and the metadata of table services.
+
+Each file holds one record in an Avro object container without compression. The schemas are facts
+of Hudi's on-disk format, noted here one line a record (see ``_parse_type`` for the notation) and
+unfolded into Avro when first asked for. What a record's fields mean is left to the modules that
+name them: ``format/commit_metadata.py`` for commits, ``services`` for plans.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import fastavro
+
+from bucketlake.errors import FormatError
+
+NAMESPACE = "org.apache.hudi.avro.model"
+CONTAINER_MAGIC = b"Obj\x01"
+
+Record = dict[str, Any]  # One Avro record as fastavro holds it: field name to plain value.
+
+# Notation: `T?` is a nullable field with default null, `?T` the same without a default, `T/null`
+# is nullable with T first. A default follows `=`; a field without one is required.
+_RECORDS: Mapping[str, str] = {
+    "HoodieCommitMetadata": """
+        partitionToWriteStats map<array<HoodieWriteStat>>?; compacted boolean?;
+        extraMetadata map<string>?; version int/null=1; operationType string?
+    """,
+    "HoodieReplaceCommitMetadata": """
+        partitionToWriteStats map<array<HoodieWriteStat>>?; compacted boolean?;
+        extraMetadata map<string>?; version int/null=1; operationType string?;
+        partitionToReplaceFileIds map<array<string>>?
+    """,
+    "HoodieWriteStat": """
+        fileId string?; path string?; prevCommit string?; numWrites long?; numDeletes long?;
+        numUpdateWrites long?; totalWriteBytes long?; totalWriteErrors long?; partitionPath string?;
+        totalLogRecords long?; totalLogFiles long?; totalUpdatedRecordsCompacted long?;
+        numInserts long?; totalLogBlocks long?; totalCorruptLogBlock long?;
+        totalRollbackBlocks long?; fileSizeInBytes long?; logVersion int?; logOffset long?;
+        baseFile string?; logFiles array<string>?; cdcStats map<long>?; prevBaseFile string?;
+        minEventTime long?; maxEventTime long?; runtimeStats HoodieRuntimeStats?;
+        totalLogFilesCompacted long?; totalLogReadTimeMs long?; totalLogSizeCompacted long?;
+        tempPath string?; numUpdates long?
+    """,
+    "HoodieRuntimeStats": "totalScanTime long?; totalCreateTime long?; totalUpsertTime long?",
+    "HoodieCompactionPlan": """
+        operations array<HoodieCompactionOperation>?; extraMetadata map<string>?;
+        version int/null=1; strategy HoodieCompactionStrategy?;
+        preserveHoodieMetadata boolean/null=false; missingSchedulePartitions array<string>?
+    """,
+    "HoodieCompactionOperation": """
+        baseInstantTime ?string; deltaFilePaths array<string>?; dataFilePath string?;
+        fileId ?string; partitionPath string?; metrics map<double>?; bootstrapFilePath string?
+    """,
+    "HoodieCompactionStrategy": """
+        compactorClassName string?; strategyParams map<string>?; version int/null=1
+    """,
+    "HoodieCleanerPlan": """
+        earliestInstantToRetain HoodieActionInstant?; lastCompletedCommitTimestamp string="";
+        policy string; filesToBeDeletedPerPartition map<array<string>>?; version int/null=1;
+        filePathsToBeDeletedPerPartition map<array<HoodieCleanFileInfo>>?;
+        partitionsToBeDeleted array<string>?; extraMetadata map<string>?
+    """,
+    "HoodieActionInstant": "timestamp string; action string; state string",
+    "HoodieCleanFileInfo": "filePath string?; isBootstrapBaseFile boolean?",
+    "HoodieCleanMetadata": """
+        startCleanTime string; timeTakenInMillis long; totalFilesDeleted int;
+        earliestCommitToRetain string; lastCompletedCommitTimestamp string="";
+        partitionMetadata map<HoodieCleanPartitionMetadata>; version int/null=1;
+        bootstrapPartitionMetadata map<HoodieCleanPartitionMetadata>?; extraMetadata map<string>?
+    """,
+    "HoodieCleanPartitionMetadata": """
+        partitionPath string; policy string; deletePathPatterns array<string>;
+        successDeleteFiles array<string>; failedDeleteFiles array<string>;
+        isPartitionDeleted boolean?
+    """,
+    "HoodieRollbackPlan": """
+        instantToRollback HoodieInstantInfo?; RollbackRequests array<HoodieRollbackRequest>?;
+        version int/null=1
+    """,
+    "HoodieInstantInfo": "commitTime string; action string",
+    "HoodieRollbackRequest": """
+        partitionPath string; fileId string?; latestBaseInstant string?;
+        filesToBeDeleted array<string>=[]; logBlocksToBeDeleted map<long>?
+    """,
+    "HoodieRollbackMetadata": """
+        startRollbackTime string; timeTakenInMillis long; totalFilesDeleted int;
+        commitsRollback array<string>; partitionMetadata map<HoodieRollbackPartitionMetadata>;
+        version int/null=1; instantsRollback array<HoodieInstantInfo>=[]
+    """,
+    "HoodieRollbackPartitionMetadata": """
+        partitionPath string; successDeleteFiles array<string>; failedDeleteFiles array<string>;
+        rollbackLogFiles map<long>?; logFilesFromFailedCommit map<long>?
+    """,
+    "HoodieRestorePlan": """
+        instantsToRollback array<HoodieInstantInfo>=[]; version int/null=2;
+        savepointToRestoreTimestamp string?
+    """,
+    "HoodieRestoreMetadata": """
+        startRestoreTime string; timeTakenInMillis long; instantsToRollback array<string>;
+        hoodieRestoreMetadata map<array<?HoodieRollbackMetadata>>; version int/null=1;
+        restoreInstantInfo array<HoodieInstantInfo>=[]
+    """,
+    "HoodieSavepointMetadata": """
+        savepointedBy string; savepointedAt long; comments string;
+        partitionMetadata map<HoodieSavepointPartitionMetadata>; version int/null=1
+    """,
+    "HoodieSavepointPartitionMetadata": "partitionPath string; savepointDataFile array<string>",
+    "HoodieRequestedReplaceMetadata": """
+        operationType string?; clusteringPlan HoodieClusteringPlan?; extraMetadata map<string>?;
+        version int/null=1
+    """,
+    "HoodieClusteringPlan": """
+        inputGroups array<HoodieClusteringGroup>?; strategy HoodieClusteringStrategy?;
+        extraMetadata map<string>?; version int/null=1; preserveHoodieMetadata boolean?;
+        missingSchedulePartitions array<string>?
+    """,
+    "HoodieClusteringGroup": """
+        slices array<HoodieSliceInfo>?; metrics map<double>?; numOutputFileGroups int/null=1;
+        extraMetadata map<string>?; version int/null=1
+    """,
+    "HoodieSliceInfo": """
+        dataFilePath string?; deltaFilePaths array<string>?; fileId ?string; partitionPath string?;
+        bootstrapFilePath string?; version int/null=1
+    """,
+    "HoodieClusteringStrategy": """
+        strategyClassName string?; strategyParams map<string>?; version int/null=1
+    """,
+    "HoodieIndexPlan": "version int/null=1; indexPartitionInfos array<HoodieIndexPartitionInfo>?",
+    "HoodieIndexPartitionInfo": """
+        version int/null=1; metadataPartitionPath string?; indexUptoInstant string?;
+        extraMetadata map<string>?
+    """,
+    "HoodieIndexCommitMetadata": """
+        version int/null=1; operationType string?;
+        indexPartitionInfos array<HoodieIndexPartitionInfo>?
+    """,
+}
+
+_PRIMITIVES = frozenset({"boolean", "int", "long", "double", "bytes", "string"})
+_STRING = {"type": "string", "avro.java.string": "String"}  # Java then decodes to its String.
+_SYNC_MARKER = b"bucketlake:block"  # A file holds one block: the marker separates nothing.
+
+
+def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
+    """Write one record as an Avro object container; the same record gives the same bytes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the record, such as ``HoodieRollbackPlan``.
+    record : mapping
+        Values by field name; a field with a default may be left out.
+    """
+    buffer = io.BytesIO()
+    schema = _parsed_schema(name)
+    fastavro.writer(buffer, schema, [record], codec="null", sync_marker=_SYNC_MARKER)
+    return buffer.getvalue()
+
+
+def decode_record(data: bytes, path: str, *names: str) -> Record:
+    """Read the record of an Avro object container.
+
+    Parameters
+    ----------
+    data : bytes
+        Content of the file. Nothing at all stands for a record of defaults: some file systems
+        leave empty files behind a crash, and Hudi reads them so.
+    path : str
+        Name of the file, for the error.
+    *names : str
+        Records that may stand there; the first is the one that an empty file stands for.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not such a container.
+    """
+    if not data:
+        return empty_record(names[0])
+    expected = f"an Avro container of {' or '.join(names)}"
+    if not data.startswith(CONTAINER_MAGIC):
+        raise FormatError(path, expected, f"bytes {data[:16]!r}", 0)
+    # What broken bytes make a foreign decoder raise is any exception at all.
+    try:
+        found = _written_name(data)
+        if found not in names:
+            raise FormatError(path, expected, f"an Avro container of {found}")
+        records = list(fastavro.reader(io.BytesIO(data), reader_schema=_parsed_schema(found)))
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(path, expected, f"{type(error).__name__}: {error}") from error
+    if len(records) != 1 or not isinstance(records[0], dict):
+        raise FormatError(path, f"{expected} with one record", f"{len(records)} records")
+    return records[0]
+
+
+def empty_record(name: str) -> Record:
+    """Return a record of defaults; a field that has none is null."""
+    return {field["name"]: field.get("default") for field in avro_schema(name)["fields"]}
+
+
+@cache
+def avro_schema(name: str) -> dict[str, Any]:
+    """Unfold a record's schema; each nested record is defined where it is first named."""
+    schema = _record_schema(name, set())
+    return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": schema["fields"]}
+
+
+def _written_name(data: bytes) -> str:
+    schema: Any = fastavro.reader(io.BytesIO(data)).writer_schema
+    name = schema.get("name") if isinstance(schema, dict) else None
+    return str(name or json.dumps(schema)).rpartition(".")[2]
+
+
+@cache
+def _parsed_schema(name: str) -> Any:
+    return fastavro.parse_schema(avro_schema(name))
+
+
+def _record_schema(name: str, defined: set[str]) -> dict[str, Any]:
+    defined.add(name)
+    fields = [_field_schema(text, defined) for text in _RECORDS[name].split(";")]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _field_schema(text: str, defined: set[str]) -> dict[str, Any]:
+    name, notation = text.split()
+    notation, has_default, default = notation.partition("=")
+    field = {"name": name, "type": _parse_type(notation, defined)}
+    if has_default:
+        field["default"] = json.loads(default)
+    elif notation.endswith("?"):
+        field["default"] = None
+    return field
+
+
+def _parse_type(notation: str, defined: set[str]) -> Any:
+    """Unfold ``T?``, ``?T``, ``T/null``, ``array<T>``, ``map<T>``, a primitive, a record's name."""
+    if notation.endswith("?"):
+        return ["null", _parse_type(notation[:-1], defined)]
+    if notation.startswith("?"):
+        return ["null", _parse_type(notation[1:], defined)]
+    if notation.endswith("/null"):
+        return [_parse_type(notation.removesuffix("/null"), defined), "null"]
+    if notation.endswith(">"):
+        kind, _, inner = notation[:-1].partition("<")
+        return _collection_type(kind, _parse_type(inner, defined))
+    if notation in _PRIMITIVES:
+        return dict(_STRING) if notation == "string" else notation
+    return notation if notation in defined else _record_schema(notation, defined)
+
+
+def _collection_type(kind: str, inner: Any) -> dict[str, Any]:
+    if kind == "array":
+        return {"type": "array", "items": inner}
+    return {"type": "map", "values": inner, "avro.java.string": "String"}

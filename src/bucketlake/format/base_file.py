@@ -1,0 +1,319 @@
+"""Base files: the Parquet files of a table, written and read as Arrow columns.
+
+A file holds the five meta columns and the table's columns, as nullable as the table's schema says.
+It is written with zstd and micros; the timestamps, decimals and lists of other writers are read too
+(docs/spec/types.md). The encodings are :mod:`bucketlake.format.parquet_layout`'s. Which rows go in,
+and casting an older file to the table's schema, is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bucketlake.errors import FormatError
+from bucketlake.format.avro_schema import avro_from_arrow
+from bucketlake.format.key_range import key_range
+from bucketlake.format.object_file import open_object
+from bucketlake.format.parquet_layout import (
+    ROW_GROUP_ROWS_MAX,
+    SAMPLE_ROWS,
+    choose_layout,
+    row_group_rows,
+)
+from bucketlake.model.cast import cast_table
+from bucketlake.model.column_type import TIMESTAMP, stored_fields
+from bucketlake.model.meta_columns import DICTIONARY
+from bucketlake.model.null_elements import columns_with_null_elements, warn_of_null_elements
+from bucketlake.model.schema import (
+    COMMIT_TIME,
+    FILE_NAME,
+    PARTITION_PATH,
+    RECORD_KEY,
+    with_meta,
+    without_meta,
+)
+from bucketlake.storage.base import Storage
+
+AVRO_SCHEMA_KEY = "parquet.avro.schema"
+KEY_MIN = "hoodie_min_record_key"
+KEY_MAX = "hoodie_max_record_key"
+
+CALENDAR = {"org.apache.spark.version": "3.5.0"}
+"""Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
+
+_WRITE_BATCH_ROWS = 16_384
+_ZSTD_LEVEL = 1
+_DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
+
+
+def encode_base_file(
+    tables: Iterable[pa.Table],
+    schema: pa.Schema,
+    *,
+    footer: Callable[[], Mapping[str, str]] = dict,
+    table_name: str | None = None,
+    compression: str = "zstd",
+) -> memoryview:
+    """Write rows as the bytes of a base file.
+
+    Parameters
+    ----------
+    tables : iterable of pyarrow.Table
+        Rows in the file's order, meta columns first. How they are cut into tables leaves no trace
+        in the bytes.
+    schema : pyarrow.Schema
+        The table's columns, without meta columns.
+    footer : callable
+        Gives further key-values of the footer, once all tables were taken.
+    table_name : str, optional
+        The table's name; the footer then tells the Avro schema, as files of Hudi's own do.
+    compression : str
+        Parquet's codec.
+
+    Returns
+    -------
+    memoryview
+        The same for the same rows, wherever and whenever they are written.
+
+    Raises
+    ------
+    InputError
+        Naming a column with a value that its type cannot hold.
+
+    Warns
+    -----
+    NullElementWarning
+        Naming a column with a null element in an array.
+
+    Notes
+    -----
+    Memory holds one row group and the bytes written so far. The bloom filter that Hudi puts into
+    each footer is left out: it is 431 kB a file, and only Hudi's BLOOM index asks for it, which no
+    bucket index does.
+    """
+    writer = _Writer(schema, compression)
+    for table in tables:
+        writer.write(table)
+    told = dict(CALENDAR)
+    if table_name is not None:
+        told[AVRO_SCHEMA_KEY] = avro_from_arrow(with_meta(schema), table_name)
+    return writer.finish(told, footer)
+
+
+class _Writer:
+    """Cuts rows into row groups, by rows alone, and writes them to memory."""
+
+    def __init__(self, schema: pa.Schema, compression: str) -> None:
+        self._target = _file_schema(schema)
+        self._compression = compression
+        self._sink = pa.BufferOutputStream()
+        self._parquet: pq.ParquetWriter | None = None
+        self._waiting = self._target.empty_table()
+        self._group_rows: int | None = None  # Of the row group that waits; None: not known yet.
+        self._keys: list[str] = []
+        self._null_elements: dict[str, None] = {}
+
+    def write(self, table: pa.Table) -> None:
+        """Take rows; write the row groups that are full."""
+        cast = cast_table(table, self._target)
+        self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
+        self._waiting = pa.concat_tables([self._waiting, cast])
+        while self._waiting.num_rows >= SAMPLE_ROWS:
+            self._plan_group()
+            assert self._group_rows is not None
+            if self._waiting.num_rows < self._group_rows:
+                return
+            self._write_group()
+
+    def finish(
+        self, told: Mapping[str, str], footer: Callable[[], Mapping[str, str]]
+    ) -> memoryview:
+        """Write what waits, and the footer."""
+        while self._waiting.num_rows or self._parquet is None:
+            self._plan_group()
+            self._write_group()
+        self._parquet.add_key_value_metadata({**told, **self._key_values(), **footer()})
+        self._parquet.close()
+        warn_of_null_elements(self._null_elements, "base file")
+        return memoryview(self._sink.getvalue())
+
+    def _plan_group(self) -> None:
+        if self._group_rows is None:
+            sample = self._waiting.slice(0, SAMPLE_ROWS)
+            self._group_rows = row_group_rows(sample)
+            if self._parquet is None:
+                self._parquet = self._open(sample)
+
+    def _write_group(self) -> None:
+        assert self._parquet is not None
+        # One chunk a column: where chunks end would show in the pages.
+        group = self._waiting.slice(0, self._group_rows).combine_chunks()
+        self._waiting = self._waiting.slice(group.num_rows)
+        self._group_rows = None
+        if group.num_rows:
+            self._parquet.write_table(group, row_group_size=group.num_rows)
+            found = key_range(group[RECORD_KEY].chunk(0))
+            self._keys += found or ()
+
+    def _open(self, sample: pa.Table) -> pq.ParquetWriter:
+        layout = choose_layout(sample)
+        return pq.ParquetWriter(
+            self._sink,
+            self._target,
+            version="2.6",
+            compression=self._compression,
+            compression_level=_ZSTD_LEVEL if self._compression == "zstd" else None,
+            use_dictionary=list(layout.dictionary),
+            column_encoding=layout.encodings,
+            write_statistics=list(layout.statistics),
+            write_batch_size=_WRITE_BATCH_ROWS,
+            store_schema=False,
+        )
+
+    def _key_values(self) -> dict[str, str]:
+        found = key_range(pa.array(self._keys, pa.string()))
+        return {} if found is None else {KEY_MIN: found[0], KEY_MAX: found[1]}
+
+
+def _file_schema(schema: pa.Schema) -> pa.Schema:
+    # Required columns stay required: where a file is laxer than the table's schema, Hudi rewrites
+    # each record that it reads, and fails if two decimals in arrays or maps differ in size.
+    fields = [
+        field.with_type(DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
+        for field in with_meta(schema)
+    ]
+    return pa.schema([field.remove_metadata() for field in fields])
+
+
+class BaseFileReader:
+    """An open base file; a context manager.
+
+    Parameters
+    ----------
+    storage : Storage
+        Where the file lies. Local files are mapped, small remote ones read whole, others by ranges.
+    path : str
+        The file, relative to the table.
+
+    Raises
+    ------
+    ObjectNotFoundError
+        If there is no such file.
+    FormatError
+        Naming the file, here or when it is read, if its bytes are no Parquet file.
+
+    Attributes
+    ----------
+    size_bytes, row_count : int
+        Of the file.
+    key_values : mapping of str to str
+        What the footer tells.
+    schema : pyarrow.Schema
+        Columns of the file without meta columns, in stored types and all nullable: INT96 values
+        are timestamps with zone, as Spark means them; two-level lists are lists.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._path = path
+        self._source = open_object(storage, path)
+        try:
+            self._file = pq.ParquetFile(
+                self._source,
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+        stored = stored_fields(list(_with_int96_zones(self._file)), "", f"base file {path}")
+        self._stored = pa.schema(stored)
+        self.size_bytes: int = self._source.size()
+        self.row_count: int = self._file.metadata.num_rows
+        self.schema = without_meta(self._stored)
+        self.key_values: Mapping[str, str] = {
+            key.decode(errors="replace"): value.decode(errors="replace")
+            for key, value in (self._file.metadata.metadata or {}).items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._source.close()
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of the file; see :meth:`iter_chunks`."""
+        chunks = list(self.iter_chunks(columns, rows_max=ROW_GROUP_ROWS_MAX))
+        return pa.concat_tables(chunks) if chunks else self._selected(columns).empty_table()
+
+    def iter_chunks(
+        self, columns: Sequence[str] | None = None, *, rows_max: int
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of the file in order, in bounded memory.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns, meta columns included, in the order wanted; those that the file lacks come as
+            Arrow's null type, for ``cast_table`` to fill. None gives all, meta columns first.
+        rows_max : int
+            Rows of a chunk; a chunk ends with its row group, too.
+
+        Yields
+        ------
+        pyarrow.Table
+            Columns in stored types.
+        """
+        selected = self._selected(columns)
+        held = [name for name in selected.names if name in self._stored.names]
+        for group in range(self._file.num_row_groups):
+            batches = self._file.iter_batches(
+                rows_max, row_groups=[group], columns=held, use_threads=False
+            )
+            while (batch := self._next(batches)) is not None:
+                yield cast_table(
+                    pa.Table.from_batches([batch]), selected, where=f"base file {self._path}"
+                )
+
+    def _selected(self, columns: Sequence[str] | None) -> pa.Schema:
+        names = self._stored.names if columns is None else columns
+        held = set(self._stored.names)
+        return pa.schema([self._stored.field(n) if n in held else (n, pa.null()) for n in names])
+
+    def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        try:
+            return next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> FormatError:
+        return FormatError(self._path, "a Parquet base file", str(error))
+
+
+def _with_int96_zones(file: pq.ParquetFile) -> pa.Schema:
+    """Return a file's schema with INT96 columns as instants, which they are to Spark."""
+    leaves = (file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema.names)))
+    fields = [field.with_type(_zoned(field.type, leaves)) for field in file.schema_arrow]
+    return pa.schema(fields)
+
+
+def _zoned(data_type: pa.DataType, is_int96: Iterator[bool]) -> pa.DataType:
+    """Rebuild a type, taking one flag for each of its leaves, in order."""
+    if data_type.num_fields == 0:
+        return TIMESTAMP if next(is_int96) else data_type
+    fields = [data_type.field(i) for i in range(data_type.num_fields)]
+    if pa.types.is_map(data_type):
+        entry = _zoned(fields[0].type, is_int96)
+        return pa.map_(entry.field(0), entry.field(1))
+    inner = [field.with_type(_zoned(field.type, is_int96)) for field in fields]
+    return pa.list_(inner[0]) if pa.types.is_list(data_type) else pa.struct(inner)

@@ -1,0 +1,160 @@
+"""Commit metadata: what a completed commit, delta commit or replace commit says it wrote.
+
+From table version 8 on it is an Avro container, before that (and for instants left over from
+before an upgrade) JSON; both decode to :class:`~bucketlake.model.write_stat.CommitMetadata`, and
+Avro is what is encoded. Reading the file and knowing which instant it belongs to is ``timeline``'s
+business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bucketlake.errors import FormatError
+from bucketlake.format.avro_records import CONTAINER_MAGIC, Record, decode_record, encode_record
+from bucketlake.model.file_name import FileId, LogFileName
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+
+UNKNOWN_OPERATION = "UNKNOWN"  # Hudi's word for a commit that does not say.
+
+_COMMIT = "HoodieCommitMetadata"
+_REPLACE_COMMIT = "HoodieReplaceCommitMetadata"
+
+_REPLACING_OPERATIONS = frozenset(
+    {"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION", "CLUSTER", "BUCKET_RESCALE"}
+)
+
+_SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
+
+
+def may_change_schema(metadata: CommitMetadata) -> bool:
+    """Tell whether the commit's schema is the table's: table services only repeat an older one."""
+    return metadata.operation not in _SERVICE_OPERATIONS
+
+
+def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
+    """Write commit metadata as Hudi keeps it from table version 8 on.
+
+    A write that replaces file groups, or whose operation could, becomes the record of a replace
+    commit, since readers expect that one by the file's action.
+    """
+    record: Record = {
+        "partitionToWriteStats": {
+            partition: [_encode_stat(stat) for stat in stats]
+            for partition, stats in metadata.write_stats.items()
+        },
+        "compacted": metadata.compacted,
+        "extraMetadata": dict(metadata.extra),
+        "version": None,  # Hudi writes null here, against the field's default.
+        "operationType": metadata.operation,
+    }
+    if not metadata.replaced_file_ids and metadata.operation not in _REPLACING_OPERATIONS:
+        return encode_record(_COMMIT, record)
+    replaced = {partition: list(ids) for partition, ids in metadata.replaced_file_ids.items()}
+    return encode_record(_REPLACE_COMMIT, {**record, "partitionToReplaceFileIds": replaced})
+
+
+def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
+    """Read the commit metadata of any table version.
+
+    Parameters
+    ----------
+    data : bytes
+        Content of the completed file; an empty one counts as metadata of defaults, as some file
+        systems leave it behind a crash.
+    path : str
+        Name of the file, for the error.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are neither an Avro container of commit metadata nor such JSON.
+    """
+    if not data or data.startswith(CONTAINER_MAGIC):
+        return _from_record(decode_record(data, path, _COMMIT, _REPLACE_COMMIT))
+    try:
+        return _from_record(json.loads(data))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        found = f"{type(error).__name__} ({error}) in bytes {data[:16]!r}"
+        raise FormatError(path, "commit metadata, as an Avro container or JSON", found) from error
+
+
+def _from_record(record: Mapping[str, Any]) -> CommitMetadata:
+    stats: Mapping[str, Iterable[Mapping[str, Any]]] = record.get("partitionToWriteStats") or {}
+    replaced: Mapping[str, Iterable[str]] = record.get("partitionToReplaceFileIds") or {}
+    return CommitMetadata(
+        operation=record.get("operationType") or UNKNOWN_OPERATION,
+        write_stats={
+            partition: tuple(_decode_stat(stat, partition) for stat in of_partition)
+            for partition, of_partition in stats.items()
+        },
+        extra=dict(record.get("extraMetadata") or {}),
+        replaced_file_ids={
+            partition: tuple(FileId(file_id) for file_id in ids)
+            for partition, ids in replaced.items()
+        },
+        compacted=bool(record.get("compacted")),
+    )
+
+
+def _decode_stat(stat: Mapping[str, Any], partition: str) -> WriteStat:
+    """Read one stat; in the workload profile of an inflight file most of it is null."""
+    return WriteStat(
+        file_id=FileId(stat.get("fileId") or ""),
+        path=stat.get("path") or "",
+        partition_path=stat.get("partitionPath") or partition,
+        previous_commit=stat.get("prevCommit") or NO_PREVIOUS_COMMIT,
+        previous_base_file=stat.get("prevBaseFile"),
+        record_count=int(stat.get("numWrites") or 0),
+        insert_count=int(stat.get("numInserts") or 0),
+        update_count=int(stat.get("numUpdateWrites") or 0),
+        delete_count=int(stat.get("numDeletes") or 0),
+        file_size_bytes=int(stat.get("fileSizeInBytes") or 0),
+    )
+
+
+def _encode_stat(stat: WriteStat) -> Record:
+    return {
+        "fileId": stat.file_id,
+        "path": stat.path,
+        "prevCommit": stat.previous_commit,
+        "numWrites": stat.record_count,
+        "numDeletes": stat.delete_count,
+        "numUpdateWrites": stat.update_count,
+        "totalWriteBytes": stat.file_size_bytes,
+        "totalWriteErrors": 0,
+        "partitionPath": stat.partition_path,
+        "numInserts": stat.insert_count,
+        "fileSizeInBytes": stat.file_size_bytes,
+        "prevBaseFile": stat.previous_base_file,
+        **_UNCOUNTED,
+        **_log_fields(stat.path),
+    }
+
+
+# Counters that bucketlake does not keep. Hudi reads them into primitive longs, so they are 0.
+_UNCOUNTED: Mapping[str, int] = dict.fromkeys(
+    (
+        "totalLogRecords",
+        "totalUpdatedRecordsCompacted",
+        "totalLogBlocks",
+        "totalCorruptLogBlock",
+        "totalRollbackBlocks",
+        "totalLogFilesCompacted",
+        "totalLogReadTimeMs",
+        "totalLogSizeCompacted",
+        "numUpdates",
+    ),
+    0,
+)
+
+
+def _log_fields(path: str) -> Record:
+    """Repeat what the name of a log file says, where Hudi keeps it for log files."""
+    file_name = path.rpartition("/")[2]
+    log = LogFileName.from_file_name(file_name)
+    if log is None:
+        return {}
+    return {"logVersion": log.version, "logOffset": 0, "baseFile": "", "logFiles": [file_name]}

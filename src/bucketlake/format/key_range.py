@@ -1,0 +1,58 @@
+"""The smallest and largest record key of a file, in the order in which Hudi compares keys.
+
+A Hudi writer with a bloom index skips a file whose range does not hold the key that it looks for,
+and compares as Java does: by UTF-16 units. UTF-8 bytes order the same, but for one case: letters
+from U+10000 on (4 bytes) stand *before* U+E000 to U+FFFF in Java, and after them in UTF-8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_LEAD_OF_FOUR_BYTES = 0xF0
+_LEADS_FROM_E000 = (0xEE, 0xEF)
+_LEAD_SHIFT = 0x10  # Lifts those two leads above all leads of four bytes.
+
+
+def key_range(keys: pa.Array) -> tuple[str, str] | None:
+    """Find the smallest and the largest of some keys.
+
+    Parameters
+    ----------
+    keys : pyarrow.Array of string
+        Record keys.
+
+    Returns
+    -------
+    (str, str) or None
+        None where there is no key.
+
+    Examples
+    --------
+    >>> key_range(pa.array(["b", "a"]))
+    ('a', 'b')
+    """
+    texts = pc.cast(keys, pa.binary()).drop_null()
+    if len(texts) == 0:
+        return None
+    smallest, largest = pc.min_max(_in_java_order(texts)).values()
+    return _restored(smallest.as_py()), _restored(largest.as_py())
+
+
+def _in_java_order(texts: pa.BinaryArray) -> pa.BinaryArray:
+    """Rewrite UTF-8 bytes so that they compare as UTF-16 units do."""
+    _, offsets, data = texts.buffers()
+    units = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    if not len(units) or units.max() < _LEAD_OF_FOUR_BYTES:
+        return texts
+    lifted = units + _LEAD_SHIFT * np.isin(units, _LEADS_FROM_E000).astype(np.uint8)
+    buffers = [None, offsets, pa.py_buffer(lifted)]
+    return pa.Array.from_buffers(pa.binary(), len(texts), buffers, offset=texts.offset)
+
+
+def _restored(text: bytes) -> str:
+    for lead in _LEADS_FROM_E000:
+        text = text.replace(bytes([lead + _LEAD_SHIFT]), bytes([lead]))
+    return text.decode()

@@ -1,0 +1,55 @@
+"""The partition marker, ``.hoodie_partition_metadata``: what makes a folder a partition.
+
+Readers without a metadata table find partitions by this file's name alone; without it Spark
+returns no rows and no error. Its content is two Java properties, and some writers leave it empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bucketlake.format.properties import parse_properties, render_properties
+from bucketlake.model.file_name import InstantTime
+
+PARTITION_METADATA_FILE = ".hoodie_partition_metadata"
+PARTITION_METADATA_PREFIX = PARTITION_METADATA_FILE  # Hudi also has a form that ends in .parquet.
+
+_COMMIT_TIME = "commitTime"
+_DEPTH = "partitionDepth"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Content of a partition marker; a field is None where the file does not tell."""
+
+    commit_time: InstantTime | None  # Instant that first wrote into the partition.
+    depth: int | None  # Segments of the partition path; 0 for a table without partitions.
+
+
+def partition_marker_path(partition_path: str) -> str:
+    """Return where the marker of a partition lies, relative to the table."""
+    return (
+        f"{partition_path}/{PARTITION_METADATA_FILE}" if partition_path else PARTITION_METADATA_FILE
+    )
+
+
+def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> bytes:
+    r"""Write a partition marker. The same arguments give the same bytes, so it bears no date.
+
+    Examples
+    --------
+    >>> render_partition_metadata(InstantTime("20240102030405678"), "2024/01")
+    b'#partition metadata\ncommitTime=20240102030405678\npartitionDepth=2\n'
+    """
+    depth = len(partition_path.split("/")) if partition_path else 0
+    entries = {_COMMIT_TIME: commit_time, _DEPTH: str(depth)}
+    return render_properties(entries, "partition metadata")
+
+
+def parse_partition_metadata(data: bytes) -> PartitionMetadata:
+    """Read a partition marker; an empty or broken one tells nothing, and is a marker still."""
+    entries = parse_properties(data)
+    commit_time, depth = entries.get(_COMMIT_TIME), entries.get(_DEPTH, "")
+    return PartitionMetadata(
+        InstantTime(commit_time) if commit_time else None, int(depth) if depth.isdecimal() else None
+    )

@@ -1,0 +1,1 @@
+"""Pure array functions: hash of a key, bucket of a hash."""

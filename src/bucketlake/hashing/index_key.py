@@ -1,0 +1,246 @@
+"""From stored record keys to the hash that chooses a bucket (RFC-29).
+
+A record key of several fields is stored as ``f1:v1,f2:v2``. The hash is Java's list hash over the
+values of the hash fields. Nothing in a key is escaped, so Hudi takes a key apart by a rule that
+must be followed letter by letter, or two writers would disagree:
+
+- A key that lacks ``,`` or lacks ``:`` is one value, taken as it is.
+- Otherwise a comma ends a field where a colon comes next among the key's colons and commas, and
+  where a colon came before; a field's name reaches up to its first colon.
+- If no field's name is among the hash fields, the whole key is the one value.
+
+Said of positions rather than of loops, the rule applies to all keys of a column at once. A plain
+parser of one key is the oracle of the tests. Modulo and buckets are left to ``index/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.hashing.java_hash import (
+    Bytes,
+    Hashes,
+    Positions,
+    hash_spans,
+    powers_of_31,
+    text_buffers,
+)
+
+_COMMA, _COLON = ord(","), ord(":")
+_ROWS_AT_ONCE = 1 << 14  # Keeps the positions of a step in the processor's cache.
+_NULL_TEXT = b"__null__"
+_EMPTY_TEXT = b"__empty__"
+
+Mask = npt.NDArray[np.bool_]
+
+
+def hash_index_keys(
+    record_keys: pa.Array | pa.ChunkedArray, hash_fields: Sequence[str] = ()
+) -> npt.NDArray[np.int32]:
+    """Hash the index key of each record key.
+
+    Parameters
+    ----------
+    record_keys : Array or ChunkedArray of string type
+        Keys as ``_hoodie_record_key`` stores them.
+    hash_fields : sequence of str
+        Names of the fields to hash; none, or one empty name, means all. Their order does not
+        matter: values count in the order of the key.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_keys,)
+        Java's ``List.hashCode`` of the values, possibly negative.
+
+    Examples
+    --------
+    >>> hash_index_keys(pa.array(["k1", "f1:a,f2:b"]), ["f2"])
+    array([3397,  129], dtype=int32)
+    """
+    chunks = record_keys.chunks if isinstance(record_keys, pa.ChunkedArray) else [record_keys]
+    hashes = [_hash_array(chunk, _wanted_names(hash_fields)) for chunk in chunks]
+    return np.concatenate([np.empty(0, np.int32), *hashes])
+
+
+def _wanted_names(hash_fields: Sequence[str]) -> list[bytes]:
+    names = list(hash_fields)
+    return [] if names == [""] else [name.encode() for name in names]
+
+
+def _hash_array(keys: pa.Array, names: list[bytes]) -> npt.NDArray[np.int32]:
+    if pa.types.is_dictionary(keys.type):
+        hashes = _hash_array(keys.dictionary, names)
+        # A null key hashes as the list of one null; a null in the dictionary already does.
+        indices: Positions = keys.indices.cast(pa.int64()).fill_null(len(hashes)).to_numpy()
+        return np.append(hashes, np.int32(_POWER_1))[indices]
+    data, offsets = text_buffers(keys)
+    hashes = np.empty(len(keys), np.uint32)
+    for first in range(0, len(keys), _ROWS_AT_ONCE):
+        rows = offsets[first : first + _ROWS_AT_ONCE + 1]
+        hashes[first : first + _ROWS_AT_ONCE] = _hash_rows(data, rows, names)
+    return hashes.view(np.int32)
+
+
+def _hash_rows(data: Bytes, offsets: Positions, names: list[bytes]) -> Hashes:
+    block = data[offsets[0] : offsets[-1]]
+    colons, commas = block == _COLON, block == _COMMA
+    if colons.any() and commas.any():  # Plain keys, the most frequent, mostly end here.
+        at = np.flatnonzero(colons | commas)
+        is_colon = colons[at]
+        at += offsets[0]
+        fields = _split_regular(offsets, at, is_colon)
+        if fields is None:
+            fields = _split_any(offsets, at, is_colon)
+        return _hash_fields(data, offsets, fields, names)
+    return hash_spans(data, offsets[:-1], offsets[1:]) + _POWER_1
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Names and values of the fields of composite keys, in order of the keys."""
+
+    row: Positions
+    name_start: Positions
+    value_start: Positions
+    value_end: Positions
+
+    def where(self, chosen: Mask) -> _Fields:
+        return _Fields(
+            self.row[chosen],
+            self.name_start[chosen],
+            self.value_start[chosen],
+            self.value_end[chosen],
+        )
+
+
+def _split_regular(offsets: Positions, at: Positions, is_colon: Mask) -> _Fields | None:
+    """Split keys that all have the same number of fields, with no mark inside a value.
+
+    Parameters
+    ----------
+    offsets : ndarray of int64, shape (n_keys + 1,)
+        Where each key begins; one more for the end of the last.
+    at, is_colon : ndarray, shape (n_marks,)
+        Positions of all colons and commas, and which are colons.
+
+    Returns
+    -------
+    _Fields or None
+        None where a key is otherwise; then :func:`_split_any` has to do it.
+    """
+    row_count = len(offsets) - 1
+    mark_count, rest = divmod(len(at), row_count)
+    if rest or mark_count < 3 or mark_count % 2 == 0:
+        return None
+    marks, kinds = at.reshape(row_count, mark_count), is_colon.reshape(row_count, mark_count)
+    in_row = (marks[:, 0] >= offsets[:-1]) & (marks[:, -1] < offsets[1:])
+    if not (in_row.all() and kinds[:, 0::2].all()) or kinds[:, 1::2].any():
+        return None
+    colons, commas = marks[:, 0::2], marks[:, 1::2]
+    rows = np.repeat(np.arange(row_count), colons.shape[1])
+    names = np.column_stack([offsets[:-1], commas + 1])
+    ends = np.column_stack([commas, offsets[1:]])
+    return _Fields(rows, names.ravel(), (colons + 1).ravel(), ends.ravel())
+
+
+def _split_any(offsets: Positions, at: Positions, is_colon: Mask) -> _Fields:
+    """Split any keys; those without both marks have no fields. Takes what _split_regular takes."""
+    row = np.searchsorted(offsets, at, side="right") - 1
+    counts = np.bincount(row, minlength=len(offsets) - 1)
+    colon_counts = np.bincount(row[is_colon], minlength=len(counts))
+    composite = ((colon_counts > 0) & (colon_counts < counts))[row]
+    at, row, is_colon = at[composite], row[composite], is_colon[composite]
+    opens_value, ends_field = _classify(len(counts), at, row, is_colon)
+
+    row, starts, separators = row[opens_value], at[opens_value] + 1, at[ends_field]
+    is_first = _first_of_row(row)
+    is_last = np.append(is_first[1:], True)[: len(row)]
+    names, ends = np.empty_like(starts), np.empty_like(starts)
+    names[is_first], names[~is_first] = offsets[row[is_first]], separators + 1
+    ends[is_last], ends[~is_last] = offsets[row[is_last] + 1], separators
+    return _Fields(row, names, starts, ends)
+
+
+def _classify(row_count: int, at: Positions, row: Positions, is_colon: Mask) -> tuple[Mask, Mask]:
+    """Tell which marks are the colon behind a field's name, and which the comma behind a field."""
+    colons = np.flatnonzero(is_colon)
+    first_colons = colons[_first_of_row(row[colons])]
+    first_of_row = np.zeros(row_count, np.int64)
+    first_of_row[row[first_colons]] = at[first_colons]
+    ends_field = np.zeros(len(at), np.bool_)
+    ends_field[:-1] = ~is_colon[:-1] & is_colon[1:] & (row[1:] == row[:-1])
+    ends_field &= at > first_of_row[row]
+    opens_value = np.zeros(len(at), np.bool_)
+    opens_value[first_colons] = True
+    opens_value[1:] |= ends_field[:-1]
+    return opens_value, ends_field
+
+
+def _first_of_row(rows: Positions) -> Mask:
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = rows[1:] != rows[:-1]
+    return first
+
+
+def _hash_fields(data: Bytes, offsets: Positions, fields: _Fields, names: list[bytes]) -> Hashes:
+    """Hash keys of which some are composite; one without a wanted field is one value."""
+    if names:
+        fields = fields.where(_is_named(data, fields, names))
+    counts = np.bincount(fields.row, minlength=len(offsets) - 1)
+    whole = np.flatnonzero(counts == 0)
+    hashes = np.empty(len(counts), np.uint32)
+    # Java has a loop without an end here, where a field that is not hashed holds a colon and is
+    # the key's last; the list found so far is what it was about to return.
+    hashes[whole] = hash_spans(data, offsets[whole], offsets[whole + 1]) + _POWER_1
+    parts = np.flatnonzero(counts)
+    hashes[parts] = _fold_lists(_value_hashes(data, fields), counts[parts])
+    return hashes
+
+
+def _is_named(data: Bytes, fields: _Fields, names: list[bytes]) -> Mask:
+    named = np.zeros(len(fields.row), np.bool_)
+    lengths = fields.value_start - 1 - fields.name_start
+    for name in names:
+        candidates = np.flatnonzero(lengths == len(name))
+        named[candidates] |= _starts_with(data, fields.name_start[candidates], name)
+    return named
+
+
+def _value_hashes(data: Bytes, fields: _Fields) -> Hashes:
+    hashes = hash_spans(data, fields.value_start, fields.value_end)
+    lengths = fields.value_end - fields.value_start
+    for text in (_NULL_TEXT, _EMPTY_TEXT):  # Both stand for elements that hash to 0.
+        candidates = np.flatnonzero(lengths == len(text))
+        hashes[candidates[_starts_with(data, fields.value_start[candidates], text)]] = 0
+    return hashes
+
+
+def _starts_with(data: Bytes, starts: Positions, text: bytes) -> Mask:
+    same = np.ones(len(starts), np.bool_)
+    for i, byte in enumerate(text):
+        same &= data[starts + i] == byte
+    return same
+
+
+def _fold_lists(elements: Hashes, counts: Positions) -> Hashes:
+    """Return Java's list hash of consecutive lists of ``counts`` elements, none of them empty."""
+    most = int(counts.max(initial=1))
+    if len(elements) == most * len(counts):  # The rule: all keys have the same fields.
+        table = elements.reshape(len(counts), most)
+        hashes = np.ones(len(counts), np.uint32)
+        for column in range(most):
+            hashes = hashes * _POWER_1 + table[:, column]
+        return hashes
+    powers = powers_of_31(most + 1)
+    ends = np.cumsum(counts)
+    after = np.repeat(ends, counts) - 1 - np.arange(len(elements))
+    terms = np.add.reduceat(elements * powers[after], ends - counts, dtype=np.uint32)
+    return terms + powers[counts]
+
+
+_POWER_1 = np.uint32(31)

@@ -1,0 +1,1 @@
+"""From key to file group: the bucket indexes."""

@@ -1,0 +1,1 @@
+"""Nouns of a Hudi table without I/O: names of files, slices, statistics, keys, schemas."""

@@ -1,0 +1,190 @@
+"""Casting Arrow data to a table schema: batches before they are written, older files when read.
+
+Columns at a time, nested ones by their children. A value that the target cannot hold is refused
+with the column named; numbers widen to the values that Hudi gives them. Whether a cast is
+*allowed* is :mod:`bucketlake.model.evolution`'s question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import InputError
+from bucketlake.model.column_type import is_list, type_name
+from bucketlake.model.floating_text import floating_text
+from bucketlake.model.map_entries import map_entries, map_lengths
+from bucketlake.model.required_fields import has_required_fields, without_nulls
+
+Columns = TypeVar("Columns", pa.Table, pa.RecordBatch)
+
+_INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 19}
+
+
+def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Columns:
+    """Bring data to a schema: columns in its order and types, missing ones as nulls.
+
+    Parameters
+    ----------
+    data : pyarrow.Table or pyarrow.RecordBatch
+        Columns in any order.
+    target : pyarrow.Schema
+        Stored types; it has every column of ``data``.
+    where : str
+        The table, input or file, for messages.
+
+    Returns
+    -------
+    pyarrow.Table or pyarrow.RecordBatch
+        Data of exactly the schema ``target``, chunked as ``data`` was. Columns of the right type
+        are taken as they are.
+
+    Raises
+    ------
+    InputError
+        Naming the column: a value that the type cannot hold, a null in a required column, or a
+        column that ``target`` lacks.
+
+    Notes
+    -----
+    Whole numbers are rounded by a floating type, and a float becomes the double with its shortest
+    decimal digits (0.1 stays 0.1), as Hudi 1.2.0 reads older files.
+
+    Examples
+    --------
+    >>> batch = pa.table({"n": pa.array([1], pa.int32())})
+    >>> cast_table(batch, pa.schema({"tag": pa.string(), "n": pa.int64()})).to_pydict()
+    {'tag': [None], 'n': [1]}
+    """
+    cast = _Cast(where)
+    cast.check_known(data.schema.names, target.names, "")
+    columns = [cast.column(data, field) for field in target]
+    return type(data).from_arrays(columns, schema=target)
+
+
+class _Cast:
+    """One cast of a table, with what its messages need."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def column(
+        self, data: pa.Table | pa.RecordBatch, field: pa.Field
+    ) -> pa.Array | pa.ChunkedArray:
+        """Make one column of the target."""
+        index = data.schema.get_field_index(field.name)
+        if index < 0:
+            self._check_required(field, data.num_rows, field.name)
+            return pa.nulls(data.num_rows, field.type)
+        column = data.column(index)
+        if isinstance(column, pa.ChunkedArray):
+            chunks = [self._field(chunk, field, field.name) for chunk in column.chunks]
+            return pa.chunked_array(chunks, field.type)
+        return self._field(column, field, field.name)
+
+    def check_known(self, names: Sequence[str], known: Sequence[str], prefix: str) -> None:
+        """Refuse columns that the target lacks: to drop them is the caller's decision."""
+        for name in names:
+            if name not in known:
+                problem = "the table has no such column"
+                where = f"{self._where}, column {prefix}{name}"
+                raise InputError(where, problem, "drop it, or add it to the table's schema")
+
+    def _field(self, array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+        self._check_required(field, array.null_count, path)
+        return self._array(array, field.type, path)
+
+    def _check_required(self, field: pa.Field, null_count: int, path: str) -> None:
+        if null_count and not field.nullable:
+            problem = f"the table requires a value, {null_count} of the batch's are null"
+            raise InputError(f"{self._where}, column {path}", problem, "give every row a value")
+
+    def _array(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+        if _is_same(array.type, to) and not has_required_fields(to):
+            return array
+        if pa.types.is_null(array.type):
+            return pa.nulls(len(array), to)
+        if pa.types.is_dictionary(array.type):
+            return self._array(array.dictionary_decode(), to, path)
+        if pa.types.is_run_end_encoded(array.type):
+            return self._array(pc.run_end_decode(array), to, path)
+        if pa.types.is_struct(to) and pa.types.is_struct(array.type):
+            return self._struct(array, to, path)
+        if pa.types.is_list(to) and is_list(array.type):
+            return self._list(array, to, path)
+        if pa.types.is_map(to) and pa.types.is_map(array.type):
+            return self._map(array, to, path)
+        return self._scalar(array, to, path)
+
+    def _struct(self, array: pa.StructArray, to: pa.StructType, path: str) -> pa.Array:
+        names = [field.name for field in array.type]
+        self.check_known(names, [field.name for field in to], f"{path}.")
+        children = dict(zip(names, array.flatten(), strict=True))
+        arrays = []
+        for field in to:
+            child = children.get(field.name)
+            if child is None:
+                child = pa.nulls(len(array), field.type)
+            own_nulls = child.null_count - array.null_count  # The rest are those of the struct.
+            self._check_required(field, own_nulls, f"{path}.{field.name}")
+            child = self._array(child, field.type, f"{path}.{field.name}")
+            arrays.append(child if field.nullable else without_nulls(child))
+        return pa.StructArray.from_arrays(arrays, fields=list(to), mask=_null_mask(array))
+
+    def _list(self, array: pa.Array, to: pa.ListType, path: str) -> pa.Array:
+        values = self._field(array.flatten(), to.value_field, f"{path}[]")
+        offsets = _offsets(pc.list_value_length(array))
+        return pa.ListArray.from_arrays(offsets, values, type=to, mask=_null_mask(array))
+
+    def _map(self, array: pa.MapArray, to: pa.MapType, path: str) -> pa.Array:
+        keys, values = map_entries(array)
+        return pa.MapArray.from_arrays(
+            _offsets(map_lengths(array)),
+            self._array(keys, to.key_type, f"{path}'s keys"),
+            self._field(values, to.item_field, f"{path}{{}}"),
+            type=to,
+            mask=_null_mask(array),
+        )
+
+    def _scalar(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+        try:
+            return _cast_scalar(array, to)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(
+                f"{self._where}, column {path}",
+                f"{type_name(array.type)} does not fit {type_name(to)} ({error})",
+                "correct the values, or cast the column before writing",
+            ) from error
+
+
+def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether types are equal in names too; Arrow's own equality ignores those inside lists."""
+    inner = [(one.field(i), other.field(i)) for i in range(one.num_fields)] if one == other else []
+    return one == other and all(a.name == b.name and _is_same(a.type, b.type) for a, b in inner)
+
+
+def _cast_scalar(array: pa.Array, to: pa.DataType) -> pa.Array:
+    source = array.type
+    if pa.types.is_integer(source) and pa.types.is_floating(to):
+        return pc.cast(array, to, safe=False)
+    if source == pa.float32() and to == pa.float64():
+        return pc.cast(pc.cast(array, pa.string()), to)
+    if source in (pa.float32(), pa.float64()) and to == pa.string():
+        return floating_text(array)
+    if source in _INTEGER_DIGITS and pa.types.is_decimal128(to):
+        # Arrow judges this cast by the types alone; between decimals it looks at values.
+        array = pc.cast(array, pa.decimal128(_INTEGER_DIGITS[source], 0))
+    return pc.cast(array, to)
+
+
+def _offsets(lengths: pa.Array) -> pa.Array:
+    """Offsets of lists or maps whose contents have been flattened: null ones take no room."""
+    ends = pc.cumulative_sum_checked(pc.cast(pc.fill_null(lengths, 0), pa.int32()))
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends])
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None

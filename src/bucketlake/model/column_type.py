@@ -1,0 +1,221 @@
+"""Types of columns: the few that a table stores, and how other Arrow types become one of them.
+
+A Hudi table holds what Spark, Avro and Parquet share (docs/spec/types.md). Arrow has more: widths,
+units and layouts of the same value. :func:`stored_type` names the stored type of each, or refuses
+with the column named. Data follow by :func:`bucketlake.model.cast.cast_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+"""An instant; Spark's ``timestamp``."""
+
+TIMESTAMP_NTZ = pa.timestamp("us")
+"""A wall-clock time without a zone; Spark's ``timestamp_ntz``."""
+
+DECIMAL_PRECISION_MAX = 38
+LIST_ELEMENT = "element"  # Parquet's name for it, and Spark's.
+COMMENT = b"comment"  # Key of a column's comment in its field metadata, as Spark spells it.
+
+_STORED_AS: dict[pa.DataType, pa.DataType] = {
+    pa.bool_(): pa.bool_(),
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.int32(): pa.int32(),
+    pa.int64(): pa.int64(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.float32(): pa.float32(),
+    pa.float64(): pa.float64(),
+    pa.string(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date32(): pa.date32(),
+    pa.date64(): pa.date32(),
+}
+
+_SPARK_NAMES: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    TIMESTAMP: "timestamp",
+    TIMESTAMP_NTZ: "timestamp_ntz",
+}
+
+
+def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
+    """Name the type in which a table stores values of an Arrow type.
+
+    Parameters
+    ----------
+    data_type : pyarrow.DataType
+        Any Arrow type.
+    path : str
+        The column, for messages: ``a.b`` is a field, ``a[]`` an element, ``a{}`` a map's value.
+    where : str
+        The table or input, for messages.
+
+    Returns
+    -------
+    pyarrow.DataType
+        The stored type; everything inside it is nullable, map keys aside.
+
+    Raises
+    ------
+    InputError
+        If no stored type holds every value of the type.
+
+    Examples
+    --------
+    >>> stored_type(pa.list_(pa.uint16()), "sizes", "orders")
+    ListType(list<element: int32>)
+    """
+    if data_type in _STORED_AS:
+        return _STORED_AS[data_type]
+    for holds, store in _BY_KIND:
+        if holds(data_type):
+            return store(data_type, path, where)
+    raise refused(data_type, path, where, "cast it to a type that Spark and Hudi share")
+
+
+def refused(data_type: pa.DataType, path: str, where: str, next_step: str) -> InputError:
+    """Make the error that a column's type cannot be stored."""
+    return InputError(f"{where}, column {path}", f"type {data_type} cannot be stored", next_step)
+
+
+def type_name(data_type: pa.DataType) -> str:
+    """Name a type as Spark SQL does, for messages; other types keep Arrow's name."""
+    if pa.types.is_decimal128(data_type):
+        return f"decimal({data_type.precision},{data_type.scale})"
+    if is_list(data_type):
+        return f"array<{type_name(data_type.value_type)}>"
+    if pa.types.is_map(data_type):
+        return f"map<{type_name(data_type.key_type)},{type_name(data_type.item_type)}>"
+    if pa.types.is_struct(data_type):
+        fields = ",".join(f"{field.name}:{type_name(field.type)}" for field in data_type)
+        return f"struct<{fields}>"
+    return _SPARK_NAMES.get(data_type, str(data_type))
+
+
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a type is one of Arrow's layouts of a list (a map is not)."""
+    return any(is_kind(data_type) for is_kind in _LIST_KINDS)
+
+
+def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+    """Make the stored list type of an element type."""
+    return pa.list_(pa.field(LIST_ELEMENT, element, nullable))
+
+
+def map_of(value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
+    """Make the stored map type of a value type; keys are strings, as Avro's are."""
+    return pa.map_(pa.string(), pa.field("value", value, nullable))
+
+
+_LIST_KINDS: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+def _stored_decimal(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
+    precision, scale = data_type.precision, data_type.scale
+    if pa.types.is_decimal256(data_type) or precision > DECIMAL_PRECISION_MAX:
+        raise refused(data_type, path, where, f"cast it to decimal({DECIMAL_PRECISION_MAX}, ...)")
+    if not 0 <= scale <= precision:
+        raise refused(data_type, path, where, "give it a scale between 0 and its precision")
+    return pa.decimal128(precision, scale)
+
+
+def _stored_timestamp(data_type: pa.DataType, _path: str, _where: str) -> pa.DataType:
+    return TIMESTAMP_NTZ if data_type.tz is None else TIMESTAMP
+
+
+def _stored_list(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
+    return list_of(stored_type(data_type.value_type, f"{path}[]", where))
+
+
+def _stored_map(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
+    if stored_type(data_type.key_type, f"{path}'s keys", where) != pa.string():
+        raise refused(data_type, path, where, "cast its keys to string, the only keys of Avro maps")
+    return map_of(stored_type(data_type.item_type, f"{path}{{}}", where))
+
+
+def _stored_struct(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
+    if data_type.num_fields == 0:
+        raise refused(data_type, path, where, "leave it out, or give it a field")
+    return pa.struct(stored_fields(list(data_type), f"{path}.", where))
+
+
+def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Field]:
+    """Give every field of a schema or struct its stored type, nullable; check their names."""
+    _check_names([field.name for field in fields], prefix, where)
+    return [
+        pa.field(field.name, stored_type(field.type, prefix + field.name, where), metadata=comment)
+        for field in fields
+        for comment in [_comment_alone(field)]
+    ]
+
+
+def _comment_alone(field: pa.Field) -> dict[bytes, bytes] | None:
+    metadata = field.metadata or {}
+    return {COMMENT: metadata[COMMENT]} if metadata.get(COMMENT) else None
+
+
+def _check_names(names: list[str], prefix: str, where: str) -> None:
+    """Refuse names that Avro cannot hold, and two that Spark cannot tell apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not is_avro_name(name):
+            problem = "the name cannot be stored: letters, digits and _ alone, no digit first"
+            raise InputError(f"{where}, column {prefix}{name}", problem, "rename the column")
+        if name.lower() in seen:
+            other = seen[name.lower()]
+            problem = f"two columns of one name ({other}, {name}); Spark ignores case"
+            raise InputError(f"{where}, column {prefix}{name}", problem, "rename one of them")
+        seen[name.lower()] = name
+
+
+def is_avro_name(name: str) -> bool:
+    """Whether Hudi's Avro takes a name: letters and digits of any script below U+10000, and ``_``.
+
+    Measured on Hudi 1.2.0: ``é`` and ``日本`` are taken; ``a-b``, ``a b``, ``1a``, ``a²`` are not.
+    """
+    letters_and_digits = all(
+        c == "_" or (ord(c) <= _AVRO_LAST_CODE_POINT and (c.isalpha() or c.isdecimal()))
+        for c in name
+    )
+    return bool(name) and letters_and_digits and not name[0].isdecimal()
+
+
+_AVRO_LAST_CODE_POINT = 0xFFFF  # Java looks at UTF-16 units, and a surrogate is no letter.
+
+_Store = Callable[[pa.DataType, str, str], pa.DataType]
+
+_BY_KIND: tuple[tuple[Callable[[pa.DataType], bool], _Store], ...] = (
+    (pa.types.is_decimal, _stored_decimal),
+    (pa.types.is_timestamp, _stored_timestamp),
+    (is_list, _stored_list),
+    (pa.types.is_map, _stored_map),
+    (pa.types.is_struct, _stored_struct),
+    (pa.types.is_fixed_size_binary, lambda *_: pa.binary()),
+    (pa.types.is_dictionary, lambda t, path, where: stored_type(t.value_type, path, where)),
+    (pa.types.is_run_end_encoded, lambda t, path, where: stored_type(t.value_type, path, where)),
+)

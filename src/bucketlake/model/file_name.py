@@ -1,0 +1,83 @@
+"""Names of data files: what a base file or log file says of itself.
+
+Values parse and print themselves, and the two undo each other. Names that belong to neither kind
+parse to ``None``: folders hold partition markers, checksums and temporaries too.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NewType, Self
+
+InstantTime = NewType("InstantTime", str)
+"""Time of an instant: 17 digits (14 in old tables), compared as text."""
+
+FileId = NewType("FileId", str)
+"""Long-lived name of a file group, unique within its partition."""
+
+BASE_FILE_EXTENSION = "parquet"
+
+_BASE = re.compile(r"(?P<file_id>[^._][^_.]*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.(?P<ext>\w+)")
+_LOG = re.compile(
+    r"\.(?P<file_id>[^._]+)_(?P<instant>[^.]*)\.log\.(?P<version>\d+)"
+    r"(?:_(?P<token>\d+-\d+-\d+)(?P<suffix>\.cdc)?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """Name of a base file: ``<file id>_<write token>_<instant>.parquet``."""
+
+    file_id: FileId
+    write_token: str
+    instant: InstantTime
+    extension: str = BASE_FILE_EXTENSION
+
+    @classmethod
+    def from_file_name(cls, file_name: str) -> Self | None:
+        """Parse a name without its folder; None where it is not a base file's."""
+        match = _BASE.fullmatch(file_name)
+        if match is None:
+            return None
+        return cls(
+            FileId(match["file_id"]), match["token"], InstantTime(match["instant"]), match["ext"]
+        )
+
+    def to_file_name(self) -> str:
+        """Print the name, without a folder."""
+        return f"{self.file_id}_{self.write_token}_{self.instant}.{self.extension}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """Name of a log file: ``.<file id>_<instant>.log.<version>_<write token>``.
+
+    From table version 8 on the instant is that of the delta commit which wrote the file, before
+    that it is the instant of the slice's base file.
+    """
+
+    file_id: FileId
+    instant: InstantTime
+    version: int
+    write_token: str | None
+    suffix: str = ""
+
+    @classmethod
+    def from_file_name(cls, file_name: str) -> Self | None:
+        """Parse a name without its folder; None where it is not a log file's."""
+        match = _LOG.fullmatch(file_name)
+        if match is None:
+            return None
+        return cls(
+            FileId(match["file_id"]),
+            InstantTime(match["instant"]),
+            int(match["version"]),
+            match["token"],
+            match["suffix"] or "",
+        )
+
+    def to_file_name(self) -> str:
+        """Print the name, without a folder."""
+        token = "" if self.write_token is None else f"_{self.write_token}"
+        return f".{self.file_id}_{self.instant}.log.{self.version}{token}{self.suffix}"

@@ -1,0 +1,246 @@
+"""How a table makes record keys out of columns, as Hudi's key generators do.
+
+A key of one field is the text of its value. A key of several fields is ``f1:v1,f2:v2``, where a
+missing value reads ``__null__`` and an empty one ``__empty__``; nothing in it is escaped. The text
+of each column type is said in ``model/value_text.py``, the partition path in
+``model/partition_path.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.value_text import Column, value_texts
+
+NULL_TEXT = "__null__"
+EMPTY_TEXT = "__empty__"
+
+_SHOWN_VALUES = 5  # Of a row that is named in a message.
+
+
+class KeyGenerator(Enum):
+    """Which rule makes keys and partition paths; the value is Hudi's spelling."""
+
+    SIMPLE = "SIMPLE"
+    COMPLEX = "COMPLEX"
+    TIMESTAMP = "TIMESTAMP"
+    NON_PARTITION = "NON_PARTITION"
+    CUSTOM = "CUSTOM"
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampPartition:
+    """How a time becomes a partition value; fields are named after Hudi's settings.
+
+    Attributes
+    ----------
+    timestamp_type : str
+        What the column holds: ``UNIX_TIMESTAMP`` (seconds), ``EPOCHMILLISECONDS``,
+        ``EPOCHMICROSECONDS`` (columns of timestamps too), ``SCALAR`` (in ``scalar_unit``; for
+        columns of dates, ``DAYS``), ``DATE_STRING`` (text in one of ``input_formats``) or
+        ``MIXED`` (text, or numbers in ``scalar_unit``).
+    output_format : str
+        Pattern of the partition value, in Joda's letters: ``yyyy/MM/dd``.
+    scalar_unit : str
+        ``DAYS``, ``HOURS``, ``MINUTES``, ``SECONDS``, ``MILLISECONDS``, ``MICROSECONDS`` or
+        ``NANOSECONDS``.
+    input_formats : tuple of str
+        Patterns of text, the first that fits counts.
+    input_timezone : str or None
+        Zone of text without an offset; None for UTC.
+    output_timezone : str or None
+        Zone of the partition value; None for UTC, and for the zone of the input where it is text.
+
+    Examples
+    --------
+    >>> by_day = TimestampPartition("EPOCHMICROSECONDS", "yyyy/MM/dd")  # Of a timestamp column.
+    """
+
+    timestamp_type: str
+    output_format: str
+    scalar_unit: str = "SECONDS"
+    input_formats: tuple[str, ...] = ()
+    input_timezone: str | None = None
+    output_timezone: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpec:
+    """Settings of a table's record keys and partition paths."""
+
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    generator: KeyGenerator
+    hive_style: bool = False
+    url_encode: bool = False
+    timestamp: TimestampPartition | None = None
+    partition_field_kinds: tuple[str, ...] = ()  # For CUSTOM: "SIMPLE" or "TIMESTAMP" per field.
+
+    @property
+    def has_composite_keys(self) -> bool:
+        """Whether keys name their fields: ``f1:v1,f2:v2``, and ``f:v`` under COMPLEX."""
+        return len(self.record_key_fields) > 1 or self.generator is KeyGenerator.COMPLEX
+
+
+def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
+    """Make the record key of each row.
+
+    Parameters
+    ----------
+    columns : Table or RecordBatch
+        At least the record key columns, in the types that the table stores.
+    spec : KeySpec
+        How the table makes keys. A field ``a.b`` is a column of that name, or field ``b`` of
+        column ``a``.
+
+    Returns
+    -------
+    Array or ChunkedArray of string
+        Keys as ``_hoodie_record_key`` stores them, none of them null or empty.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, its type cannot be part of a key, or a row has no key: the one
+        field is null or empty, or all fields are.
+    ConfigError
+        If the table has no record key fields.
+
+    Examples
+    --------
+    >>> spec = KeySpec(("a", "b"), (), KeyGenerator.NON_PARTITION)
+    >>> record_keys(pa.table({"a": [1, 2], "b": ["x", None]}), spec).to_pylist()
+    ['a:1,b:x', 'a:2,b:__null__']
+    """
+    names = spec.record_key_fields
+    if not names:
+        raise ConfigError("hoodie.table.recordkey.fields", "", "name the columns of the record key")
+    texts = [_texts_of(columns, name) for name in names]
+    missing = np.logical_and.reduce([_is_missing(text) for text in texts])
+    if missing.any():
+        raise _missing_key(columns, names, missing)
+    if not spec.has_composite_keys:
+        return texts[0]
+    parts: list[Any] = []
+    for name, text in zip(names, texts, strict=True):
+        filled = pc.if_else(pc.equal(text, ""), EMPTY_TEXT, text).fill_null(NULL_TEXT)
+        parts += [f"{',' if parts else ''}{name}:", filled]
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str:
+    """Make the record key of one row of literal values.
+
+    Parameters
+    ----------
+    spec : KeySpec
+        How the table makes keys.
+    values : mapping of str to Any
+        Values by column; a key field that is not in it counts as null.
+    schema : pa.Schema
+        The table's columns.
+
+    Returns
+    -------
+    str
+        The key, to ask an index for its bucket.
+
+    Raises
+    ------
+    InputError
+        If a value is no value of its column's type, or the row would have no key.
+
+    Examples
+    --------
+    >>> spec = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
+    >>> key_text(spec, {"id": 7}, pa.schema([("id", pa.int64())]))
+    '7'
+    """
+    columns = {
+        name: _literal(schema, name, values) for name in _roots(spec.record_key_fields, schema)
+    }
+    keys = record_keys(pa.table(columns), spec)
+    return str(keys[0].as_py())
+
+
+def column_of(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> Column:
+    """Return a column, or a field ``a.b`` of a struct column; InputError where there is none."""
+    root, *steps = [name] if name in columns.schema.names else name.split(".")
+    if columns.schema.get_field_index(root) < 0:
+        raise _missing_column(columns, name, role)
+    column = columns.column(root)
+    for step in steps:
+        if not pa.types.is_struct(column.type) or column.type.get_field_index(step) < 0:
+            raise _missing_column(columns, name, role)
+        column = pc.struct_field(column, step)
+    return column
+
+
+def _texts_of(columns: pa.Table | pa.RecordBatch, name: str) -> Column:
+    return value_texts(column_of(columns, name, "record key"), f"record key column {name!r}")
+
+
+def _is_missing(texts: Column) -> npt.NDArray[np.bool_]:
+    missing: npt.NDArray[np.bool_] = pc.equal(texts.fill_null(""), "").to_numpy(
+        **({} if isinstance(texts, pa.ChunkedArray) else {"zero_copy_only": False})
+    )
+    return missing
+
+
+def _missing_key(
+    columns: pa.Table | pa.RecordBatch, names: tuple[str, ...], missing: npt.NDArray[np.bool_]
+) -> InputError:
+    first = int(np.argmax(missing))
+    others = [name for name in columns.schema.names if name not in names][:_SHOWN_VALUES]
+    shown = ", ".join(f"{name}={columns.column(name)[first].as_py()!r}" for name in others)
+    fields = ", ".join(map(repr, names))
+    return InputError(
+        f"record key column{'s' if len(names) > 1 else ''} {fields}",
+        f"{int(missing.sum())} of {len(missing)} rows have a null or empty key, the first of them "
+        f"is row {first}{f' with {shown}' if shown else ''}",
+        "give each row a key, or drop these rows",
+    )
+
+
+def _missing_column(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> InputError:
+    names = columns.schema.names
+    repeated = names.count(name) > 1
+    return InputError(
+        f"{role} column {name!r}",
+        f"the data has {'several' if repeated else 'no'} such column{'s' if repeated else ''}; "
+        f"its columns are {', '.join(map(repr, names))}",
+        "give the data the table's columns, each once",
+    )
+
+
+def _roots(fields: tuple[str, ...], schema: pa.Schema) -> list[str]:
+    """Return the columns that hold the fields."""
+    return list(dict.fromkeys(f if f in schema.names else f.partition(".")[0] for f in fields))
+
+
+def _literal(schema: pa.Schema, name: str, values: Mapping[str, Any]) -> pa.Array:
+    index = schema.get_field_index(name)
+    where = f"record key column {name!r}"
+    if index < 0:
+        raise InputError(
+            where, "the table has no such column", f"its columns are {', '.join(schema.names)}"
+        )
+    data_type = schema.field(index).type
+    try:
+        # Two steps, since building the array of the type at once would round 1.5 to an integer.
+        return pa.array([values.get(name)]).cast(data_type)
+    except (pa.ArrowException, OverflowError) as error:
+        raise InputError(
+            where,
+            f"{values.get(name)!r} is no value of its type {data_type} ({error})",
+            f"give a value of type {data_type}",
+        ) from None

@@ -1,0 +1,298 @@
+"""Partition paths: made from columns as Hudi's key generators do, and read back.
+
+Per partition field comes the text of the value, ``__HIVE_DEFAULT_PARTITION__`` where it is null or
+empty, url-encoded and led by ``field=`` where the table says so; ``/`` joins the fields. A path
+that would leave its place in the table is refused, and so is one that Hudi itself cannot address.
+Texts of values are ``model/value_text.py``'s, times ``model/time_partition.py``'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import ConfigError, FormatError, InputError
+from bucketlake.model.keys import KeyGenerator, KeySpec, column_of
+from bucketlake.model.time_partition import check_timestamp_partition, time_texts
+from bucketlake.model.time_pattern import folder_depth
+from bucketlake.model.value_text import Column, value_texts
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What a partition is called whose value is null or empty."""
+
+_KIND_SIMPLE, _KIND_TIMESTAMP = "SIMPLE", "TIMESTAMP"
+_ESCAPED = [*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
+_ESCAPES = {ord(character): f"%{ord(character):02X}" for character in _ESCAPED}
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_RESERVED_SEGMENTS = {"": "an empty name", ".": "'.'", "..": "'..'", ".hoodie": "'.hoodie'"}
+_ENCODE_HINT = "make the table with url_encode=True, or change the value"
+
+
+def partition_paths(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> pa.DictionaryArray:
+    """Make the partition path of each row.
+
+    Parameters
+    ----------
+    columns : Table or RecordBatch
+        At least the partition columns, in the types that the table stores.
+    spec : KeySpec
+        How the table makes paths.
+
+    Returns
+    -------
+    DictionaryArray of string, indices of int32
+        Paths; the dictionary holds each path of the data once. ``""`` in a table without
+        partitions.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, or a value makes no path that can be stored.
+    ConfigError
+        If bucketlake cannot make paths by these settings.
+
+    Examples
+    --------
+    >>> spec = KeySpec(("id",), ("region",), KeyGenerator.SIMPLE, hive_style=True)
+    >>> partition_paths(pa.table({"region": ["eu", None]}), spec).to_pylist()
+    ['region=eu', 'region=__HIVE_DEFAULT_PARTITION__']
+    """
+    fields = _fields_of(spec)
+    if not fields:
+        indices = np.zeros(columns.num_rows, np.int32)
+        paths = [""] if columns.num_rows else []
+        return pa.DictionaryArray.from_arrays(indices, pa.array(paths, pa.string()))
+    check_partitioning(spec)
+    joined = _joined([_segments_of(columns, field, spec) for field in fields])
+    for path in joined.dictionary.to_pylist():
+        _check_path(path, spec)
+    return joined
+
+
+def check_partitioning(spec: KeySpec) -> None:
+    """Refuse settings by which bucketlake cannot make partition paths.
+
+    Raises
+    ------
+    ConfigError
+        If a timestamp-based partition has no setting or one that is not served, or there are
+        several.
+    """
+    times = [field for field in _fields_of(spec) if field.is_time]
+    if times and spec.timestamp is None:
+        raise ConfigError(
+            "hoodie.keygen.timebased.timestamp.type",
+            None,
+            f"partition field {times[0].name!r} holds times; say how they become partitions",
+        )
+    if times and spec.timestamp is not None:
+        check_timestamp_partition(spec.timestamp)
+    if spec.generator is KeyGenerator.TIMESTAMP and len(spec.partition_fields) != 1:
+        raise ConfigError(
+            "hoodie.table.partition.fields",
+            ",".join(spec.partition_fields),
+            "a timestamp-based table has one partition field; use CUSTOM for several",
+        )
+
+
+def partition_values(path: str, spec: KeySpec) -> dict[str, str | None]:
+    """Read the partition values back from a stored path.
+
+    Parameters
+    ----------
+    path : str
+        Path relative to the table.
+    spec : KeySpec
+        How the table makes paths.
+
+    Returns
+    -------
+    dict of str to str or None
+        Text by partition field; None for the default partition, which holds null and empty values
+        alike. A timestamp-based field gives the formatted time.
+
+    Raises
+    ------
+    FormatError
+        If the path does not have a segment for each partition field.
+
+    Examples
+    --------
+    >>> spec = KeySpec(("id",), ("a", "b"), KeyGenerator.COMPLEX, hive_style=True, url_encode=True)
+    >>> partition_values("a=x%2Fy/b=__HIVE_DEFAULT_PARTITION__", spec)
+    {'a': 'x/y', 'b': None}
+    """
+    fields = _fields_of(spec)
+    segments = path.split("/") if path else []
+    depths = [_depth(field, spec) for field in fields]
+    if len(fields) == 1 and len(segments) > 1:
+        depths = [len(segments)]  # A raw slash in the one value: Hudi writes such paths.
+    if len(segments) != sum(depths):
+        named = ", ".join(map(repr, spec.partition_fields)) or "none"
+        raise FormatError(path, f"a path of the partition fields {named}", f"{len(segments)} parts")
+    values: dict[str, str | None] = {}
+    for field, depth in zip(fields, depths, strict=True):
+        values[field.name] = _value_of("/".join(segments[:depth]), field.name, path, spec)
+        segments = segments[depth:]
+    return values
+
+
+def encode_segment(text: str) -> str:
+    r"""Escape what Hudi escapes in a partition value: controls and ``"#%'*/:=?\{[]^``.
+
+    Examples
+    --------
+    >>> encode_segment("p 1/z")
+    'p 1%2Fz'
+    """
+    return text.translate(_ESCAPES)
+
+
+def decode_segment(text: str) -> str:
+    """Undo :func:`encode_segment`.
+
+    Examples
+    --------
+    >>> decode_segment("p 1%2Fz")
+    'p 1/z'
+    """
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A partition field, and whether its value is a formatted time."""
+
+    name: str
+    is_time: bool
+
+
+def _fields_of(spec: KeySpec) -> list[_Field]:
+    if spec.generator is KeyGenerator.NON_PARTITION:
+        return []
+    default = _KIND_TIMESTAMP if spec.generator is KeyGenerator.TIMESTAMP else _KIND_SIMPLE
+    kinds = spec.partition_field_kinds or (default,) * len(spec.partition_fields)
+    for kind in kinds:
+        if kind.upper() not in (_KIND_SIMPLE, _KIND_TIMESTAMP):
+            raise ConfigError(
+                "hoodie.table.partition.fields", kind, "a field's kind is SIMPLE or TIMESTAMP"
+            )
+    return [
+        _Field(name, kind.upper() == _KIND_TIMESTAMP)
+        for name, kind in zip(spec.partition_fields, kinds, strict=True)
+    ]
+
+
+def _segments_of(
+    columns: pa.Table | pa.RecordBatch, field: _Field, spec: KeySpec
+) -> pa.DictionaryArray:
+    """Return a field's part of each path, each distinct value taken once."""
+    where = f"partition column {field.name!r}"
+    values = column_of(columns, field.name, "partition")
+    if field.is_time:
+        assert spec.timestamp is not None, "check_partitioning has seen to it"
+        return _mapped(time_texts(values, spec.timestamp, where), _to_segment(field, spec))
+    encoded = _encode(values)
+    texts = value_texts(encoded.dictionary, where)
+    distinct = pa.DictionaryArray.from_arrays(encoded.indices, texts)
+    return _mapped(distinct, _to_segment(field, spec))
+
+
+def _encode(values: Column) -> pa.DictionaryArray:
+    """Encode a column as one array whose dictionary holds what occurs, null among it."""
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_dictionary(array.type):  # Its dictionary may hold values that no row has.
+        array = array.dictionary_decode()
+    return array.dictionary_encode(null_encoding="encode")
+
+
+def _to_segment(field: _Field, spec: KeySpec) -> Callable[[str | None], str]:
+    prefix = f"{field.name}=" if spec.hive_style else ""
+
+    def to_segment(text: str | None) -> str:
+        value = text or DEFAULT_PARTITION
+        if spec.url_encode:
+            value = encode_segment(value)
+        elif "/" in value and not field.is_time:
+            raise InputError(
+                f"partition column {field.name!r}",
+                f"the value {value!r} holds a slash, which would make folders of its parts",
+                _ENCODE_HINT,
+            )
+        return prefix + value
+
+    return to_segment
+
+
+def _mapped(encoded: pa.DictionaryArray, change: Callable[[str | None], str]) -> pa.DictionaryArray:
+    """Change the texts of a dictionary; texts that become equal become one."""
+    changed = pa.array([change(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    distinct = changed.dictionary_encode()
+    indices = distinct.indices.take(encoded.indices)
+    return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
+
+
+def _joined(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """Join the fields' parts with slashes, making each path that occurs once."""
+    joined = parts[0]
+    for part in parts[1:]:
+        width = max(len(part.dictionary), 1)
+        pairs = _codes(joined).astype(np.int64) * width + _codes(part)
+        distinct = pa.array(pairs).dictionary_encode()
+        pair = distinct.dictionary.to_numpy()
+        texts = pc.binary_join_element_wise(
+            joined.dictionary.take(pair // width), part.dictionary.take(pair % width), "/"
+        )
+        joined = pa.DictionaryArray.from_arrays(distinct.indices, texts)
+    return joined
+
+
+def _codes(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
+    codes: npt.NDArray[np.int32] = encoded.indices.to_numpy()
+    return codes
+
+
+def _check_path(path: str, spec: KeySpec) -> None:
+    where = f"partition column{'s' if len(spec.partition_fields) > 1 else ''} " + ", ".join(
+        map(repr, spec.partition_fields)
+    )
+    segments = path.split("/")
+    for segment in segments:
+        if segment in _RESERVED_SEGMENTS:
+            raise InputError(
+                where,
+                f"the partition path {path!r} has a folder of the name "
+                f"{_RESERVED_SEGMENTS[segment]}, which is not a place for data",
+                "change the value",
+            )
+    if "\0" in path:
+        raise InputError(where, f"the partition path {path!r} holds a NUL", _ENCODE_HINT)
+    if ":" in segments[0]:
+        raise InputError(
+            where,
+            f"Hudi cannot address the partition path {path!r}: it takes what stands before the "
+            "colon for the scheme of a URI",
+            _ENCODE_HINT,
+        )
+
+
+def _depth(field: _Field, spec: KeySpec) -> int:
+    if not field.is_time or spec.url_encode or spec.timestamp is None:
+        return 1
+    return folder_depth(spec.timestamp.output_format)
+
+
+def _value_of(segment: str, name: str, path: str, spec: KeySpec) -> str | None:
+    prefix = f"{name}=" if spec.hive_style else ""
+    if not segment.startswith(prefix):
+        raise FormatError(path, f"a part that begins with {prefix!r}", repr(segment))
+    text = segment.removeprefix(prefix)
+    if spec.url_encode:
+        text = decode_segment(text)
+    return None if text == DEFAULT_PARTITION else text

@@ -1,0 +1,42 @@
+"""The closed sets that describe a table: its type, its merge mode, the operations on it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class TableType(Enum):
+    """How a table takes updates; the value is Hudi's spelling."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+class MergeMode(Enum):
+    """Which of two records with one key wins; the value is Hudi's spelling."""
+
+    COMMIT_TIME = "COMMIT_TIME_ORDERING"
+    EVENT_TIME = "EVENT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class Operation(Enum):
+    """What a write does; the value is the ``operationType`` of its commit metadata."""
+
+    UPSERT = "UPSERT"
+    INSERT = "INSERT"
+    BULK_INSERT = "BULK_INSERT"
+    DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the write replaces file groups, and so is a replace commit."""
+        return self in _REPLACING
+
+
+_REPLACING = frozenset(
+    {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
+)

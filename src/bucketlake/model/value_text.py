@@ -1,0 +1,172 @@
+"""The text of column values in record keys and partition paths.
+
+A key is text, and two writers must agree on it letter by letter, so each column type has exactly
+the spelling that Hudi gives it (Java's, mostly). What has no spelling that all of Hudi's writers
+share is refused: a record would get a second key, and so a second life. Whole columns at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import InputError
+from bucketlake.model.floating_text import floating_text
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+_DATE_DAYS_MIN, _DATE_DAYS_MAX = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31.
+_HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], "S2").view(np.uint16)
+
+
+def value_texts(values: Column, where: str) -> Column:
+    """Spell the values of a column as Hudi does in keys and paths.
+
+    Parameters
+    ----------
+    values : Array or ChunkedArray
+        Values, in the type that the table stores them in.
+    where : str
+        What the column is, for messages.
+
+    Returns
+    -------
+    Array or ChunkedArray of string
+        Texts; null where there is no value.
+
+    Raises
+    ------
+    InputError
+        If the type or a value has no spelling.
+
+    Notes
+    -----
+    Timestamps are spelled as their microseconds since 1970. Decimals keep their scale, and have an
+    exponent where Java's ``BigDecimal`` writes one. Binary values are spelled in hexadecimal.
+
+    Examples
+    --------
+    >>> value_texts(pa.array([True, None]), "column x").to_pylist()
+    ['true', None]
+    >>> value_texts(pa.array([1.0, 2.5e10]), "column x").to_pylist()
+    ['1.0', '2.5E10']
+    """
+    if isinstance(values, pa.ChunkedArray):
+        chunks = [value_texts(chunk, where) for chunk in values.chunks]
+        return pa.chunked_array(chunks, pa.string())
+    if pa.types.is_dictionary(values.type):
+        return value_texts(values.dictionary_decode(), where)
+    data_type = values.type
+    if pa.types.is_floating(data_type):
+        return _floating_texts(values, where)
+    if pa.types.is_date(data_type):
+        return _date_texts(values, where)
+    if pa.types.is_timestamp(data_type):
+        return _timestamp_texts(values, where)
+    if _is_binary(data_type):
+        return _hex_texts(values)
+    if pa.types.is_decimal(data_type):  # PyArrow 17 writes 0.E-18.
+        return pc.replace_substring(values.cast(pa.string()), ".E", "E")
+    if _is_spelled_by_arrow(data_type):
+        return values.cast(pa.string())
+    raise InputError(
+        where,
+        f"a value of type {data_type} cannot be part of a record key or partition path",
+        "use a column of strings, numbers, dates or timestamps",
+    )
+
+
+def _is_spelled_by_arrow(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(data_type)
+        or pa.types.is_large_string(data_type)
+        or data_type == pa.string_view()
+        or pa.types.is_integer(data_type)
+        or pa.types.is_boolean(data_type)
+        or pa.types.is_null(data_type)
+    )
+
+
+def _is_binary(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+        or data_type == pa.binary_view()
+    )
+
+
+def _floating_texts(values: pa.Array, where: str) -> pa.Array:
+    if pa.types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    unsure = _depends_on_java(numbers)
+    if unsure.any():
+        raise InputError(
+            where,
+            f"the number {numbers[unsure][0]!s} cannot be part of a key: versions of Java spell it "
+            "differently",
+            "make the column a decimal, an integer or a string",
+        )
+    return floating_text(values)
+
+
+def _depends_on_java(numbers: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
+    """Find numbers of which Java before version 19 writes more digits than newer ones do.
+
+    JDK-4511638. Measured on Java 17: no other numbers, of a million random ones and all powers of
+    two. Here a key would depend on the machine that made it.
+    """
+    limits, size = np.finfo(numbers.dtype), np.abs(numbers)
+    is_inexact = np.isfinite(numbers) & (size >= 2.0 ** (limits.nmant + 1))
+    is_subnormal = (size > 0) & (size < limits.smallest_normal)
+    is_small_power_of_two = (np.frexp(size)[0] == 0.5) & (size < 2.0**-20)
+    return np.asarray(is_inexact | is_subnormal | is_small_power_of_two)
+
+
+def _date_texts(values: pa.Array, where: str) -> pa.Array:
+    dates = values.cast(pa.date32())
+    limits = pc.min_max(dates.view(pa.int32()))
+    low, high = limits["min"].as_py(), limits["max"].as_py()
+    if low is not None and (low < _DATE_DAYS_MIN or high > _DATE_DAYS_MAX):
+        wrong = low if low < _DATE_DAYS_MIN else high
+        raise InputError(
+            where,
+            f"the date {wrong} days from 1970-01-01 is outside of the years 1 to 9999",
+            "correct the dates",
+        )
+    return dates.cast(pa.string())
+
+
+def _timestamp_texts(values: pa.Array, where: str) -> pa.Array:
+    try:
+        micros = values.cast(pa.timestamp("us", values.type.tz))
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            where,
+            f"a timestamp cannot be stored in whole microseconds ({error})",
+            "round the column to microseconds",
+        ) from None
+    return micros.view(pa.int64()).cast(pa.string())
+
+
+def _hex_texts(values: pa.Array) -> pa.Array:
+    if not pa.types.is_large_binary(values.type):
+        values = values.cast(pa.large_binary())
+    if len(values) == 0:
+        return pa.array([], pa.string())
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[
+        values.offset : values.offset + len(values) + 1
+    ]
+    data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
+    texts = pa.Array.from_buffers(
+        pa.large_string(),
+        len(values),
+        [None, pa.py_buffer((offsets - offsets[0]) * 2), pa.py_buffer(_HEX_PAIRS[data])],
+    )
+    return pc.if_else(values.is_valid(), texts, None).cast(pa.string())

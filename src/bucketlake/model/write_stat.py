@@ -1,0 +1,47 @@
+"""What a write did, file by file, and as a whole: the content of commit metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bucketlake.model.file_name import FileId
+
+NO_PREVIOUS_COMMIT = "null"  # Hudi writes the word, not an absent value.
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStat:
+    """One file that a commit wrote."""
+
+    file_id: FileId
+    path: str  # Relative to the table.
+    partition_path: str
+    previous_commit: str = NO_PREVIOUS_COMMIT
+    previous_base_file: str | None = None
+    record_count: int = 0
+    insert_count: int = 0
+    update_count: int = 0
+    delete_count: int = 0
+    file_size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMetadata:
+    """Content of a completed commit, delta commit or replace commit."""
+
+    operation: str  # Hudi's spelling; a table may hold operations that bucketlake never writes.
+    write_stats: Mapping[str, tuple[WriteStat, ...]]  # By partition path.
+    extra: Mapping[str, str] = field(default_factory=dict)
+    replaced_file_ids: Mapping[str, tuple[FileId, ...]] = field(default_factory=dict)
+    compacted: bool = False
+
+    @property
+    def schema_json(self) -> str | None:
+        """Avro schema of the data, without meta fields; None where the commit carries none."""
+        return self.extra.get("schema") or None
+
+    @property
+    def evolves_on_read(self) -> bool:
+        """Whether columns go by the ids of a history of schemas, not by their names in files."""
+        return bool(self.extra.get("latest_schema"))

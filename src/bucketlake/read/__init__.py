@@ -1,0 +1,1 @@
+"""How a table answers: file-system view, pruning, snapshots, time travel."""

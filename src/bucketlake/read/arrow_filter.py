@@ -1,0 +1,174 @@
+"""Filtering Arrow data by a predicate, with the results that Spark's filter gives.
+
+Arrow and Spark agree on most comparisons. They differ on NaN, which for Spark equals itself and
+exceeds every number, on a 32-bit float beside a double, and on NULL in lists; those are spelled
+out here. What bucketlake does not understand is refused: there is no Spark behind Arrow data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from functools import reduce
+from operator import and_, or_
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.read.predicate_tree import (
+    And,
+    ColumnTest,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Opaque,
+    Operator,
+    Or,
+    Predicate,
+)
+from bucketlake.read.sql_literal import DECIMAL_DIGITS_MAX, Value, count_digits
+
+Column: TypeAlias = pc.Expression | pa.Array
+"""What a test is applied to; Arrow's functions take both alike."""
+
+_FUNCTIONS: dict[Operator, Callable[[Column, pa.Scalar], Column]] = {
+    Operator.EQUAL: pc.equal,
+    Operator.NOT_EQUAL: pc.not_equal,
+    Operator.LESS: pc.less,
+    Operator.LESS_OR_EQUAL: pc.less_equal,
+    Operator.GREATER: pc.greater,
+    Operator.GREATER_OR_EQUAL: pc.greater_equal,
+}
+_UNKNOWN = pa.scalar(None, pa.bool_())
+
+
+def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
+    """Turn a predicate into an Arrow filter with Spark's three-valued results.
+
+    Parameters
+    ----------
+    predicate : Predicate
+        As ``parse_where`` returns it for the same schema.
+    schema : pyarrow.Schema
+        Types of the columns that are filtered.
+
+    Returns
+    -------
+    pyarrow.compute.Expression
+        True, false or null for each row; a filter keeps the rows where it is true.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If a part of the predicate is only Spark's to answer.
+
+    Examples
+    --------
+    >>> from bucketlake.read.predicate_tree import Comparison
+    >>> schema = pa.schema({"n": pa.int64()})
+    >>> rows = pa.table({"n": [1, 2, None]}, schema=schema)
+    >>> where = Not(Comparison("n", Operator.EQUAL, 1))
+    >>> rows.filter(to_arrow_expression(where, schema))["n"].to_pylist()
+    [2]
+    """
+    if isinstance(predicate, And | Or):
+        operands = [to_arrow_expression(operand, schema) for operand in predicate.operands]
+        # Arrow's & and | of expressions are the three-valued ones.
+        return reduce(and_ if isinstance(predicate, And) else or_, operands)
+    if isinstance(predicate, Not):
+        return ~to_arrow_expression(predicate.operand, schema)
+    if isinstance(predicate, Constant):
+        return pc.scalar(pa.scalar(predicate.value, pa.bool_()))
+    if isinstance(predicate, Opaque):
+        raise UnsupportedFeatureError(
+            f"{predicate.text!r} ({predicate.reason})",
+            "where, on Arrow data",
+            "read the table with Spark, or write it with plain literals of the column's type",
+        )
+    field_type = schema.field(predicate.column).type
+    return _test(predicate, pc.field(predicate.column), field_type)
+
+
+def apply_test(test: ColumnTest, column: pa.Array) -> pa.BooleanArray:
+    """Return the result of a test for each value of its column."""
+    return _test(test, column, column.type)
+
+
+def _test(test: ColumnTest, column: Column, data_type: pa.DataType) -> Column:
+    if isinstance(test, IsNull):
+        return column.is_null()
+    if isinstance(test, Like):
+        return pc.match_like(column, test.pattern)
+    if isinstance(test, In):
+        return _in(column, data_type, test)
+    if test.value is None:
+        return pc.equal(column.is_null(), _UNKNOWN)  # NULL for each row.
+    if test.operator is Operator.NULL_SAFE_EQUAL:
+        equal = _compare(column, data_type, Operator.EQUAL, test.value)
+        return pc.and_kleene(column.is_valid(), equal)
+    return _compare(column, data_type, test.operator, test.value)
+
+
+def _in(column: Column, data_type: pa.DataType, test: In) -> Column:
+    values = [value for value in test.values if value is not None]
+    if pa.types.is_floating(data_type) or any(isinstance(value, Decimal) for value in values):
+        # Arrow's sets tell 0.0 from -0.0, and hold values of the column's type alone.
+        found = [_compare(column, data_type, Operator.EQUAL, value) for value in values]
+    else:
+        # Arrow's own answer for a null is false, which NOT would make true.
+        members = pa.array(values, _literal_type(data_type))
+        unknown_if_null = pc.and_kleene(column.is_null(), _UNKNOWN)
+        found = [pc.is_in(column, value_set=members), unknown_if_null]
+    if None in test.values:
+        found.append(pc.equal(column.is_null(), _UNKNOWN))
+    return reduce(pc.or_kleene, found)
+
+
+def _compare(column: Column, data_type: pa.DataType, operator: Operator, value: Value) -> Column:
+    if isinstance(value, float):
+        return _compare_float(column, operator, value)
+    if isinstance(value, Decimal):
+        # Arrow 17 compares decimals of two scales wrongly.
+        common = _common_decimal(data_type, value)
+        widened = column if common == data_type else column.cast(common)
+        return _FUNCTIONS[operator](widened, pa.scalar(value, common))
+    return _FUNCTIONS[operator](column, pa.scalar(value, _literal_type(data_type)))
+
+
+def _common_decimal(data_type: pa.DataType, value: Decimal) -> pa.DataType:
+    """Return a type for the column and a value: the column's own where it holds the value."""
+    whole, fraction = count_digits(value)
+    if not pa.types.is_decimal128(data_type):
+        return pa.decimal128(DECIMAL_DIGITS_MAX, fraction)
+    if fraction <= data_type.scale and whole <= data_type.precision - data_type.scale:
+        return data_type
+    return pa.decimal128(DECIMAL_DIGITS_MAX, max(fraction, data_type.scale))
+
+
+def _literal_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_integer(data_type):
+        return pa.int64()
+    return pa.timestamp("us", data_type.tz) if pa.types.is_timestamp(data_type) else data_type
+
+
+def _compare_float(column: Column, operator: Operator, value: float) -> Column:
+    """Compare as doubles, where NaN equals NaN and exceeds every number."""
+    doubles = column.cast(pa.float64())
+    is_nan = pc.is_nan(doubles)
+    is_number = pc.invert(is_nan)
+    if not math.isnan(value):
+        compared = _FUNCTIONS[operator](doubles, pa.scalar(value, pa.float64()))
+        exceeds = operator in (Operator.GREATER, Operator.GREATER_OR_EQUAL)
+        return pc.or_kleene(compared, is_nan) if exceeds else compared
+    if operator in (Operator.EQUAL, Operator.GREATER_OR_EQUAL):
+        return is_nan
+    if operator in (Operator.NOT_EQUAL, Operator.LESS):
+        return is_number
+    # Nothing exceeds NaN, and everything reaches it; of a null neither is known.
+    combine = pc.and_kleene if operator is Operator.GREATER else pc.or_kleene
+    return combine(is_nan, is_number)

@@ -1,0 +1,141 @@
+"""What lies where: the file groups of a table, and the place of one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import ConfigError
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.keys import KeySpec, key_text
+from bucketlake.model.schema import COMMIT_TIME, RECORD_KEY
+from bucketlake.read.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A live file group.
+
+    Attributes
+    ----------
+    partition_path : str
+        Partition, empty in a table without partitions.
+    bucket_id : int or None
+        Bucket; None where the file group belongs to no bucket index.
+    file_id : FileId
+        The file group.
+    instant : InstantTime
+        Commit that wrote its newest slice.
+    path : str or None
+        Its base file, relative to the table.
+    size_bytes : int
+        Size of base and log files.
+    log_files : int
+        Number of log files.
+    """
+
+    partition_path: str
+    bucket_id: int | None
+    file_id: FileId
+    instant: InstantTime
+    path: str | None
+    size_bytes: int
+    log_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLocation:
+    """Where one record lies.
+
+    Attributes
+    ----------
+    record_key : str
+        The key as it is stored.
+    partition_path : str
+        Partition, empty in a table without partitions.
+    bucket_id : int or None
+        Bucket; None where the file group belongs to no bucket index.
+    file_id : FileId
+        The file group.
+    path : str
+        The base file that holds the record, relative to the table.
+    committed_at : InstantTime
+        Instant that last wrote the record.
+    """
+
+    record_key: str
+    partition_path: str
+    bucket_id: int | None
+    file_id: FileId
+    path: str
+    committed_at: InstantTime
+
+
+def list_buckets(snapshot: Snapshot) -> list[Bucket]:
+    """Return all live file groups."""
+    return [_bucket(s) for s in snapshot.all_slices()]
+
+
+def locate_key(
+    snapshot: Snapshot,
+    index: SimpleBucket | None,
+    key: str | Mapping[str, Any],
+    partition: str | None,
+) -> list[RecordLocation]:
+    """Find a record by its key; see ``Table.locate``."""
+    text = key if isinstance(key, str) else _key_text(snapshot.config.key_spec, key, snapshot)
+    slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
+    if index is not None:
+        bucket_id = int(
+            assign_buckets(pa.array([text]), index.count, tuple(index.hash_fields or ()))[0]
+        )
+        slices = [s for s in slices if _bucket(s).bucket_id == bucket_id]
+    found = (_find(snapshot, s, text) for s in slices if s.base_file is not None)
+    return [location for location in found if location is not None]
+
+
+def _bucket(file_slice: FileSlice) -> Bucket:
+    base = file_slice.base_file
+    files = [*([base] if base else []), *file_slice.log_files]
+    prefix = file_slice.file_id[:8]
+    return Bucket(
+        file_slice.partition_path,
+        bucket_id_of_file_id(file_slice.file_id) if prefix.isdecimal() else None,
+        file_slice.file_id,
+        file_slice.instant,
+        base.path if base else None,
+        sum(f.size_bytes for f in files),
+        len(file_slice.log_files),
+    )
+
+
+def _find(snapshot: Snapshot, file_slice: FileSlice, text: str) -> RecordLocation | None:
+    assert file_slice.base_file is not None
+    path = file_slice.base_file.path
+    with BaseFileReader(snapshot.storage, path) as reader:
+        for chunk in reader.iter_chunks([RECORD_KEY, COMMIT_TIME], rows_max=131_072):
+            place = pc.index(chunk[RECORD_KEY], text).as_py()
+            if place >= 0:
+                return RecordLocation(
+                    text,
+                    file_slice.partition_path,
+                    _bucket(file_slice).bucket_id,
+                    file_slice.file_id,
+                    path,
+                    InstantTime(chunk[COMMIT_TIME][place].as_py()),
+                )
+    return None
+
+
+def _key_text(spec: KeySpec, values: Mapping[str, Any], snapshot: Snapshot) -> str:
+    absent = [name for name in spec.record_key_fields if name not in values]
+    if absent:
+        raise ConfigError("key", dict(values), f"give a value for {absent[0]!r} too")
+    return key_text(spec, values, snapshot.schema)

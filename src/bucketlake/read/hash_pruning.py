@@ -1,0 +1,263 @@
+"""Pruning by hash fields: the record keys that can satisfy a predicate, where they are few.
+
+RFC-29, "Query Pruning". ``=``, ``<=>`` and ``IN`` on each hash field, under any ``AND`` and ``OR``,
+leave a finite set of index keys; the predicate's other parts only make it smaller, and are let go.
+Keys are rendered by the one function that writers use. Which bucket a key has is the index's to
+say: any kind of index can prune by these keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import product
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
+from bucketlake.model.schema import RECORD_KEY
+from bucketlake.read.predicate_tree import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Not,
+    Opaque,
+    Operator,
+    Or,
+    Predicate,
+    leaves,
+    negate,
+)
+from bucketlake.read.sql_literal import Value
+
+KEYS_MAX = 1024
+"""Keys that pruning looks at; more of them would hardly leave a bucket out."""
+
+_Values: TypeAlias = frozenset[Value]
+_Possible: TypeAlias = Mapping[str, _Values] | None
+"""Values that each column can have, any where it is missing; None where no row can match."""
+
+
+@dataclass(frozen=True, slots=True)
+class HashKeys:
+    """Keys that a predicate leaves, or why it leaves all.
+
+    Attributes
+    ----------
+    keys : tuple of str or None
+        Record keys that have the index keys of all matching rows; None where any key may match.
+    reason : str or None
+        Why any key may match.
+    """
+
+    keys: tuple[str, ...] | None
+    reason: str | None = None
+
+
+def matching_hash_keys(
+    predicate: Predicate,
+    key_spec: KeySpec,
+    hash_fields: Sequence[str],
+    schema: pa.Schema,
+    *,
+    plain_fields: Collection[str] = (),
+    bare_keys: bool = True,
+) -> tuple[str, ...] | None:
+    """Return record keys whose buckets hold every row that a predicate keeps.
+
+    Parameters
+    ----------
+    predicate : Predicate
+        As ``parse_where`` returns it for ``schema``.
+    key_spec : KeySpec
+        How the table makes record keys.
+    hash_fields : sequence of str
+        Record key fields that choose the bucket; none for all of them.
+    schema : pyarrow.Schema
+        Types of the table's columns.
+    plain_fields : collection of str
+        Columns of text that are known to hold no comma. The key of a record names its fields and
+        escapes nothing, so a text such as ``,a:b`` counts as hash field ``a``; where another field
+        of the key may hold one, no bucket is certain.
+    bare_keys : bool
+        Whether a COMPLEX key of one field may be stored as ``v`` besides ``f:v``: some Hudi
+        releases (0.14.1 to 1.0.2) did that, and table version 9 ended it.
+
+    Returns
+    -------
+    tuple of str or None
+        Keys to hand to ``assign_buckets`` with the same hash fields, empty where no row can
+        match; None where the predicate leaves too many.
+    """
+    found = find_hash_keys(
+        predicate,
+        key_spec,
+        hash_fields,
+        schema,
+        plain_fields=plain_fields,
+        bare_keys=bare_keys,
+    )
+    return found.keys
+
+
+def find_hash_keys(
+    predicate: Predicate,
+    key_spec: KeySpec,
+    hash_fields: Sequence[str],
+    schema: pa.Schema,
+    *,
+    plain_fields: Collection[str] = (),
+    bare_keys: bool = True,
+) -> HashKeys:
+    """Do as :func:`matching_hash_keys`, and say why where any key may match."""
+    possible = _possible(predicate, schema)
+    if possible is None:
+        return HashKeys(())
+    if RECORD_KEY in possible:
+        return _limited(sorted(str(key) for key in possible[RECORD_KEY]))
+    fields = tuple(hash_fields) or key_spec.record_key_fields
+    inner = [name for name in key_spec.record_key_fields if name not in schema.names]
+    if inner:
+        return HashKeys(None, f"key field {inner[0]} lies inside a column")
+    free = [name for name in fields if name not in possible]
+    if free:
+        return HashKeys(None, _why_free(free[0], predicate, schema))
+    named = [
+        name
+        for name in key_spec.record_key_fields
+        if name in fields or (name not in plain_fields and _may_hold_comma(schema.field(name).type))
+    ]
+    unsure = [name for name in named if name not in possible]
+    if unsure:
+        return HashKeys(None, f"no = or IN on {unsure[0]}, whose text may look like a hash field")
+    spellings = [key_spec]
+    if bare_keys and len(key_spec.record_key_fields) == 1:
+        # Of a generator other than COMPLEX the two are one.
+        spellings.append(replace(key_spec, generator=KeyGenerator.SIMPLE))
+    return _render(spellings, {name: possible[name] for name in named}, schema)
+
+
+def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.Schema) -> HashKeys:
+    """Put the values into otherwise empty records, and make their keys as a writer does."""
+    names = specs[0].record_key_fields
+    choices = [sorted(values.get(name, _EMPTY), key=repr) for name in names]
+    if math.prod(map(len, choices)) > KEYS_MAX:
+        return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
+    records = list(product(*choices))
+    columns = [
+        pa.array([record[i] for record in records], schema.field(name).type)
+        for i, name in enumerate(names)
+    ]
+    table = pa.table(columns, names=list(names))
+    try:
+        return _limited([key for spec in specs for key in record_keys(table, spec).to_pylist()])
+    except InputError as error:
+        return HashKeys(None, f"such a key cannot be written: {error.problem}")
+
+
+_EMPTY: _Values = frozenset({None})
+
+
+def _limited(keys: Sequence[str]) -> HashKeys:
+    keys = tuple(dict.fromkeys(keys))
+    if len(keys) > KEYS_MAX:
+        return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
+    return HashKeys(keys)
+
+
+def _possible(predicate: Predicate, schema: pa.Schema) -> _Possible:
+    """Return what a row's columns can hold where the predicate is true of it."""
+    if isinstance(predicate, And):
+        return _intersection([_possible(operand, schema) for operand in predicate.operands])
+    if isinstance(predicate, Or):
+        return _union([_possible(operand, schema) for operand in predicate.operands])
+    if isinstance(predicate, Not):
+        opposite = negate(predicate.operand)
+        return {} if isinstance(opposite, Not) else _possible(opposite, schema)
+    if isinstance(predicate, Constant):
+        return {} if predicate.value else None
+    if isinstance(predicate, Comparison | In):
+        return _values_of(predicate, schema)
+    if isinstance(predicate, IsNull):
+        return {predicate.column: frozenset({None})}
+    return {}
+
+
+def _values_of(test: Comparison | In, schema: pa.Schema) -> _Possible:
+    values = test.values if isinstance(test, In) else (test.value,)
+    if isinstance(test, Comparison) and test.operator not in _EQUALITIES:
+        return {} if test.value is not None else None
+    present = [value for value in values if value is not None]  # Nothing equals NULL.
+    data_type = schema.field(test.column).type
+    if not all(_is_exact(value, data_type) for value in present):
+        return {}
+    return {test.column: frozenset(present)} if present else None
+
+
+_EQUALITIES = (Operator.EQUAL, Operator.NULL_SAFE_EQUAL)
+
+
+def _intersection(parts: Sequence[_Possible]) -> _Possible:
+    joined: dict[str, _Values] = {}
+    for part in parts:
+        if part is None:
+            return None
+        for name, values in part.items():
+            joined[name] = joined[name] & values if name in joined else values
+    return joined if all(joined.values()) else None
+
+
+def _union(parts: Sequence[_Possible]) -> _Possible:
+    able = [part for part in parts if part is not None]
+    if not able:
+        return None
+    names = set(able[0]).intersection(*able[1:])
+    return {name: frozenset().union(*(part[name] for part in able)) for name in names}
+
+
+def _is_exact(value: Value, data_type: pa.DataType) -> bool:
+    """Whether a column of the type holds the value, and every writer spells it one way in a key.
+
+    Hudi's engines spell timestamps differently, decimals and floats have several spellings of
+    one value, which a widened column may mix.
+    """
+    if isinstance(value, Decimal | float) or not _has_one_spelling(data_type):
+        return False
+    try:
+        pa.scalar(value, data_type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return False
+    return True
+
+
+def _has_one_spelling(data_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_signed_integer(data_type)
+        or pa.types.is_boolean(data_type)
+        or pa.types.is_date32(data_type)
+    )
+
+
+def _may_hold_comma(data_type: pa.DataType) -> bool:
+    """Whether values of a type can spell ``,hash_field:``, which would count as a hash field."""
+    return not (pa.types.is_primitive(data_type) or pa.types.is_decimal(data_type))
+
+
+def _why_free(name: str, predicate: Predicate, schema: pa.Schema) -> str:
+    if not _has_one_spelling(schema.field(name).type):
+        return f"keys of type {schema.field(name).type}, as of {name}, have several spellings"
+    for text, reason in _opaque(predicate):
+        return f"no = or IN on {name} alone; {text!r} is left to Spark: {reason}"
+    return f"no = or IN on {name} that holds for every row"
+
+
+def _opaque(predicate: Predicate) -> Iterator[tuple[str, str]]:
+    return ((leaf.text, leaf.reason) for leaf in leaves(predicate) if isinstance(leaf, Opaque))

@@ -1,0 +1,135 @@
+"""The plan of a read: which base files answer it, and with which schema each was written.
+
+A table whose schema evolved holds files of several schemas; they are read group by group and cast,
+since readers differ in what they widen by themselves. A file's schema is that of the commit that
+wrote it, so no footer is opened for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.schema import META_NAMES, with_meta
+from bucketlake.read.file_system_view import require_base_files_only
+from bucketlake.read.pruning import PruningReport, prune_slices
+from bucketlake.read.snapshot import Snapshot
+
+_READS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What a read looks at.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        Columns that the files can give: the table's, and the meta columns where one is asked for.
+    files : tuple of (pa.Schema, tuple of DataFile)
+        Files by the schema they were written with, restricted to the columns of ``schema``.
+    report : PruningReport
+        What was left out, and why.
+    """
+
+    schema: pa.Schema
+    files: tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]
+    report: PruningReport
+
+
+def plan_read(
+    snapshot: Snapshot,
+    index: SimpleBucket | None,
+    *,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+    time_zone: str | None = None,
+    usual_settings: bool = True,
+) -> ReadPlan:
+    """Plan a snapshot read.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The pinned table.
+    index : SimpleBucket or None
+        How keys find their bucket; None prunes no buckets.
+    where : str, optional
+        SQL condition to prune by.
+    columns : sequence of str, optional
+        Columns that are asked for; InputError where the table lacks one.
+    time_zone : str, optional
+        Zone of times in ``where`` that name none; None prunes by no such time.
+    usual_settings : bool
+        False where the reader's session gives SQL text another meaning; see ``prune_slices``.
+    """
+    schema = _readable_schema(snapshot, where, columns)
+    slices, report = prune_slices(
+        snapshot, index, where, time_zone=time_zone, usual_settings=usual_settings
+    )
+    require_base_files_only(slices, snapshot.storage.root)
+    return ReadPlan(schema, _by_schema(snapshot, slices, schema), report)
+
+
+def _readable_schema(
+    snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
+) -> pa.Schema:
+    asked = {c.lower() for c in columns or ()}
+    meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
+    schema = with_meta(snapshot.schema) if meta else snapshot.schema
+    known = {name.lower() for name in schema.names}
+    absent = sorted(asked - known)
+    if absent:
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            f"there is no column {absent[0]!r}; the table has {snapshot.schema.names}",
+            "name columns of the table",
+        )
+    return schema
+
+
+def _by_schema(
+    snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema
+) -> tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]:
+    files = [s.base_file for s in slices if s.base_file is not None]
+    instants = sorted({f.name.instant for f in files})
+    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        told = dict(zip(instants, pool.map(lambda i: _told(snapshot, i), instants), strict=True))
+    grouped: dict[pa.Schema, list[DataFile]] = {}
+    for file in files:
+        stored = told[file.name.instant] or _in_footer(snapshot, file)
+        names = set(stored.names) | set(META_NAMES)
+        restricted = pa.schema(
+            [
+                stored.field(f.name) if f.name in stored.names else f
+                for f in schema
+                if f.name in names
+            ]
+        )
+        grouped.setdefault(restricted, []).append(file)
+    return tuple((one, tuple(held)) for one, held in grouped.items())
+
+
+def _told(snapshot: Snapshot, instant: InstantTime) -> pa.Schema | None:
+    """Return the schema in the commit of an instant; None where no commit tells."""
+    commit = next(
+        (c for c in snapshot.timeline.completed_commits() if c.requested_at == instant), None
+    )
+    if commit is None:
+        return None
+    text = snapshot.timeline.read_commit(snapshot.storage, commit).schema_json
+    return arrow_from_avro(text) if text else None
+
+
+def _in_footer(snapshot: Snapshot, file: DataFile) -> pa.Schema:
+    with BaseFileReader(snapshot.storage, file.path) as reader:
+        return reader.schema

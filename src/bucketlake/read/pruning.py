@@ -1,0 +1,198 @@
+"""Pruning: the file slices that a ``where`` leaves to read, and what was left out and why.
+
+Partitions go by :mod:`.partition_pruning`, buckets by :mod:`.hash_pruning` and the index. Pruning
+never drops a row that the condition keeps: what is not certain is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.index.simple import SimpleBucket, bucket_id_of_file_id, buckets_for_literals
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.keys import KeySpec
+from bucketlake.model.schema import with_meta
+from bucketlake.read.hash_pruning import find_hash_keys, matching_hash_keys
+from bucketlake.read.partition_pruning import (
+    partition_may_match,
+    partitions_that_may_match,
+    readable_fields,
+)
+from bucketlake.read.predicate_tree import COLUMN_TESTS, Predicate, leaves
+from bucketlake.read.snapshot import Snapshot
+
+__all__ = [
+    "PruningReport",
+    "matching_hash_keys",
+    "partition_may_match",
+    "partitions_that_may_match",
+    "prune",
+    "prune_slices",
+]
+
+_BARE_KEYS_ENDED = 9  # Table version.
+
+
+@dataclass(frozen=True, slots=True)
+class PruningReport:
+    """What a read looks at.
+
+    Attributes
+    ----------
+    partitions_total, partitions_kept : int
+        Partitions that hold file groups, and those of them that are read.
+    file_groups_total, file_groups_kept : int
+        File groups, and those that are read.
+    bucket_ids : tuple of int or None
+        Buckets that are read in each partition, ascending; None where all are.
+    partition_reason, bucket_reason : str or None
+        Why no partition, and why no bucket, was left out; None where some were.
+    """
+
+    partitions_total: int
+    partitions_kept: int
+    file_groups_total: int
+    file_groups_kept: int
+    bucket_ids: tuple[int, ...] | None
+    partition_reason: str | None
+    bucket_reason: str | None
+
+
+def prune_slices(
+    snapshot: Snapshot,
+    index: SimpleBucket | None,
+    where: str | None,
+    *,
+    time_zone: str | None = None,
+    usual_settings: bool = True,
+) -> tuple[list[FileSlice], PruningReport]:
+    """Return the live slices of a table that can hold rows which a condition keeps.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        The pinned table.
+    index : SimpleBucket or None
+        The table's index, its bucket count beyond doubt; None prunes no buckets.
+    where : str or None
+        SQL condition; None keeps all slices.
+    time_zone : str or None
+        Time zone of timestamps in ``where`` that name none; see ``parse_where``.
+    usual_settings : bool
+        Whether the reader's session has ``SPARK_SETTINGS``; a condition that means something else
+        to it prunes nothing.
+
+    Returns
+    -------
+    list of FileSlice
+        In the order of the snapshot.
+    PruningReport
+        What was left out.
+    """
+    slices = snapshot.all_slices()
+    if where is None or not usual_settings:
+        why = "there is no condition" if where is None else "the session has settings of its own"
+        paths = {one.partition_path for one in slices}
+        return slices, PruningReport(
+            len(paths), len(paths), len(slices), len(slices), None, why, why
+        )
+    from bucketlake.read.where_parser import parse_where  # Its SQL parser is slow to import.
+
+    schema = snapshot.schema
+    predicate = parse_where(where, with_meta(schema), time_zone=time_zone)
+    config = snapshot.config
+    return prune(
+        predicate,
+        slices,
+        config.key_spec,
+        index,
+        with_meta(schema),
+        bare_keys=(config.initial_version or 0) < _BARE_KEYS_ENDED,
+    )
+
+
+def prune(
+    predicate: Predicate,
+    slices: Sequence[FileSlice],
+    key_spec: KeySpec,
+    index: SimpleBucket | None,
+    schema: pa.Schema,
+    *,
+    bare_keys: bool = True,
+) -> tuple[list[FileSlice], PruningReport]:
+    """Do as :func:`prune_slices` with a predicate, on slices at hand.
+
+    ``bare_keys`` is that of :func:`matching_hash_keys`.
+    """
+    paths = sorted({one.partition_path for one in slices})
+    may_match = partitions_that_may_match(predicate, paths, key_spec, schema)
+    partitions = {path for path, kept in zip(paths, may_match, strict=True) if kept}
+    in_partitions = [one for one in slices if one.partition_path in partitions]
+    buckets, bucket_reason = _buckets(
+        predicate, in_partitions, key_spec, index, schema, bare_keys=bare_keys
+    )
+    kept = in_partitions
+    if buckets is not None:
+        readable = {*buckets, None}
+        kept = [one for one in in_partitions if _bucket_of(one) in readable]
+    none_left_out = len(partitions) == len(paths)
+    return kept, PruningReport(
+        partitions_total=len(paths),
+        partitions_kept=len(partitions),
+        file_groups_total=len(slices),
+        file_groups_kept=len(kept),
+        bucket_ids=buckets,
+        partition_reason=_why_all(predicate, key_spec, schema) if none_left_out else None,
+        bucket_reason=bucket_reason,
+    )
+
+
+def _buckets(
+    predicate: Predicate,
+    slices: Sequence[FileSlice],
+    key_spec: KeySpec,
+    index: SimpleBucket | None,
+    schema: pa.Schema,
+    *,
+    bare_keys: bool,
+) -> tuple[tuple[int, ...] | None, str | None]:
+    """Return the buckets to read, or None and why all are."""
+    if index is None:
+        return None, "the table's bucket setting is not known; open it with index="
+    beyond = max((_bucket_of(one) or 0 for one in slices), default=0)
+    if beyond >= index.count:
+        return None, f"there is a bucket {beyond}, where {index.count} buckets are set"
+    fields = tuple(index.hash_fields or ())
+    # A partition field's values stand in the paths.
+    commas = any("," in one.partition_path for one in slices)
+    plain_fields = () if commas else readable_fields(key_spec, schema)
+    found = find_hash_keys(
+        predicate, key_spec, fields, schema, plain_fields=plain_fields, bare_keys=bare_keys
+    )
+    if found.keys is None:
+        return None, found.reason
+    buckets = buckets_for_literals(found.keys, index.count, fields)
+    if len(buckets) == index.count:
+        return None, f"{len(found.keys)} keys fall into all buckets"
+    return tuple(sorted(buckets)), None
+
+
+def _bucket_of(one: FileSlice) -> int | None:
+    """Return the bucket of a slice; None where its file group belongs to none, and is read."""
+    prefix = one.file_id[:8]
+    return bucket_id_of_file_id(one.file_id) if prefix.isascii() and prefix.isdecimal() else None
+
+
+def _why_all(predicate: Predicate, key_spec: KeySpec, schema: pa.Schema) -> str:
+    fields = readable_fields(key_spec, schema)
+    if not key_spec.partition_fields:
+        return "the table has no partitions"
+    if not fields:
+        return f"paths do not spell the values of {', '.join(key_spec.partition_fields)} plainly"
+    tested = {leaf.column for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)}
+    if not tested & {*fields}:
+        return f"no condition on {', '.join(fields)}"
+    return "every partition may hold matching rows"

@@ -1,0 +1,107 @@
+"""A snapshot: a table pinned at one point of its timeline, from which every read and write starts.
+
+Picks the live file slices of all or some partitions, and the table's schema at that point. What
+lies in the slices is read elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.read.file_system_view import latest_slices, list_partition, list_partitions
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A pinned table.
+
+    Attributes
+    ----------
+    storage, config
+        The table.
+    timeline : Timeline
+        What counts as completed, restricted to the pinned time.
+    schema_text : str or None
+        Avro schema of the data, as the table tells it; None where it was never told one.
+    """
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+    schema_text: str | None
+
+    @property
+    def schema_or_none(self) -> pa.Schema | None:
+        """Data schema, without meta columns; None on a table that never had one."""
+        return arrow_from_avro(self.schema_text) if self.schema_text else None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Data schema, without meta columns; InputError on a table that never had one."""
+        schema = self.schema_or_none
+        if schema is None:
+            raise InputError(
+                self.storage.root,
+                "the table has no schema yet: nothing was ever written to it",
+                "write records first",
+            )
+        return schema
+
+    def all_slices(self) -> list[FileSlice]:
+        """Return the live slices of every partition; the cost follows the table."""
+        files = (f for held in list_partitions(self.storage).values() for f in held)
+        return self._live(files)
+
+    def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
+        """Return the live slices of some partitions; the cost follows those."""
+        return self._live(f for path in partitions for f in list_partition(self.storage, path))
+
+    def _live(self, files: Iterable[DataFile]) -> list[FileSlice]:
+        replaced = self.timeline.replaced_file_groups(self.storage)
+        return latest_slices(files, self.timeline, replaced)
+
+
+def load_snapshot(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline | None = None,
+    as_of: str | None = None,
+) -> Snapshot:
+    """Pin a table.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    timeline : Timeline, optional
+        Its timeline, where the caller has just loaded it.
+    as_of : str, optional
+        Time travel: instants requested later do not count. See ``Timeline.as_of`` for the forms.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If a file's columns may bear other names than the table's.
+    """
+    pinned = timeline or load_timeline(storage, config)
+    if as_of is not None:
+        pinned = pinned.as_of(as_of)
+    commit = pinned.schema_commit(storage)
+    if commit is not None and commit.evolves_on_read:
+        # A renamed column would read as nulls, a dropped one of that name as its old values.
+        raise UnsupportedFeatureError(
+            "schema evolution on read (hoodie.schema.on.read.enable)",
+            storage.root,
+            "read and write it with Hudi",
+        )
+    text = (commit.schema_json if commit is not None else None) or config.create_schema
+    return Snapshot(storage, config, pinned, text or None)

@@ -1,0 +1,288 @@
+"""Parsing ``where``: SQL text in Spark's dialect becomes a tree that prunes and filters.
+
+sqlglot parses; this module reads its tree, strictly: a node is understood only where each part of
+it is, a literal only where Spark compares it exactly (:mod:`.comparable`), a string only by its
+own characters. The rest becomes :class:`~.predicate_tree.Opaque`. The reading is Spark's under the
+settings of :data:`SPARK_SETTINGS`; under others a caller must not prune by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import NoReturn
+
+import pyarrow as pa
+from sqlglot import exp
+
+from bucketlake.model.schema import META_NAMES
+from bucketlake.read.comparable import comparable_value
+from bucketlake.read.predicate_tree import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Opaque,
+    Operator,
+    Or,
+    Predicate,
+)
+from bucketlake.read.sql_literal import (
+    LiteralKind,
+    SqlLiteral,
+    Value,
+    cast_literal,
+    number_literal,
+)
+from bucketlake.read.sql_time import NotUnderstood
+from bucketlake.read.where_syntax import find_doubt, parse_tokens, refused, tokenize
+
+SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "spark.sql.parser.escapedStringLiterals": "false",
+        "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+        "spark.sql.ansi.enforceReservedKeywords": "false",
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
+        "spark.sql.legacy.literal.pickMinimumPrecision": "true",
+    }
+)
+"""Settings of a Spark session, by key, that change what SQL text means: their defaults."""
+
+_OPERATORS: dict[type[exp.Expr], Operator] = {
+    exp.EQ: Operator.EQUAL,
+    exp.NEQ: Operator.NOT_EQUAL,
+    exp.LT: Operator.LESS,
+    exp.LTE: Operator.LESS_OR_EQUAL,
+    exp.GT: Operator.GREATER,
+    exp.GTE: Operator.GREATER_OR_EQUAL,
+    exp.NullSafeEQ: Operator.NULL_SAFE_EQUAL,
+}
+# Names that Spark resolves without a column: functions called without parentheses, file metadata.
+_NOT_COLUMNS = frozenset({"user", "session_user", "current_time", "grouping__id", "_metadata"})
+_NUMBERS = frozenset({LiteralKind.INTEGER, LiteralKind.DECIMAL})
+
+
+def parse_where(text: str, schema: pa.Schema, *, time_zone: str | None = None) -> Predicate:
+    """Parse a condition on the columns of a table.
+
+    Parameters
+    ----------
+    text : str
+        A condition in Spark's SQL, as ``DataFrame.filter`` takes it.
+    schema : pyarrow.Schema
+        Columns that the condition may name; as in Spark, the case of names is ignored.
+    time_zone : str or None
+        Time zone of timestamps that name none: Spark's ``spark.sql.session.timeZone``. None
+        leaves comparisons with them to Spark.
+
+    Returns
+    -------
+    Predicate
+        Column names are spelled as in the schema.
+
+    Raises
+    ------
+    InputError
+        If the text is not a condition, or compares a column that is not there.
+
+    Examples
+    --------
+    >>> parse_where("ID = 'a' AND n > 2", pa.schema({"id": pa.string(), "n": pa.int64()}))
+    And(operands=(Comparison(column='id', operator=<Operator.EQUAL: '='>, value='a'), \
+Comparison(column='n', operator=<Operator.GREATER: '>'>, value=2)))
+    """
+    tokens = tokenize(text)
+    if (reason := find_doubt(text, tokens)) is not None:
+        parse_tokens(text, tokens)
+        return Opaque(text, reason)
+    try:
+        return _Reader(text, schema, time_zone).read(parse_tokens(text, tokens))
+    except RecursionError:
+        raise refused(text, "it is nested too deeply", "use IN for long lists") from None
+
+
+class _Reader:
+    """One reading of the parser's tree, against one schema."""
+
+    def __init__(self, text: str, schema: pa.Schema, time_zone: str | None) -> None:
+        self._text = text
+        self._schema = schema
+        self._time_zone = time_zone
+        self._forms: dict[type[exp.Expr], Callable[[exp.Expr], Predicate]] = {
+            exp.Paren: lambda node: self.read(node.this),
+            exp.And: lambda node: And(self._operands(node)),
+            exp.Or: lambda node: Or(self._operands(node)),
+            exp.Not: lambda node: Not(self.read(node.this)),
+            exp.NullSafeNEQ: lambda node: Not(self._compare(node, Operator.NULL_SAFE_EQUAL)),
+            exp.Between: self._between,
+            exp.In: self._in,
+            exp.Is: self._is,
+            exp.Like: self._like,
+            exp.Boolean: lambda node: Constant(bool(node.this)),
+            exp.Null: lambda _: Constant(None),
+            exp.Column: self._bare,
+            **{
+                form: partial(self._compare, operator=operator)
+                for form, operator in _OPERATORS.items()
+            },
+        }
+
+    def read(self, node: exp.Expr) -> Predicate:
+        form = self._forms.get(type(node))
+        try:
+            if form is None:
+                raise NotUnderstood("this form of condition")
+            return form(node)
+        except NotUnderstood as reason:
+            return Opaque(node.sql(dialect="spark", comments=False), str(reason))
+
+    def _operands(self, node: exp.Expr) -> tuple[Predicate, ...]:
+        return tuple(self.read(operand) for operand in node.flatten())
+
+    def _compare(self, node: exp.Expr, operator: Operator) -> Predicate:
+        _only(node, "this", "expression")
+        left, right = _unwrapped(node.this), _unwrapped(node.expression)
+        if not isinstance(left, exp.Column):
+            left, right, operator = right, left, operator.mirrored
+        literal = self._literal(right)
+        column = self._column(left)
+        return self._comparison(column, operator, literal)
+
+    def _comparison(self, column: str, operator: Operator, literal: SqlLiteral) -> Predicate:
+        value = self._value(column, literal)
+        if operator is Operator.NULL_SAFE_EQUAL and value is None:
+            return IsNull(column)
+        return Comparison(column, operator, value)
+
+    def _between(self, node: exp.Expr) -> Predicate:
+        _only(node, "this", "low", "high")
+        column = self._column(_unwrapped(node.this))
+        low, high = (self._literal(_unwrapped(node.args[end])) for end in ("low", "high"))
+        _check_one_kind([low, high])
+        return And(
+            (
+                self._comparison(column, Operator.GREATER_OR_EQUAL, low),
+                self._comparison(column, Operator.LESS_OR_EQUAL, high),
+            )
+        )
+
+    def _in(self, node: exp.Expr) -> Predicate:
+        _only(node, "this", "expressions")
+        if not node.expressions:
+            raise refused(self._text, "IN () lists nothing", "list one value at least")
+        column = self._column(_unwrapped(node.this))
+        literals = [self._literal(_unwrapped(item)) for item in node.expressions]
+        _check_one_kind(literals)
+        values = [self._value(column, literal, in_list=True) for literal in literals]
+        return In(column, tuple(dict.fromkeys(values)))
+
+    def _is(self, node: exp.Expr) -> Predicate:
+        _only(node, "this", "expression")
+        column = self._column(_unwrapped(node.this))
+        if isinstance(node.expression, exp.Null):
+            return IsNull(column)
+        literal = self._literal(node.expression)
+        if literal.kind is not LiteralKind.BOOLEAN or not self._is_boolean(column):
+            raise NotUnderstood("this form of IS")
+        return self._comparison(column, Operator.NULL_SAFE_EQUAL, literal)
+
+    def _like(self, node: exp.Expr) -> Predicate:
+        _only(node, "this", "expression", "negate")
+        column = self._column(_unwrapped(node.this))
+        pattern = self._value(column, self._literal(_unwrapped(node.expression)))
+        if not isinstance(pattern, str) or "\\" in pattern:
+            raise NotUnderstood("a pattern with escapes")
+        like = Like(column, pattern)
+        return Not(like) if node.args.get("negate") else like
+
+    def _bare(self, node: exp.Expr) -> Predicate:
+        column = self._column(node)
+        if not self._is_boolean(column):
+            raise NotUnderstood("a column alone that is not boolean")
+        return Comparison(column, Operator.EQUAL, True)
+
+    def _is_boolean(self, column: str) -> bool:
+        return bool(pa.types.is_boolean(self._schema.field(column).type))
+
+    def _value(self, column: str, literal: SqlLiteral, *, in_list: bool = False) -> Value:
+        column_type = self._schema.field(column).type
+        return comparable_value(literal, column_type, time_zone=self._time_zone, in_list=in_list)
+
+    def _column(self, node: exp.Expr) -> str:
+        """Return the schema's spelling of a column's name."""
+        if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
+            raise NotUnderstood("an expression in place of a column")
+        names = [part.name for part in node.parts]
+        if len(names) > 1:
+            self._refuse_unless_nested(names)
+        name = names[0]
+        if name in self._schema.names:
+            return name
+        alike = [other for other in self._schema.names if other.lower() == name.lower()]
+        if len(alike) == 1:
+            return str(alike[0])
+        if not alike and not node.this.quoted and name.lower() in _NOT_COLUMNS:
+            raise NotUnderstood(f"{name}, which is no column")
+        problem = f"column {name} is ambiguous" if alike else f"there is no column {name}"
+        raise refused(self._text, problem, self._columns_there(alike))
+
+    def _refuse_unless_nested(self, names: Sequence[str]) -> NoReturn:
+        if names[0].lower() in {*(other.lower() for other in self._schema.names), "_metadata"}:
+            raise NotUnderstood("a field inside a column")
+        problem = f"there is no column {'.'.join(names)}"
+        raise refused(self._text, problem, self._columns_there([]))
+
+    def _columns_there(self, alike: Sequence[str]) -> str:
+        names = alike or [name for name in self._schema.names if name not in META_NAMES]
+        return f"the columns are {', '.join(names)}"
+
+    def _literal(self, node: exp.Expr) -> SqlLiteral:
+        if isinstance(node, exp.Literal) and node.is_string:
+            return SqlLiteral(LiteralKind.STRING, str(node.this))
+        if isinstance(node, exp.Literal):
+            return number_literal(str(node.this))
+        if isinstance(node, exp.RawString):
+            return SqlLiteral(LiteralKind.STRING, str(node.this))
+        if isinstance(node, exp.Boolean):
+            return SqlLiteral(LiteralKind.BOOLEAN, bool(node.this))
+        if isinstance(node, exp.Null):
+            return SqlLiteral(LiteralKind.NULL, None)
+        if isinstance(node, exp.Neg):
+            return self._literal(_unwrapped(node.this)).negated()
+        if isinstance(node, exp.Cast) and type(node) in (exp.Cast, exp.TryCast):
+            return self._cast(node)
+        raise NotUnderstood("a comparison with something other than a literal")
+
+    def _cast(self, node: exp.Cast) -> SqlLiteral:
+        _only(node, "this", "to", "safe")
+        inner = self._literal(_unwrapped(node.this))
+        sizes = [parameter.this for parameter in node.to.expressions]
+        if any(not isinstance(size, exp.Literal) or size.is_string for size in sizes):
+            raise NotUnderstood("a cast to a nested type")
+        return cast_literal(
+            inner, node.to.this.name, [int(size.this) for size in sizes], self._time_zone
+        )
+
+
+def _unwrapped(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _only(node: exp.Expr, *known: str) -> None:
+    """Check that a node says nothing beyond what is read of it."""
+    if any(part and name not in known for name, part in node.args.items()):
+        raise NotUnderstood("this form of condition")
+
+
+def _check_one_kind(literals: Sequence[SqlLiteral]) -> None:
+    """Refuse a list of several kinds, which Spark casts to one that the column shares."""
+    kinds = {literal.kind for literal in literals} - {LiteralKind.NULL}
+    if len(kinds) > 1 and not kinds <= _NUMBERS:
+        raise NotUnderstood("literals of several types")

@@ -1,0 +1,153 @@
+"""``save``: the write of an existing Hudi job, options unchanged."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.write_options import JobOptions, parse_job_options
+from bucketlake.errors import AlreadyExistsError, ConfigError
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.result import WriteResult
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.location import open_storage
+from bucketlake.table import Table, create_table, open_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
+
+
+def save(
+    df: DataFrame | pa.Table,
+    path: str,
+    mode: str = "append",
+    options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteResult:
+    """Write records with the ``hoodie.*`` options of a Hudi job.
+
+    Parameters
+    ----------
+    df : DataFrame or pa.Table
+        Records, or keys for operation ``delete``.
+    path : str
+        Folder of the table; it is created where there is none.
+    mode : {"append", "overwrite", "errorifexists", "error", "ignore"}
+        As Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the
+        table's history, where Hudi deletes the table.
+    options : mapping of str to str
+        Options as the job has them. Tuning of Hudi's engine is passed over; an option that is not
+        known is named in a warning; one that bucketlake cannot follow, in an error.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store.
+
+    Returns
+    -------
+    WriteResult
+        Without an instant where ``mode`` is ``ignore`` and there is a table.
+
+    Raises
+    ------
+    ConfigError
+        If an option cannot be followed, or contradicts the table.
+    AlreadyExistsError
+        If there is a table, and ``mode`` is ``errorifexists``.
+    BucketLakeError
+        Further as ``Table.upsert``.
+
+    Warns
+    -----
+    UserWarning
+        Naming the options that are not known.
+
+    Examples
+    --------
+    >>> options = {
+    ...     "hoodie.table.name": "trips",
+    ...     "hoodie.datasource.write.recordkey.field": "id",
+    ...     "hoodie.index.type": "BUCKET",
+    ...     "hoodie.bucket.index.num.buckets": "4",
+    ... }
+    >>> save(pa.table({"id": ["a", "b"]}), "memory://docs/saved", options=options).inserted
+    2
+    """
+    if mode.lower() not in _MODES:
+        raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
+    job = parse_job_options(options or {})
+    if job.unknown:
+        warnings.warn(
+            f"options without effect, bucketlake does not know them: {', '.join(job.unknown)}",
+            stacklevel=2,
+        )
+    exists = open_storage(path, storage_options).stat(PROPERTIES_FILE) is not None
+    if exists and mode.lower() in ("errorifexists", "error"):
+        raise AlreadyExistsError(path, "save", f"a Hudi table is there and mode is {mode!r}")
+    if exists and mode.lower() == "ignore":
+        return WriteResult(None)
+    table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
+    if job.without_metadata_table and table.config().metadata_partitions:
+        table.drop_metadata_table()
+    return _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
+
+
+def _run(
+    table: Table, df: DataFrame | pa.Table, job: JobOptions, *, overwrite: bool
+) -> WriteResult:
+    match Operation.INSERT_OVERWRITE_TABLE if overwrite else job.operation:
+        case Operation.UPSERT:
+            return table.upsert(df)
+        case Operation.INSERT:
+            return table.insert(df)
+        case Operation.BULK_INSERT:
+            return table.bulk_insert(df)
+        case Operation.DELETE:
+            return table.delete(df)
+        case Operation.INSERT_OVERWRITE:
+            return table.insert_overwrite(df)
+        case Operation.INSERT_OVERWRITE_TABLE:
+            return table.insert_overwrite(df, whole_table=True)
+        case Operation.DELETE_PARTITION:
+            return table.delete_partitions(job.partitions_to_delete)
+
+
+def _create(
+    df: DataFrame | pa.Table,
+    path: str,
+    job: JobOptions,
+    storage_options: Mapping[str, str] | None,
+) -> Table:
+    return create_table(
+        path,
+        schema=df.schema,
+        record_key=job.key_spec.record_key_fields,
+        partition_by=job.key_spec.partition_fields,
+        ordering=job.ordering_fields,
+        index=SimpleBucket.from_options(job.index_options),
+        name=job.table_name,
+        hive_style=job.key_spec.hive_style,
+        url_encode=job.key_spec.url_encode,
+        timestamp_partition=job.key_spec.timestamp,
+        storage_options=storage_options,
+    )
+
+
+def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
+    index = SimpleBucket.from_options(job.index_options)
+    table = open_table(path, index, storage_options)
+    held = table.config()
+    stated = {
+        "record key": (job.key_spec.record_key_fields, held.key_spec.record_key_fields),
+        "partition fields": (job.key_spec.partition_fields, held.key_spec.partition_fields),
+        "table name": (job.table_name, held.name),
+        "ordering fields": (job.ordering_fields, held.ordering_fields),
+    }
+    for what, (asked, found) in stated.items():
+        if asked and asked != found:
+            raise ConfigError(what, asked, f"the table {path} has {found!r}")
+    return table

@@ -1,0 +1,1 @@
+"""DataFrame pipelines: wiring of the engine-free rooms to Spark, the only place of pyspark."""

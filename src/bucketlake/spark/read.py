@@ -1,0 +1,83 @@
+"""Reading a table as a DataFrame: Spark's own Parquet reader over the pruned file list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
+
+from bucketlake.errors import ConfigError
+from bucketlake.read.plan import ReadPlan
+from bucketlake.read.predicate import SPARK_SETTINGS
+from bucketlake.spark.address import spark_address
+from bucketlake.spark.schema import spark_from_arrow
+
+_GLOB_CHARACTERS = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
+
+
+def active_session(spark: SparkSession | None) -> SparkSession:
+    """Return the session to use; ConfigError where none is active."""
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigError("spark", None, "start a SparkSession first, or hand one in")
+    return session
+
+
+def has_usual_settings(spark: SparkSession) -> bool:
+    """Whether SQL text means to a session what bucketlake's pruning takes it to mean."""
+    found = {key: spark.conf.get(key, usual) for key, usual in SPARK_SETTINGS.items()}
+    return all(str(found[key]).lower() == SPARK_SETTINGS[key].lower() for key in found)
+
+
+def read_files(
+    spark: SparkSession,
+    root: str,
+    plan: ReadPlan,
+    *,
+    where: str | None,
+    columns: Sequence[str] | None,
+) -> DataFrame:
+    """Read the files of a plan.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    root : str
+        The table's path.
+    plan : ReadPlan
+        What to read.
+    where : str or None
+        SQL condition, which Spark filters by.
+    columns : sequence of str or None
+        Columns to return; None returns those of the table.
+    """
+    frame: DataFrame | None = None
+    address = spark_address(root)
+    for schema, files in plan.files:
+        paths = [f"{address.rstrip('/')}/{f.path}".translate(_GLOB_CHARACTERS) for f in files]
+        part = (
+            spark.read.schema(spark_from_arrow(schema))
+            .option("recursiveFileLookup", "true")  # The folders' names are no columns.
+            .parquet(*paths)
+        )
+        if schema != plan.schema:
+            part = _widened(part, schema, plan.schema).to(spark_from_arrow(plan.schema))
+        frame = part if frame is None else frame.unionByName(part)
+    if frame is None:
+        frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
+    if where is not None:
+        frame = frame.where(where)
+    return frame if columns is None else frame.select(*columns)
+
+
+def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame:
+    """Turn floats into the doubles with their digits (0.1 stays 0.1), as Hudi reads older files."""
+    changed = {
+        field.name: F.col(field.name).cast("string").cast("double")
+        for field in stored
+        if field.type == pa.float32() and wanted.field(field.name).type == pa.float64()
+    }
+    return part.withColumns(changed) if changed else part

@@ -1,0 +1,93 @@
+"""What tasks tell the driver beside their rows: errors and warnings, as what they are.
+
+An error that a repetition cannot cure comes back as a row, so that Spark does not run the task
+again. An error of storage is raised, so that it does; of the last failure Spark hands on the text
+alone, so the error itself stands in a note there. Warnings come back as rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+import warnings
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+
+from bucketlake.errors import BucketLakeError, NullElementWarning, StorageError
+
+REPORT_FIELD = pa.field("report", pa.string())
+"""A pickled error or warning in a row of its own; null in all other rows."""
+
+Batches = Iterator[pa.RecordBatch]
+BatchFunction = Callable[[Batches], Batches]
+
+_NOTE = "bucketlake-error:"
+_NOTED = re.compile(_NOTE + "([A-Za-z0-9+/=]+)")
+
+
+def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
+    """Let a task report in rows of ``schema``, which has ``REPORT_FIELD``."""
+
+    def run(batches: Batches) -> Batches:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", NullElementWarning)
+            try:
+                yield from noting(function)(batches)
+            except StorageError:
+                raise
+            except BucketLakeError as error:
+                yield _row(error, schema)
+        for warning in caught:
+            assert isinstance(warning.message, NullElementWarning), warning
+            yield _row(warning.message, schema)
+
+    return run
+
+
+def noting(function: BatchFunction) -> BatchFunction:
+    """Let errors of a task carry themselves through Spark's text of them."""
+
+    def run(batches: Batches) -> Batches:
+        try:
+            yield from function(batches)
+        except BucketLakeError as error:
+            error.add_note(_NOTE + _to_text(error))
+            raise
+
+    return run
+
+
+def collect(df: DataFrame) -> list[Row]:
+    """Run a job of reporting tasks; raise and warn as they did, return the other rows."""
+    try:
+        rows: list[Row] = df.collect()
+    except PySparkException as error:
+        noted = _NOTED.search(str(error))
+        if noted is None:
+            raise
+        raise _from_text(noted[1]) from None
+    reports = [_from_text(text) for text in sorted({row.report for row in rows if row.report})]
+    for report in reports:
+        if isinstance(report, BucketLakeError):
+            raise report
+        assert isinstance(report, Warning), report
+        warnings.warn(report, stacklevel=2)
+    return [row for row in rows if row.report is None]
+
+
+def _row(report: Exception, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{REPORT_FIELD.name: _to_text(report)}], schema)
+
+
+def _to_text(report: Exception) -> str:
+    return base64.b64encode(pickle.dumps(report)).decode()
+
+
+def _from_text(text: str) -> Exception:
+    report: Exception = pickle.loads(base64.b64decode(text))
+    return report

@@ -1,0 +1,92 @@
+"""Spark schemas and Arrow schemas, by the public type classes of both."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
+
+from bucketlake.errors import InputError
+
+_SIMPLE: dict[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.CharType: pa.string(),
+    T.VarcharType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+    T.NullType: pa.null(),
+}
+
+
+def arrow_from_spark(schema: T.StructType) -> pa.Schema:
+    """Return the Arrow schema of a DataFrame's schema; timestamps with zone are in UTC.
+
+    Raises
+    ------
+    InputError
+        If a column has a type that tables do not hold, such as an interval.
+    """
+    return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
+def spark_from_arrow(schema: pa.Schema) -> T.StructType:
+    """Return the DataFrame schema of a table's schema."""
+    return T.StructType([T.StructField(f.name, _spark_type(f.type), f.nullable) for f in schema])
+
+
+def _arrow_field(field: T.StructField, path: str) -> pa.Field:
+    return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
+
+
+def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
+    if isinstance(spark_type, T.DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
+    if isinstance(spark_type, T.StructType):
+        return pa.struct([_arrow_field(f, f"{path}.{f.name}") for f in spark_type.fields])
+    if isinstance(spark_type, T.ArrayType):
+        element = _arrow_type(spark_type.elementType, f"{path}[]")
+        return pa.list_(pa.field("element", element, spark_type.containsNull))
+    if isinstance(spark_type, T.MapType):
+        value = _arrow_type(spark_type.valueType, f"{path}[]")
+        return pa.map_(
+            _arrow_type(spark_type.keyType, f"{path}.key"),
+            pa.field("value", value, spark_type.valueContainsNull),
+        )
+    if type(spark_type) not in _SIMPLE:
+        raise InputError(
+            f"column {path!r}",
+            f"type {spark_type.simpleString()} cannot be stored in a table",
+            "cast or drop the column",
+        )
+    return _SIMPLE[type(spark_type)]
+
+
+def _spark_type(arrow_type: pa.DataType) -> T.DataType:
+    if pa.types.is_decimal(arrow_type):
+        return T.DecimalType(arrow_type.precision, arrow_type.scale)
+    if pa.types.is_struct(arrow_type):
+        return T.StructType(
+            [T.StructField(f.name, _spark_type(f.type), f.nullable) for f in arrow_type]
+        )
+    if pa.types.is_map(arrow_type):
+        return T.MapType(
+            _spark_type(arrow_type.key_type),
+            _spark_type(arrow_type.item_type),
+            arrow_type.item_field.nullable,
+        )
+    if pa.types.is_list(arrow_type):
+        return T.ArrayType(_spark_type(arrow_type.value_type), arrow_type.value_field.nullable)
+    if pa.types.is_timestamp(arrow_type):
+        return T.TimestampType() if arrow_type.tz else T.TimestampNTZType()
+    for spark_class, known in _SIMPLE.items():
+        if known == arrow_type:
+            return spark_class()
+    raise AssertionError(f"a table schema holds {arrow_type}")

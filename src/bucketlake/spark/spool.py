@@ -1,0 +1,119 @@
+"""Spooling: keeping an input that may give other rows when it is evaluated again.
+
+A write evaluates its input twice, and retried tasks evaluate parts of it once more. Rows that
+differ between evaluations would be lost or doubled, so an input is written to storage once before
+it is placed, unless its plan consists of file scans, projections and filters without functions
+whose value may change.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+from pyspark.sql import DataFrame
+
+from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.errors import StorageError
+from bucketlake.spark.address import spark_address
+from bucketlake.spark.settings import changed_settings
+from bucketlake.storage.base import Storage
+
+SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"
+
+_STABLE_NODES = frozenset(
+    {"Relation", "LocalRelation", "Project", "Filter", "SubqueryAlias", "Range", "Union", "View"}
+)
+# Of relations only files are stable: a query over a live source, such as JDBC, is one too.
+_FILE_RELATION = re.compile(r"\] (?:parquet|orc|avro|csv|json|text|xml)$")
+_UNSTABLE = re.compile(
+    r"\b(?:rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
+    r"spark_partition_id|input_file_name|input_file_block_start|input_file_block_length|"
+    r"current_timestamp|current_date|current_time|now|localtimestamp|unix_timestamp|"
+    r"reflect|try_reflect|java_method)\("
+    r"|\)#\d+"  # Only functions evaluated in Python print their own id.
+    r"|\.\.\. \d+ more (?:fields|characters)",  # What was left out may be any of those.
+    re.IGNORECASE,
+)
+_NODE = re.compile(r"[\s:+\-|]*!?([A-Za-z]+)")
+
+_WHOLE_PLAN = {"spark.sql.debug.maxToStringFields": "100000"}
+
+# Spark 3 refuses to write dates before 1582, and times before 1900 as INT96, unless it is told
+# that they are in the calendar in which it has them anyway.
+_SPOOL_AS_IS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
+
+class Spool:
+    """Where one write keeps a copy of its input, if it must.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    root : str
+        The table's path.
+    """
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage = storage
+        self._root = spark_address(root).rstrip("/")
+        self._folder: str | None = None
+
+    def stable(self, df: DataFrame) -> DataFrame:
+        """Return a DataFrame of the same rows that gives them at every evaluation."""
+        if is_repeatable(df):
+            return df
+        self._folder = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
+        path = f"{self._root}/{self._folder}"
+        with changed_settings(df.sparkSession, _SPOOL_AS_IS):
+            df.write.parquet(path)
+        return df.sparkSession.read.schema(df.schema).parquet(path)
+
+    def drop(self) -> None:
+        """Delete the copy."""
+        if self._folder is not None:
+            with suppress(StorageError):  # What stays is no part of the table.
+                self._storage.delete_folder(self._folder)
+            self._folder = None
+
+
+def is_repeatable(df: DataFrame) -> bool:
+    """Tell whether a DataFrame's plan gives the same rows each time; False where unsure.
+
+    Functions in Java or Scala count as what Spark takes them for, deterministic.
+    """
+    lines = list(_plan_lines(df))
+    return bool(lines) and all(_is_stable(line) for line in lines)
+
+
+def _is_stable(line: str) -> bool:
+    node = _NODE.match(line)
+    return (
+        node is not None
+        and node[1] in _STABLE_NODES
+        and (node[1] != "Relation" or _FILE_RELATION.search(line) is not None)
+        and _UNSTABLE.search(line) is None
+    )
+
+
+def _plan_lines(df: DataFrame) -> Iterator[str]:
+    """Yield the lines of the analyzed plan, as SQL explains it.
+
+    ``DataFrame.explain`` would print it, and standard output belongs to the whole process.
+    """
+    session, view = df.sparkSession, f"bucketlake_{uuid.uuid4().hex}"
+    df.createTempView(view)
+    try:
+        with changed_settings(session, _WHOLE_PLAN):
+            explained: str = session.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+    finally:
+        session.catalog.dropTempView(view)
+    plan = explained.partition("== Analyzed Logical Plan ==\n")[2]
+    plan = plan.partition("\n== Optimized Logical Plan ==")[0]
+    yield from plan.splitlines()[1:]  # The first line repeats the schema.

@@ -1,0 +1,1 @@
+"""Bytes at paths: local disk, object stores, memory; one narrow seam and its twins."""

@@ -1,0 +1,281 @@
+"""Tables on local disk (or what is mounted there), over plain calls to the operating system.
+
+Every object is published whole. Its bytes go to a temporary file in the table's staging folder and
+are flushed to the disk; then the file gets its name, by a hard link where the name must be free
+and by a rename where it may be taken; then the folder is flushed. So neither a crash of the
+process nor of the machine leaves half an object under its name, and what was published stays. An
+empty object needs no temporary: making its name is atomic by itself. Such names (markers, requested
+instants) and removals are not flushed: file systems with a journal keep them in order with the
+flushes that follow, and nothing committed rests on them.
+
+A symbolic link that leads out of the root is refused by listings and by everything that changes
+files: skipping it in silence would hide committed records, following it would delete what the
+table does not own. Reading an exact path follows links as the operating system does.
+
+Hadoop on local disk keeps a checksum beside each file (``.name.crc``) and fails on a stale one, so
+it is removed before its file changes. Temporaries that a killed process leaves behind are shown by
+no listing; :meth:`LocalStorage.clear_staging` removes them.
+"""
+
+# On small files the objects of pathlib cost more than the calls themselves.
+# ruff: noqa: PTH102, PTH105, PTH108, PTH112, PTH116, PTH117, PTH120
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.errors import ObjectNotFoundError, StorageError
+from bucketlake.storage import system_calls
+from bucketlake.storage.base import Buffer, Paths, StoredObject
+from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
+
+STAGING_FOLDER = f"{EXTENSION_FOLDER}/staging"
+
+_Entries: TypeAlias = list["os.DirEntry[str]"]
+_NO_OBJECT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
+
+@dataclass(frozen=True)
+class LocalStorage:
+    """A folder on local disk.
+
+    Parameters
+    ----------
+    root : str
+        Absolute path of the folder; it need not exist yet.
+    fsync : bool
+        Whether objects are flushed to the disk before they count as written. Without it they
+        survive the death of the process, but perhaps not that of the machine.
+    """
+
+    root: str
+    fsync: bool = True
+
+    def __post_init__(self) -> None:
+        assert os.path.isabs(self.root), f"{self.root} is not absolute"
+
+    def read(self, path: str) -> bytes:
+        """Return a whole object."""
+        return self._read(path, "read", 0, None)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of an object."""
+        assert start >= 0, f"range starts at {start}"
+        assert length >= 0, f"range has length {length}"
+        return self._read(path, "read range of", start, length)
+
+    def stat(self, path: str) -> StoredObject | None:
+        """Describe an object."""
+        check_path(path, "stat")
+        with self._naming(path, "stat"), suppress(*_NO_OBJECT):
+            status = os.stat(self._full(path))
+            if not stat.S_ISDIR(status.st_mode):
+                return _described(path, status)
+        return None
+
+    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+        """Yield the objects below a folder, in order of path."""
+        check_folder(folder, "list")
+        return self._walk(folder, recursive)
+
+    def list_folders(self, folder: str) -> Paths:
+        """Return a folder's direct subfolders, empty ones too."""
+        check_folder(folder, "list folders of")
+        start = below(folder)
+        folders = (start + entry.name for entry in self._entries(folder) if entry.is_dir())
+        return sorted(path for path in folders if not _is_staging(path))
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Write an object, over what is there."""
+        with self._naming(path, "put"):
+            target = self._writable(path, "put")
+            with self._staged(data) as staged:
+                system_calls.remove_checksum(target)
+                os.replace(staged, target)
+            self._flush_folder_of(target)
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        """Write an object unless one is there."""
+        with self._naming(path, "put if absent"):
+            target = self._writable(path, "put if absent")
+            _require_free(target)
+            system_calls.remove_checksum(target)
+            if len(data):
+                with self._staged(data) as staged:
+                    system_calls.link_file(staged, target)
+                self._flush_folder_of(target)
+            else:
+                system_calls.write_new_file(target, data, fsync=False)
+
+    def delete(self, path: str) -> None:
+        """Remove an object, and Hadoop's checksum of it."""
+        with self._naming(path, "delete"), suppress(*_NO_OBJECT):
+            target = self._changeable(path, "delete")
+            if not os.path.isdir(target):
+                system_calls.remove_checksum(target)
+                os.unlink(target)
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove a folder and all below it; where it is a link to a folder, the link."""
+        with self._naming(folder, "delete folder"), suppress(FileNotFoundError, NotADirectoryError):
+            target = self._changeable(folder, "delete folder")
+            if system_calls.is_folder(target):
+                system_calls.remove_folder(target)
+            elif os.path.isdir(target):
+                os.unlink(target)
+
+    def local_path(self, path: str) -> Path:
+        """File of an object, whether it is there or not."""
+        check_path(path, "local path of")
+        return Path(self._full(path))
+
+    def clear_staging(self, written_before_ms: int) -> int:
+        """Remove temporaries that killed processes left behind; return how many.
+
+        Parameters
+        ----------
+        written_before_ms : int
+            Only those last written before this time are removed, in milliseconds since 1970-01-01
+            UTC: a younger one may belong to a write that is under way.
+        """
+        removed = 0
+        with self._naming(STAGING_FOLDER, "clear"):
+            for entry in self._entries(STAGING_FOLDER):
+                with suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime_ns < written_before_ms * 10**6:
+                        os.unlink(entry.path)
+                        removed += 1
+        return removed
+
+    def _full(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    @contextmanager
+    def _naming(self, path: str, operation: str) -> Iterator[None]:
+        """Turn errors of the operating system into ours, which name path and operation."""
+        try:
+            yield
+        except OSError as error:
+            raise system_calls.storage_error(error, self._full(path), operation) from error
+
+    def _read(self, path: str, operation: str, start: int, length: int | None) -> bytes:
+        # Without the context manager: small reads are the most frequent operation.
+        check_path(path, operation)
+        full_path = self._full(path)
+        try:
+            return system_calls.read_file(full_path, start, length)
+        except _NO_OBJECT as error:
+            raise ObjectNotFoundError(full_path, operation, "no object is there") from error
+        except OSError as error:
+            raise system_calls.storage_error(error, full_path, operation) from error
+
+    def _walk(self, folder: str, recursive: bool) -> Iterator[StoredObject]:
+        if _is_staging(folder):
+            return
+        start = below(folder)
+        with self._naming(folder, "list"):
+            # A folder sorts with its slash, so that whole paths are in order: a-b/x before a/x.
+            named = {e.name + "/" if e.is_dir() else e.name: e for e in self._entries(folder)}
+        for name in sorted(named):
+            if name.endswith("/"):
+                if recursive:
+                    yield from self._walk(start + name[:-1], recursive)
+            elif not is_side_file(name):
+                stored = self._described_entry(start + name, named[name])
+                if stored is not None:
+                    yield stored
+
+    def _described_entry(self, path: str, entry: os.DirEntry[str]) -> StoredObject | None:
+        """Describe an entry; None where it is gone meanwhile."""
+        try:
+            return _described(path, entry.stat())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise system_calls.storage_error(error, self._full(path), "list") from error
+
+    def _entries(self, folder: str) -> _Entries:
+        """Read a folder's entries; none where it is not there."""
+        try:
+            with os.scandir(self._full(folder)) as scan:
+                entries = [*scan]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise system_calls.storage_error(error, self._full(folder), "list") from error
+        for entry in entries:
+            if entry.is_symlink():
+                self._require_inside(entry.path, "list")
+        return entries
+
+    def _writable(self, path: str, operation: str) -> str:
+        """Return the full path of an object to write, with its folder made."""
+        target = self._changeable(path, operation)
+        self._make_folder(os.path.dirname(target))
+        return target
+
+    def _changeable(self, path: str, operation: str) -> str:
+        check_path(path, operation)
+        target = self._full(path)
+        self._require_inside(os.path.dirname(target), operation)
+        return target
+
+    def _require_inside(self, full_path: str, operation: str) -> None:
+        root, real = os.path.realpath(self.root), os.path.realpath(full_path)
+        if real != root and not real.startswith(below(root.rstrip("/"))):
+            reason = (
+                f"a symbolic link leads to {real}, out of {self.root}; "
+                "put what it leads to in its place"
+            )
+            raise StorageError(full_path, operation, reason)
+
+    def _make_folder(self, full_path: str) -> None:
+        if os.path.isdir(full_path):
+            return
+        self._make_folder(os.path.dirname(full_path))
+        with suppress(FileExistsError):
+            os.mkdir(full_path)
+        self._flush_folder_of(full_path)
+
+    @contextmanager
+    def _staged(self, data: Buffer) -> Iterator[str]:
+        """Write bytes to a temporary file, which is gone afterwards whatever happens."""
+        staging = self._full(STAGING_FOLDER)
+        self._make_folder(staging)
+        staged = f"{staging}/{uuid.uuid4().hex}"  # Many processes stage here.
+        try:
+            system_calls.write_new_file(staged, data, fsync=self.fsync)
+            yield staged
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(staged)
+
+    def _flush_folder_of(self, full_path: str) -> None:
+        if self.fsync:
+            system_calls.flush_folder(os.path.dirname(full_path))
+
+
+def _described(path: str, status: os.stat_result) -> StoredObject:
+    return StoredObject(path, status.st_size, status.st_mtime_ns // 10**6)
+
+
+def _is_staging(folder: str) -> bool:
+    """Whether a folder is the staging folder of this table, or of a table below it."""
+    return folder.endswith(STAGING_FOLDER) and f"/{folder}".endswith(f"/{STAGING_FOLDER}")
+
+
+def _require_free(target: str) -> None:
+    """Spare a writer that has lost already the work of staging its bytes."""
+    if system_calls.is_folder(target):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

@@ -1,0 +1,166 @@
+"""Addresses in object stores: read from URLs without decoding anything, and opened by obstore.
+
+URLs are those of Hadoop's clients, which take the path literally, so no library for URLs is asked:
+``%2F``, ``#`` and ``?`` in a table's path are part of its key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from obstore import exceptions as obstore_errors
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from bucketlake.errors import ConfigError
+from bucketlake.storage.store_options import HIDDEN, StoreOptions
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# One request may carry a base file of hundreds of megabytes over a slow line; obstore's 30 seconds
+# would cut it off, and leave the outcome of a conditional put unknown. A user's options win.
+_CLIENT_DEFAULTS = {"timeout": "300s"}
+
+
+class Service(Enum):
+    """The object stores that are served."""
+
+    S3 = "S3"
+    GCS = "Google Cloud Storage"
+    AZURE = "Azure"
+
+
+SERVICES = {
+    "s3": Service.S3,
+    "s3a": Service.S3,
+    "s3n": Service.S3,
+    "gs": Service.GCS,
+    "abfs": Service.AZURE,
+    "abfss": Service.AZURE,
+    "az": Service.AZURE,
+    "wasb": Service.AZURE,
+    "wasbs": Service.AZURE,
+}
+
+# container@account.dfs.core.windows.net, and the national clouds' suffixes.
+_AZURE_HOST = re.compile(r"(?P<container>[^@]+)@(?P<account>[^.@]+)\.(dfs|blob)\.(?P<suffix>.+)")
+_AZURE_PUBLIC_SUFFIX = "core.windows.net"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where a table lies in an object store.
+
+    Attributes
+    ----------
+    root : str
+        As the user wrote it, without a slash at the end.
+    service : Service
+    bucket : str
+        Bucket, or container on Azure.
+    prefix : str
+        Path of the table in the bucket, empty for the whole bucket.
+    account : str or None
+        Account on Azure; None where the options name it.
+    endpoint : str or None
+        Endpoint of a national cloud of Azure; None for the usual one.
+    """
+
+    root: str
+    service: Service
+    bucket: str
+    prefix: str
+    account: str | None = None
+    endpoint: str | None = None
+
+
+def parse_store_url(scheme: str, rest: str) -> StoreAddress:
+    """Read what follows ``scheme://``.
+
+    >>> parse_store_url("s3a", "lake/orders/p%201/")
+    StoreAddress(root='s3a://lake/orders/p%201', service=<Service.S3: 'S3'>, bucket='lake', \
+prefix='orders/p%201', account=None, endpoint=None)
+
+    Raises
+    ------
+    ConfigError
+        If no bucket is named, or the path is not plain, or secrets stand in the URL.
+    """
+    host, _, path = rest.partition("/")
+    service = SERVICES[scheme]
+    segments = [segment for segment in path.split("/") if segment]  # Hadoop joins slashes, too.
+    prefix = "/".join(segments)
+    if not {".", ".."}.isdisjoint(segments):
+        raise ConfigError("path", f"{scheme}://…/{prefix}", "it has no '.' and '..' segments")
+    if "@" in host and service is not Service.AZURE:
+        allowed = "secrets do not belong into a path; give them as storage_options"
+        raise ConfigError("path", HIDDEN, allowed)
+    if not host:
+        raise ConfigError("path", f"{scheme}://{rest}", "it names a bucket after ://")
+    root = f"{scheme}://{host}/{prefix}".rstrip("/")
+    if service is not Service.AZURE or "@" not in host:
+        return StoreAddress(root, service, host, prefix)
+    return _azure_address(root, host, prefix)
+
+
+def _azure_address(root: str, host: str, prefix: str) -> StoreAddress:
+    parts = _AZURE_HOST.fullmatch(host)
+    if parts is None:
+        allowed = "it is container@account.dfs.core.windows.net, or a container alone"
+        raise ConfigError("path", host.rpartition("@")[2], allowed)
+    container, account, suffix = parts["container"], parts["account"], parts["suffix"]
+    public = suffix == _AZURE_PUBLIC_SUFFIX
+    endpoint = None if public else f"https://{account}.blob.{suffix}"
+    return StoreAddress(root, Service.AZURE, container, prefix, account, endpoint)
+
+
+def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
+    """Make obstore's client; it connects with the first operation.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not take the options.
+    """
+    try:
+        return _make_store(address, options)
+    except obstore_errors.UnknownConfigurationKeyError as error:
+        found = re.search(r"key: '([^']*)'", str(error))
+        allowed = f"no such option of {address.service.value}; see obstore's store of that name"
+        raise ConfigError(found[1] if found else "storage_options", HIDDEN, allowed) from None
+    except (obstore_errors.BaseError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        for text in (*options.config.values(), *options.client.values()):  # It may quote any.
+            reason = reason.replace(text, HIDDEN) if text else reason
+        raise ConfigError("storage_options", HIDDEN, reason) from None
+
+
+def _make_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
+    config: dict[str, Any] = dict(options.config)
+    if address.account is not None:
+        config["account_name"] = address.account
+    if address.endpoint is not None:
+        config.setdefault("endpoint", address.endpoint)
+    common: dict[str, Any] = {
+        "prefix": address.prefix or None,
+        "client_options": {**_CLIENT_DEFAULTS, **options.client},
+        "retry_config": _retry_config(options),
+    }
+    match address.service:
+        case Service.S3:
+            return S3Store(address.bucket, **common, **config)
+        case Service.GCS:
+            return GCSStore(address.bucket, **common, **config)
+        case Service.AZURE:
+            return AzureStore(address.bucket, **common, **config)
+
+
+def _retry_config(options: StoreOptions) -> dict[str, object] | None:
+    config: dict[str, object] = dict(options.retry)
+    if "retry_timeout" in config:
+        config["retry_timeout"] = timedelta(seconds=options.retry["retry_timeout"])
+    return config or None

@@ -1,0 +1,188 @@
+"""Storage options: what a user says about an object store, and how it is kept from being seen.
+
+Options are those of obstore's stores (``access_key_id``, ``endpoint``, ``allow_http``,
+``timeout``…), its retries (``max_retries``, ``retry_timeout`` in seconds), or, for S3, the
+spellings of Hadoop's s3a client, which this module translates. Environment variables of the cloud
+vendors (``AWS_ACCESS_KEY_ID``…) are read by obstore itself; an option wins over them.
+
+Secrets appear in no text: not in ``repr``, not in error messages, and not in readable form in a
+pickle, which has to carry them to workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from bucketlake.errors import ConfigError
+
+HIDDEN = "(hidden)"
+
+_RETRY_KEYS = ("max_retries", "retry_timeout")
+_CLIENT_OPTIONS = frozenset(
+    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only "
+    "http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle http2_only "
+    "pool_idle_timeout pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes "
+    "randomize_addresses read_timeout root_certificate timeout user_agent".split()
+)
+_VENDOR = re.compile(r"^(aws|azure|google)_")
+_ENDPOINT = re.compile(r"(?i)(aws_|azure_(storage_)?)?endpoint(_url(_s3)?)?$")
+
+_HADOOP_PREFIXES = ("fs.s3a.", "hadoop.fs.s3a.", "spark.hadoop.fs.s3a.")
+_HADOOP_NAMES = {
+    "access.key": "access_key_id",
+    "secret.key": "secret_access_key",
+    "session.token": "session_token",
+    "endpoint.region": "region",
+    "region": "region",
+}
+_HADOOP_RULES = frozenset(("endpoint", "path.style.access", "connection.ssl.enabled"))
+
+# Options whose values may be shown, by the end of their name. Everything else is taken for secret.
+_HARMLESS = re.compile(
+    r"(endpoint|endpoint_url|region|bucket|account_name|container_name|allow_http|timeout|"
+    r"max_retries|virtual_hosted_style_request|skip_signature|unsigned_payload)$"
+)
+_SECRET_LENGTH_MIN = 4  # A shorter text would blank out half of a message, and protects nothing.
+_SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWORD|SAS)", re.I)
+_SIGNED_PARAMETERS = re.compile(
+    r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class StoreOptions:
+    """Options of one object store.
+
+    Attributes
+    ----------
+    config : mapping of str to str
+        Options for obstore's store, under its names.
+    client : mapping of str to str
+        Options for the connections below it: timeouts, proxies, certificates.
+    retry : mapping of str to int
+        ``max_retries`` and ``retry_timeout`` (seconds), where they are given.
+    """
+
+    config: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict)
+    retry: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_user(cls, options: Mapping[str, str], bucket: str) -> Self:
+        """Sort a user's options.
+
+        Parameters
+        ----------
+        options : mapping of str to str
+            As handed to ``open_storage``.
+        bucket : str
+            Bucket of the table, which S3's virtual-hosted endpoints begin with.
+
+        Raises
+        ------
+        ConfigError
+            For a value that cannot be used, two spellings of one option, or an option of Hadoop's
+            that has no counterpart. Names that obstore does not know are refused by it later.
+        """
+        hadoop = {n: text for key, text in options.items() if (n := _hadoop_name(key)) is not None}
+        plain = {key: text for key, text in options.items() if _hadoop_name(key) is None}
+        retry = {key: _whole_number(key, plain.pop(key)) for key in _RETRY_KEYS if key in plain}
+        config = {key: _text(key, value) for key, value in plain.items()}
+        for key, text in _translate_hadoop(hadoop, bucket).items():
+            if config.setdefault(key, text) != text:
+                allowed = f"the option {key} is given too, with another value; keep one of them"
+                raise ConfigError(f"fs.s3a.* for {key}", HIDDEN, allowed)
+        # Apart, for some of obstore's stores ignore them among the others.
+        client = {name: config.pop(key) for key in [*config] if (name := _client_name(key))}
+        if any(_ENDPOINT.match(key) and text.startswith("http://") for key, text in config.items()):
+            client.setdefault("allow_http", "true")  # Whoever writes http:// means it.
+        return cls(config, client, retry)
+
+    def __repr__(self) -> str:
+        return f"StoreOptions({HIDDEN})"
+
+    def __reduce__(self) -> tuple[Callable[[bytes], StoreOptions], tuple[bytes]]:
+        # Not encryption: it keeps secrets out of logs that print pickles.
+        text = json.dumps([dict(self.config), dict(self.client), dict(self.retry)])
+        return _unpickled, (base64.b85encode(text.encode()),)
+
+    def redact(self, text: str) -> str:
+        """Hide what may be secret in a message of the store."""
+        given = [*self.config.items(), *self.client.items()]
+        own = (value for key, value in given if not _HARMLESS.search(key.lower()))
+        foreign = (value for key, value in os.environ.items() if _SECRET_VARIABLES.match(key))
+        for secret in sorted({*own, *foreign}, key=len, reverse=True):
+            if len(secret) >= _SECRET_LENGTH_MIN:
+                text = text.replace(secret, HIDDEN)
+        return _SIGNED_PARAMETERS.sub(rf"\1={HIDDEN}", text)
+
+
+def _unpickled(encoded: bytes) -> StoreOptions:
+    return StoreOptions(*json.loads(base64.b85decode(encoded)))
+
+
+def _hadoop_name(key: str) -> str | None:
+    """Return the name of an option of Hadoop's s3a client without its prefix."""
+    for prefix in _HADOOP_PREFIXES:
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return None
+
+
+def _translate_hadoop(options: Mapping[str, str], bucket: str) -> dict[str, str]:
+    unknown = sorted(options.keys() - _HADOOP_NAMES.keys() - _HADOOP_RULES)
+    if unknown:
+        known = ", ".join(f"fs.s3a.{name}" for name in sorted({*_HADOOP_NAMES, *_HADOOP_RULES}))
+        allowed = f"it is Hadoop's alone; understood are {known}"
+        raise ConfigError(f"fs.s3a.{unknown[0]}", HIDDEN, allowed)
+    config = {_HADOOP_NAMES[key]: text for key, text in options.items() if key in _HADOOP_NAMES}
+    path_style = _truth(options, "path.style.access", default=not options.get("endpoint"))
+    if "path.style.access" in options:
+        config["virtual_hosted_style_request"] = str(not path_style).lower()
+    encrypted = _truth(options, "connection.ssl.enabled", default=True)
+    if not encrypted:
+        config["allow_http"] = "true"
+    if options.get("endpoint"):
+        host_bucket = bucket if "path.style.access" in options and not path_style else None
+        config["endpoint"] = _endpoint(options["endpoint"], encrypted, host_bucket)
+    return config
+
+
+def _endpoint(endpoint: str, encrypted: bool, host_bucket: str | None) -> str:
+    """Write Hadoop's endpoint, a host with or without scheme, as obstore wants it."""
+    scheme, _, host = endpoint.rpartition("://")
+    scheme = scheme or ("https" if encrypted else "http")
+    return f"{scheme}://{host_bucket}.{host}" if host_bucket else f"{scheme}://{host}"
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = str(options.get(name, default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"fs.s3a.{name}", text, "it is true or false")
+    return text == "true"
+
+
+def _whole_number(key: str, text: str) -> int:
+    if not str(text).isascii() or not str(text).isdigit():
+        raise ConfigError(key, text, "it is a whole number, not below 0")
+    return int(text)
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        raise ConfigError(key, HIDDEN, f"it is text, not {type(value).__name__}")
+    return value
+
+
+def _client_name(key: str) -> str | None:
+    """Return the name of an option for connections, or None where it is none."""
+    name = _VENDOR.sub("", key.lower())
+    return name if name in _CLIENT_OPTIONS else None

@@ -1,0 +1,93 @@
+"""A folder of a storage as a storage of its own: a table that lies within another table.
+
+The metadata table lies so below its data table. Going through the outer storage, rather than
+opening the inner path anew, keeps one set of credentials, one staging folder and, in tests, one
+count of operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject
+from bucketlake.storage.paths import check_folder, check_path
+
+
+@dataclass(frozen=True)
+class Subfolder:
+    """What lies below one folder of another storage.
+
+    Parameters
+    ----------
+    outer : Storage
+        The storage that does the work.
+    folder : str
+        Path of the folder in it.
+    """
+
+    outer: Storage
+    folder: str
+
+    def __post_init__(self) -> None:
+        check_path(self.folder, "open")
+
+    @property
+    def root(self) -> str:
+        """The folder's address."""
+        return f"{self.outer.root}/{self.folder}"
+
+    def read(self, path: str) -> bytes:
+        """Return a whole object."""
+        return self.outer.read(self._outer_path(path, "read"))
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of an object."""
+        return self.outer.read_range(self._outer_path(path, "read range of"), start, length)
+
+    def stat(self, path: str) -> StoredObject | None:
+        """Describe an object."""
+        found = self.outer.stat(self._outer_path(path, "stat"))
+        return None if found is None else self._inner(found)
+
+    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+        """Yield the objects below a folder, in order of path."""
+        found = self.outer.list(self._outer_folder(folder, "list"), recursive=recursive)
+        return (self._inner(stored) for stored in found)
+
+    def list_folders(self, folder: str) -> Paths:
+        """Return a folder's direct subfolders."""
+        found = self.outer.list_folders(self._outer_folder(folder, "list folders of"))
+        return [path[len(self.folder) + 1 :] for path in found]
+
+    def put(self, path: str, data: Buffer) -> None:
+        """Write an object, over what is there."""
+        self.outer.put(self._outer_path(path, "put"), data)
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        """Write an object unless one is there."""
+        self.outer.put_if_absent(self._outer_path(path, "put if absent"), data)
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        self.outer.delete(self._outer_path(path, "delete"))
+
+    def delete_folder(self, folder: str) -> None:
+        """Remove all objects below a folder."""
+        self.outer.delete_folder(self._outer_path(folder, "delete folder"))
+
+    def local_path(self, path: str) -> Path | None:
+        """Local file of an object, where the outer storage is on local disk."""
+        return self.outer.local_path(self._outer_path(path, "local path of"))
+
+    def _outer_path(self, path: str, operation: str) -> str:
+        check_path(path, operation)
+        return f"{self.folder}/{path}"
+
+    def _outer_folder(self, folder: str, operation: str) -> str:
+        check_folder(folder, operation)
+        return f"{self.folder}/{folder}" if folder else self.folder
+
+    def _inner(self, stored: StoredObject) -> StoredObject:
+        return replace(stored, path=stored.path[len(self.folder) + 1 :])

@@ -1,0 +1,246 @@
+"""The active timeline: which instants a table has, which of them count, and what they wrote.
+
+:func:`load_timeline` makes one listing and reads nothing else. A :class:`Timeline` is a value: it
+can be pickled, restricted to a time, and asked; where an answer lies in commit metadata it is
+handed the storage, and remembers what it has read for as long as the object lives. Instants older
+than the active timeline are ``timeline/archived.py``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from bucketlake.config.layout import KEPT_FOLDER_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ObjectNotFoundError, TimelineError
+from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, parse_as_of
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The instants of a table as one listing showed them, each in its highest state.
+
+    Attributes
+    ----------
+    instants : tuple of Instant
+        In timeline order: requested time, then action.
+    folder : str
+        Where the files lie.
+    layout_version : int
+        1 up to table version 7, 2 from 8 on.
+    start : InstantTime or None
+        Smallest requested time of an instant that writes data, in any state; what is older was
+        archived, hence completed. None where there is no such instant.
+    legacy_completions : mapping of InstantTime to InstantTime
+        Completion times of instants whose file names hold none: when their files were written.
+    until : InstantTime or None
+        Newest requested time that counts; None where all do.
+    newest_written_ms : int or None
+        When storage says the completed instant of the greatest completion time was written, in
+        milliseconds since 1970 UTC; None where there is none.
+    """
+
+    instants: tuple[Instant, ...]
+    folder: str
+    layout_version: int
+    start: InstantTime | None
+    legacy_completions: Mapping[InstantTime, InstantTime] = field(default_factory=dict)
+    until: InstantTime | None = None
+    newest_written_ms: int | None = None
+
+    def completed(self) -> tuple[Instant, ...]:
+        """Return the completed instants of every action, in order."""
+        return tuple(instant for instant in self.instants if instant.state is State.COMPLETED)
+
+    def pending(self) -> tuple[Instant, ...]:
+        """Return the requested and inflight instants of every action, in order."""
+        return tuple(instant for instant in self.instants if instant.state is not State.COMPLETED)
+
+    def completed_commits(self) -> tuple[Instant, ...]:
+        """Return the completed instants that change data, table services among them, in order."""
+        return tuple(self._commits.values())
+
+    def find_completed(self, instant: InstantTime) -> Instant | None:
+        """Return the completed commit of that requested time; None where there is none."""
+        return self._commits.get(instant)
+
+    def pending_compactions(self) -> tuple[Instant, ...]:
+        """Return the compactions, plain and of logs, that are planned and not completed."""
+        return self._pending_of(Action.COMPACTION, Action.LOG_COMPACTION)
+
+    def pending_clusterings(self) -> tuple[Instant, ...]:
+        """Return the clusterings that are planned and not completed.
+
+        Layout 1 has one name for them and for pending replace commits; there both are returned,
+        and only the requested file tells a plan from an insert overwrite.
+        """
+        replace_too = (Action.REPLACE_COMMIT,) if self.layout_version == 1 else ()
+        return self._pending_of(Action.CLUSTERING, *replace_too)
+
+    def is_completed(self, instant: InstantTime) -> bool:
+        """Tell whether files that bear the instant's time are committed.
+
+        An instant older than the active timeline counts as completed: archival never passes a
+        pending one.
+        """
+        if self.until is not None and instant > self.until:
+            return False
+        return instant in self._commits or (self.start is not None and instant < self.start)
+
+    def completion_time(self, instant: InstantTime) -> InstantTime | None:
+        """Return when a commit completed; None where it did not, or is older than the timeline."""
+        commit = self._commits.get(instant)
+        if commit is None:
+            return None
+        return commit.completed_at or self.legacy_completions.get(instant)
+
+    def newest_time(self) -> InstantTime | None:
+        """Return the greatest time that any instant bears, requested or completed."""
+        requested = (instant.requested_at for instant in self.instants)
+        completed = (instant.completed_at for instant in self.instants if instant.completed_at)
+        return max((*requested, *completed, *self.legacy_completions.values()), default=None)
+
+    def as_of(self, text: str) -> Timeline:
+        """Return the timeline that a time-travel query sees: requested no later than the time.
+
+        Parameters
+        ----------
+        text : str
+            ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``, in the
+            timeline's zone.
+
+        Raises
+        ------
+        ConfigError
+            If the text is none of these.
+        """
+        until = parse_as_of(text)
+        if self.until is not None:
+            until = min(until, self.until)
+        kept = tuple(instant for instant in self.instants if instant.requested_at <= until)
+        return replace(self, instants=kept, until=until, newest_written_ms=None)
+
+    def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
+        """Return what a completed commit wrote; its file is read once per Timeline object.
+
+        Raises
+        ------
+        TimelineError
+            If the file is gone since the listing.
+        FormatError
+            If it does not hold commit metadata.
+        """
+        known = self._read.get(instant)
+        if known is None:
+            known = self._read[instant] = self._read_commit(storage, instant)
+        return known
+
+    def replaced_file_groups(self, storage: Storage) -> dict[tuple[str, FileId], InstantTime]:
+        """Return the file groups that completed replace commits put out of the table.
+
+        Returns
+        -------
+        dict
+            The replacing instant, by partition path and file id.
+        """
+        replaced: dict[tuple[str, FileId], InstantTime] = {}
+        for instant in self.completed_commits():
+            if instant.action is not Action.REPLACE_COMMIT:
+                continue
+            for partition, file_ids in self.read_commit(storage, instant).replaced_file_ids.items():
+                for file_id in file_ids:
+                    replaced.setdefault((partition, file_id), instant.requested_at)
+        return replaced
+
+    def latest_schema(self, storage: Storage) -> str | None:
+        """Return the table's Avro schema as the newest commit that may change it tells.
+
+        None where no commit tells; the schema of the table's creation is then the next to ask.
+        """
+        commit = self.schema_commit(storage)
+        return None if commit is None else commit.schema_json
+
+    def schema_commit(self, storage: Storage) -> CommitMetadata | None:
+        """Return the newest commit that may change the table's schema and tells one."""
+        for instant in reversed(self.completed_commits()):
+            metadata = self.read_commit(storage, instant)
+            if may_change_schema(metadata) and metadata.schema_json is not None:
+                return metadata
+        return None
+
+    @cached_property
+    def _commits(self) -> dict[InstantTime, Instant]:
+        return {one.requested_at: one for one in self.completed() if one.action.writes_data}
+
+    @cached_property
+    def _read(self) -> dict[Instant, CommitMetadata]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was read and derived stays behind, so that tasks are sent the instants alone.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def _pending_of(self, *actions: Action) -> tuple[Instant, ...]:
+        return tuple(instant for instant in self.pending() if instant.action in actions)
+
+    def _read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
+        assert instant.state is State.COMPLETED, instant
+        path = f"{self.folder}/{instant.to_file_name(self.layout_version)}"
+        try:
+            return decode_commit_metadata(storage.read(path), path)
+        except ObjectNotFoundError as error:
+            problem = f"{path} is gone since the timeline was listed (rolled back, or archived)"
+            raise TimelineError(instant.requested_at, f"{problem}; read the table again") from error
+
+
+def create_timeline(storage: Storage, config: TableConfig) -> None:
+    """Make the folders of a timeline, before the table is there.
+
+    Hudi cannot read a table whose timeline has no folder, and in an object store a folder is there
+    while something is in it. In this one Hudi looks for names of its own alone.
+    """
+    storage.put(f"{config.history_folder}/{KEPT_FOLDER_FILE}", b"")
+
+
+def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
+    """List the active timeline of a table.
+
+    Names that are not an instant's are passed over: other files lie in the folder of layout 1, and
+    temporaries of half-written instants in either.
+    """
+    highest: dict[tuple[str, str], Instant] = {}
+    written_ms: dict[InstantTime, int] = {}
+    newest_written: tuple[InstantTime, int] | None = None
+    for stored in storage.list(config.timeline_folder, recursive=False):
+        instant = Instant.from_file_name(stored.path.rpartition("/")[2])
+        if instant is None:
+            continue
+        place = instant.requested_at, instant.action.completes_as.value
+        if place not in highest or highest[place].state < instant.state:
+            highest[place] = instant
+        if instant.state is State.COMPLETED and instant.completed_at is None:
+            written_ms[instant.requested_at] = stored.modified_at_ms
+        elif instant.completed_at is not None:
+            written = instant.completed_at, stored.modified_at_ms
+            newest_written = max(newest_written or written, written)
+    instants = tuple(sorted(highest.values(), key=lambda instant: instant.order))
+    zone = config.timeline_timezone
+    return Timeline(
+        instants=instants,
+        folder=config.timeline_folder,
+        layout_version=config.layout_version,
+        start=_start(instants),
+        legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
+        newest_written_ms=None if newest_written is None else newest_written[1],
+    )
+
+
+def _start(instants: Iterable[Instant]) -> InstantTime | None:
+    return min((one.requested_at for one in instants if one.action.writes_data), default=None)

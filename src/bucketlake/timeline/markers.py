@@ -1,0 +1,98 @@
+"""Markers: for every data file of a pending write a sign that is written before the file.
+
+Rollback of a pending write deletes what its markers name, and nothing else finds those files; a
+file without a marker becomes visible as committed data one day. bucketlake writes one empty file
+a marker (Hudi's ``DIRECT`` form) and also reads the form of Hudi's timeline server, which gathers
+them in a few lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+
+_MARKER = re.compile(r"(?:(?P<partition>.*)/)?(?P<file>[^/]+)\.marker\.(?P<type>[A-Z]+)")
+_LIST = re.compile(r"MARKERS\d+", re.ASCII)
+
+
+class MarkerType(Enum):
+    """What a write does with a file; the value is Hudi's spelling."""
+
+    CREATE = "CREATE"  # A new base file; from table version 8 on a log file too.
+    MERGE = "MERGE"  # A base file that rewrites an older one.
+    APPEND = "APPEND"  # A log file before version 8; it breaks a rollback in newer tables.
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The marker of one data file."""
+
+    partition_path: str
+    file_name: str
+    type: MarkerType
+
+    @property
+    def data_path(self) -> str:
+        """Path of the data file, relative to the table."""
+        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+
+    @classmethod
+    def from_text(cls, text: str) -> Self | None:
+        """Parse a marker's path below its instant's folder; None where it is not a marker's.
+
+        Examples
+        --------
+        >>> Marker.from_text("2024/01/f_1-0-1_20240102030405678.parquet.marker.MERGE").type
+        <MarkerType.MERGE: 'MERGE'>
+        """
+        match = _MARKER.fullmatch(text)
+        if match is None or match["type"] not in MarkerType.__members__:
+            return None
+        return cls(match["partition"] or "", match["file"], MarkerType(match["type"]))
+
+    def to_text(self) -> str:
+        """Print the marker's path below its instant's folder."""
+        return f"{self.data_path}.marker.{self.type.value}"
+
+
+def marker_folder(instant: InstantTime) -> str:
+    """Return the folder of an instant's markers, relative to the table."""
+    return f"{MARKER_FOLDER}/{instant}"
+
+
+def write_marker(storage: Storage, instant: InstantTime, marker: Marker) -> None:
+    """Write the marker of a data file that is about to be written; twice is the same as once."""
+    storage.put(f"{marker_folder(instant)}/{marker.to_text()}", b"")
+
+
+def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:
+    """Return the markers of an instant in either form, each once, in order of their text."""
+    folder = marker_folder(instant)
+    texts = _texts(storage, folder)
+    markers = (Marker.from_text(text) for text in sorted(set(texts)))
+    return [marker for marker in markers if marker is not None]
+
+
+def delete_markers(storage: Storage, instant: InstantTime) -> None:
+    """Delete the markers of an instant that was completed or rolled back."""
+    storage.delete_folder(marker_folder(instant))
+
+
+def _texts(storage: Storage, folder: str) -> Iterator[str]:
+    for stored in storage.list(folder):
+        text = stored.path.removeprefix(f"{folder}/")
+        if _LIST.fullmatch(text):
+            yield from _lines(storage.read(stored.path))
+        else:
+            yield text
+
+
+def _lines(data: bytes) -> Iterable[str]:
+    return data.decode(errors="replace").splitlines()

@@ -1,0 +1,220 @@
+"""Commit or rollback, exactly one: one small object per instant that both sides must win.
+
+A completed instant bears its completion time in its file name, and every attempt to publish draws
+a new one. So put-if-absent on that file excludes nobody: a committer that stalled, and whoever
+rolls its write back meanwhile, would put different names, and both would succeed; the table would
+then show a commit whose files are gone. Hence whoever wants to end instant ``T`` first puts its
+claim, if absent, at one fixed path in bucketlake's extension folder. Storage lets one claim in:
+
+- ``commit`` holds everything that publishing needs (completion time, action, metadata), so anyone
+  who finds it can finish the commit, and publishing twice writes the same bytes to the same name;
+- ``rollback`` forbids the commit for good.
+
+The loser reads the winner's claim and helps to carry it out, or stops. Real Hudi knows nothing of
+the object; against its rollback only the table lock protects. An object may be deleted once its
+instant is older than the active timeline, not before: a committer may sleep for any time.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Self
+
+from bucketlake.config.layout import OUTCOME_FOLDER
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    FormatError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.instant import Action
+
+_ATTEMPTS = 2  # A put whose fate is unknown is looked up, and repeated once if it never arrived.
+
+
+class OutcomeKind(Enum):
+    """How an instant ends."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The completed file of a commit: all that publishing it needs."""
+
+    completed_at: InstantTime
+    action: Action
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an instant ends, as the claim that won says.
+
+    Attributes
+    ----------
+    claim : str
+        Id of the winning claim.
+    publication : Publication or None
+        What to publish; None where the instant is rolled back.
+    won : bool
+        Whether the caller's own claim is the winner.
+    """
+
+    claim: str
+    publication: Publication | None = None
+    won: bool = False
+
+    @property
+    def kind(self) -> OutcomeKind:
+        """Whether the instant is committed or rolled back."""
+        return OutcomeKind.ROLLBACK if self.publication is None else OutcomeKind.COMMIT
+
+    @property
+    def completed_at(self) -> InstantTime:
+        """Completion time of a commit."""
+        assert self.publication is not None, self
+        return self.publication.completed_at
+
+    @classmethod
+    def from_json(cls, data: bytes, path: str) -> Self:
+        """Parse the object's content; FormatError where it is not an outcome's."""
+        try:
+            fields = json.loads(data)
+            committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
+            return cls(str(fields["claim"]), _parse_publication(fields) if committed else None)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            found = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
+            raise FormatError(path, "the outcome of an instant as JSON", found) from error
+
+    def to_json(self) -> bytes:
+        """Print the object's content."""
+        fields = {"outcome": self.kind.value}
+        if self.publication is not None:
+            fields |= {
+                "completedAt": self.publication.completed_at,
+                "action": self.publication.action.value,
+                "metadata": base64.b64encode(self.publication.metadata).decode(),
+            }
+        return json.dumps(fields | {"claim": self.claim}).encode()
+
+
+def _parse_publication(fields: dict[str, Any]) -> Publication:
+    return Publication(
+        InstantTime(str(fields["completedAt"])),
+        Action(fields["action"]),
+        base64.b64decode(fields["metadata"], validate=True),
+    )
+
+
+def claim_commit(
+    storage: Storage,
+    instant: InstantTime,
+    completed_at: InstantTime,
+    action: Action,
+    metadata: bytes,
+) -> Outcome:
+    """Claim that the instant is committed, and return the outcome that won.
+
+    Parameters
+    ----------
+    storage : Storage
+    instant : InstantTime
+        Requested time of the write.
+    completed_at : InstantTime
+        Completion time to publish under, if the claim wins.
+    action : Action
+        Action of the completed file.
+    metadata : bytes
+        Content of the completed file.
+
+    Raises
+    ------
+    CommitOutcomeUnknownError
+        If storage fails and does not tell which claim it holds.
+    """
+    publication = Publication(completed_at, action, metadata)
+    return _settle(storage, instant, Outcome(_new_claim_id(), publication))
+
+
+def claim_rollback(storage: Storage, instant: InstantTime) -> Outcome:
+    """Claim that the instant is rolled back, and return the outcome that won.
+
+    Raises
+    ------
+    CommitOutcomeUnknownError
+        If storage fails and does not tell which claim it holds.
+    """
+    return _settle(storage, instant, Outcome(_new_claim_id()))
+
+
+def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
+    """Return the outcome of an instant; None where neither side has claimed it yet."""
+    path = outcome_path(instant)
+    try:
+        return Outcome.from_json(storage.read(path), path)
+    except ObjectNotFoundError:
+        return None
+
+
+def delete_outcome(storage: Storage, instant: InstantTime) -> None:
+    """Forget the outcome of an instant that is older than the active timeline."""
+    storage.delete(outcome_path(instant))
+
+
+def outcome_path(instant: InstantTime) -> str:
+    """Return where the outcome of an instant lies, relative to the table."""
+    return f"{OUTCOME_FOLDER}/{instant}.json"
+
+
+def _new_claim_id() -> str:
+    return uuid.uuid4().hex
+
+
+def _settle(storage: Storage, instant: InstantTime, claim: Outcome) -> Outcome:
+    """Put the claim unless there is one, and learn from storage whose claim it holds."""
+    failures: list[StorageError] = []
+    while len(failures) < _ATTEMPTS:
+        failure = _put_claim(storage, instant, claim)
+        if failure is None:
+            return replace(claim, won=True)
+        winner = _winner(storage, instant, failure)
+        if winner is not None:
+            # "Already exists" may be our own put: clients repeat a request whose answer was lost.
+            return replace(winner, won=winner.claim == claim.claim)
+        failures.append(failure)
+    raise _unknown(instant, failures[-1])
+
+
+def _put_claim(storage: Storage, instant: InstantTime, claim: Outcome) -> StorageError | None:
+    try:
+        storage.put_if_absent(outcome_path(instant), claim.to_json())
+    except StorageError as error:
+        return error
+    return None
+
+
+def _winner(storage: Storage, instant: InstantTime, failure: StorageError) -> Outcome | None:
+    try:
+        winner = read_outcome(storage, instant)
+    except StorageError as error:
+        raise _unknown(instant, error) from error
+    if winner is None and isinstance(failure, AlreadyExistsError):
+        raise _unknown(instant, failure)  # Somebody deleted it, against the rule above.
+    return winner
+
+
+def _unknown(instant: InstantTime, error: StorageError) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(
+        instant,
+        f"storage does not tell whether it is committed or rolled back ({error}); "
+        f"look at {outcome_path(instant)} and at the timeline before any retry",
+    )

@@ -1,0 +1,156 @@
+"""The steps of an instant: requested, inflight, completed, or removed again.
+
+Every file appears whole or not at all, and only one caller creates it. The order of the steps,
+the lock and the check for conflicts are the writer's; that a write is committed *or* rolled back
+is decided in ``timeline/outcome.py`` before a completed file is published here. Files are written
+in timeline layout 2, the only one that bucketlake writes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    StorageError,
+    TimelineError,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.outcome import Outcome
+
+_LAYOUT_VERSION = 2
+_PUBLISH_ATTEMPTS = 2
+
+
+def create_requested(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    action: Action,
+    plan: bytes = b"",
+) -> Instant:
+    """Put an instant on the timeline; its time is then taken.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If the time is taken: draw another one.
+    """
+    requested = Instant(instant, action, State.REQUESTED)
+    storage.put_if_absent(instant_path(config, requested), plan)
+    return requested
+
+
+def to_inflight(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    action: Action,
+    content: bytes = b"",
+) -> Instant:
+    """Mark a requested instant as being worked on.
+
+    Raises
+    ------
+    TimelineError
+        If it is not requested (any more), or another process works on it.
+    """
+    requested = instant_path(config, Instant(instant, action, State.REQUESTED))
+    if storage.stat(requested) is None:
+        raise TimelineError(instant, f"{requested} is not there: another writer rolled it back")
+    inflight = Instant(instant, action, State.INFLIGHT)
+    try:
+        storage.put_if_absent(instant_path(config, inflight), content)
+    except AlreadyExistsError as error:
+        raise TimelineError(instant, "another process is already working on it") from error
+    return inflight
+
+
+def complete(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    action: Action,
+    outcome: Outcome,
+) -> Instant:
+    """Publish a commit as its outcome says; the write is visible from then on.
+
+    Publishing again is harmless, whoever does it: the outcome fixes the file's name and bytes.
+
+    Parameters
+    ----------
+    storage : Storage
+    config : TableConfig
+    instant : InstantTime
+        Requested time of the write.
+    action : Action
+        Action of its inflight file, which for a table service differs from the completed file's.
+    outcome : Outcome
+        The winning outcome, a commit.
+
+    Raises
+    ------
+    CommitConflictError
+        If the inflight file is gone: a Hudi writer, which knows no outcomes, rolled the write
+        back, and its data files with it.
+    CommitOutcomeUnknownError
+        If storage fails and does not tell whether the file was published.
+    """
+    publication = outcome.publication
+    assert publication is not None, outcome
+    completed = Instant(instant, publication.action, State.COMPLETED, publication.completed_at)
+    inflight = Instant(instant, action, State.INFLIGHT)
+    failures: list[StorageError] = []
+    while len(failures) < _PUBLISH_ATTEMPTS:
+        try:
+            _publish(storage, config, inflight, completed, publication.metadata)
+        except StorageError as error:
+            failures.append(error)
+        else:
+            return completed
+    problem = f"it is decided to be committed, but storage failed to publish it ({failures[-1]})"
+    raise CommitOutcomeUnknownError(
+        instant, f"{problem}; the next write publishes it, do not retry"
+    )
+
+
+def remove_pending(
+    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
+) -> None:
+    """Take a pending instant off the timeline, after its files and markers are gone.
+
+    The inflight file goes last: until then a crash leaves a write that is known to have begun, and
+    that the next rollback finishes.
+    """
+    for state in (State.REQUESTED, State.INFLIGHT):
+        storage.delete(instant_path(config, Instant(instant, action, state)))
+
+
+def instant_path(config: TableConfig, instant: Instant) -> str:
+    """Return where an instant's file lies, relative to the table."""
+    assert config.layout_version == _LAYOUT_VERSION, config.layout_version
+    return f"{config.timeline_folder}/{instant.to_file_name(_LAYOUT_VERSION)}"
+
+
+def _publish(
+    storage: Storage,
+    config: TableConfig,
+    inflight: Instant,
+    completed: Instant,
+    metadata: bytes,
+) -> None:
+    """Put the completed file unless it is there, over an inflight file that still is."""
+    path = instant_path(config, completed)
+    if storage.stat(path) is not None:
+        return
+    inflight_path = instant_path(config, inflight)
+    if storage.stat(inflight_path) is None:
+        problem = f"{inflight_path} is gone: another writer rolled this write back"
+        raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
+    with suppress(AlreadyExistsError):  # By another process that found the same outcome.
+        storage.put_if_absent(path, metadata)

@@ -1,0 +1,1 @@
+"""How a table changes: tag, place, merge, commit; Arrow in, files and statistics out."""

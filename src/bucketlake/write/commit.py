@@ -1,0 +1,196 @@
+"""Begin and commit a write: the only place where the driver publishes.
+
+Order of a commit: the inflight instant is still there and no other commit touched the same buckets
+since the table was pinned; partition markers of new partitions; the outcome of the instant is won;
+the completed instant appears under the completion time that the outcome names; markers go. A crash
+at any step leaves the table as it was before or as it is after, and the next write finishes the
+job (``write/recovery.py``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    StorageError,
+)
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.partition_metadata import (
+    partition_marker_path,
+    render_partition_metadata,
+)
+from bucketlake.index.simple import bucket_id_of_file_id
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit
+from bucketlake.timeline.transitions import complete, create_requested, to_inflight
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """A write between its inflight instant and its commit.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Requested time.
+    operation : Operation
+        What it does.
+    pinned : Timeline
+        The timeline that the write was planned on.
+    """
+
+    storage: Storage
+    config: TableConfig
+    clock: InstantClock
+    instant: InstantTime
+    operation: Operation
+    pinned: Timeline
+
+    @property
+    def action(self) -> Action:
+        """Action on the timeline."""
+        return Action.REPLACE_COMMIT if self.operation.replaces else Action.COMMIT
+
+
+def begin_write(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    operation: Operation,
+) -> PendingWrite:
+    """Take an instant and announce the write as inflight."""
+    while True:
+        instant = clock.next_instant(timeline)
+        write = PendingWrite(storage, config, clock, instant, operation, timeline)
+        try:
+            create_requested(storage, config, instant, write.action)
+        except AlreadyExistsError:
+            continue  # Another writer took this millisecond.
+        to_inflight(storage, config, instant, write.action)
+        return write
+
+
+def commit_write(
+    write: PendingWrite,
+    stats: Iterable[WriteStat],
+    *,
+    replaced: Mapping[str, tuple[FileId, ...]],
+    extra: Mapping[str, str],
+) -> InstantTime:
+    """Publish a write; return its completion time.
+
+    Parameters
+    ----------
+    write : PendingWrite
+        From :func:`begin_write`.
+    stats : iterable of WriteStat
+        The files that the tasks wrote.
+    replaced : mapping of partition path to file ids
+        File groups that leave the table with this commit.
+    extra : mapping of str to str
+        Extra metadata: the schema, the index settings, what the caller adds.
+
+    Raises
+    ------
+    CommitConflictError
+        If the write was rolled back, or another commit touched one of its buckets since it began.
+    CommitOutcomeUnknownError
+        If storage failed at the decisive step.
+    """
+    by_partition = _by_partition(stats)
+    timeline = load_timeline(write.storage, write.config)
+    _require_inflight(write, timeline)
+    _require_no_conflict(write, timeline, _buckets(by_partition, replaced))
+    _mark_partitions(write, by_partition)
+    metadata = CommitMetadata(write.operation.value, by_partition, dict(extra), dict(replaced))
+    outcome = claim_commit(
+        write.storage,
+        write.instant,
+        write.clock.next_instant(timeline),
+        write.action,
+        encode_commit_metadata(metadata),
+    )
+    if outcome.kind is OutcomeKind.ROLLBACK:
+        raise CommitConflictError(write.instant, "another writer rolled this write back; retry it")
+    return _publish(write, outcome)
+
+
+def _publish(write: PendingWrite, outcome: Outcome) -> InstantTime:
+    """Publish what is decided; from here on no failure means that the write did not happen."""
+    completed = complete(write.storage, write.config, write.instant, write.action, outcome)
+    with suppress(StorageError):  # The next write sweeps up what stays.
+        delete_markers(write.storage, write.instant)
+    assert completed.completed_at is not None
+    return completed.completed_at
+
+
+def _by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    grouped: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in sorted(stats, key=lambda s: s.path):
+        grouped[stat.partition_path].append(stat)
+    return {partition: tuple(held) for partition, held in grouped.items()}
+
+
+def _buckets(
+    by_partition: Mapping[str, tuple[WriteStat, ...]], replaced: Mapping[str, tuple[FileId, ...]]
+) -> set[tuple[str, int]]:
+    touched = {
+        (partition, bucket_id_of_file_id(stat.file_id))
+        for partition, stats in by_partition.items()
+        for stat in stats
+    }
+    return touched | {
+        (partition, bucket_id_of_file_id(file_id))
+        for partition, file_ids in replaced.items()
+        for file_id in file_ids
+    }
+
+
+def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
+    if write.instant not in {i.requested_at for i in timeline.pending()}:
+        raise CommitConflictError(
+            write.instant, "is no longer on the timeline: another writer rolled it back; retry"
+        )
+
+
+def _require_no_conflict(
+    write: PendingWrite, timeline: Timeline, touched: set[tuple[str, int]]
+) -> None:
+    """Compare with what completed since the write was planned, bucket by bucket (RFC-29)."""
+    known = {i.requested_at for i in write.pinned.completed_commits()}
+    for instant in timeline.completed_commits():
+        if instant.requested_at in known:
+            continue
+        other = timeline.read_commit(write.storage, instant)
+        common = touched & _buckets(other.write_stats, other.replaced_file_ids)
+        if common:
+            partition, bucket_id = min(common)
+            raise CommitConflictError(
+                write.instant,
+                f"instant {instant.requested_at} changed bucket {bucket_id} of partition "
+                f"{partition!r} meanwhile; retry the write",
+            )
+
+
+def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, object]) -> None:
+    for partition in by_partition:
+        path = partition_marker_path(partition)
+        if write.storage.stat(path) is None:
+            with suppress(AlreadyExistsError):  # An existing marker is kept, whoever wrote it.
+                write.storage.put_if_absent(
+                    path, render_partition_metadata(write.instant, partition)
+                )

@@ -1,0 +1,159 @@
+"""Writing one file group: merge its newest base file with incoming records into a new one.
+
+Runs in a task, which may run twice, late, or after the write was rolled back. So the file's whole
+name follows from (instant, partition, file group); the same rows come out in the same order; the
+file is published by put-if-absent, and who finds it there takes its statistics from its footer.
+The marker comes before the file, so that a rollback knows of it, and an attempt that finds its
+instant rolled back after publishing takes its own file away again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from bucketlake.errors import AlreadyExistsError, CommitConflictError, FormatError
+from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.schema import RECORD_KEY, cast_table
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.write.adopt import require_keys_of_bucket
+from bucketlake.write.merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
+from bucketlake.write.plan import GroupPlan
+from bucketlake.write.records import IncomingRecords
+
+WRITE_TOKEN = "1-0-1"  # One for all attempts: the name must not tell them apart.
+
+STATS_KEY = "bucketlake.write.stats"
+
+CHUNK_ROWS = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWriter:
+    """What all tasks of one write share; a small picklable value.
+
+    Attributes
+    ----------
+    storage : Storage
+        The table's storage.
+    instant : InstantTime
+        Instant of the write.
+    schema : pa.Schema
+        Data schema of the new files, without meta columns.
+    rule : MergeRule
+        Which record wins.
+    index : SimpleBucket
+        How keys find their bucket, to check files of other programs by.
+    """
+
+    storage: Storage
+    instant: InstantTime
+    schema: pa.Schema
+    rule: MergeRule
+    index: SimpleBucket
+
+    def write(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat | None:
+        """Write the new base file of a group.
+
+        Parameters
+        ----------
+        plan : GroupPlan
+            The group, and its newest base file.
+        incoming : IncomingRecords
+            Records of the group with distinct keys.
+
+        Returns
+        -------
+        WriteStat or None
+            None where a new group would come out empty.
+        """
+        name = BaseFileName(plan.file_id, WRITE_TOKEN, self.instant).to_file_name()
+        path = f"{plan.partition_path}/{name}" if plan.partition_path else name
+        if self.storage.stat(path) is not None:
+            return self._stat_of_published(plan, path)
+        merge = GroupMerge(
+            incoming,
+            self.rule,
+            Stamp(self.instant, plan.number, plan.partition_path, name),
+            self.schema,
+        )
+        data = self._encode(merge, plan)
+        if plan.base_path is None and merge.counts.written == 0:
+            return None
+        self._publish(plan, path, data)
+        return self._stat(plan, path, merge.counts, len(data))
+
+    def _encode(self, merge: GroupMerge, plan: GroupPlan) -> memoryview:
+        return encode_base_file(
+            merge.run(self._stored(plan)),
+            self.schema,
+            footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
+        )
+
+    def _stored(self, plan: GroupPlan) -> Iterator[pa.Table]:
+        if plan.base_path is None:
+            return
+        columns = [*STORED_META, *self.schema.names]
+        target = pa.schema([*((name, pa.string()) for name in STORED_META), *self.schema])
+        with BaseFileReader(self.storage, plan.base_path) as reader:
+            rows = max(CHUNK_ROWS, plan.records)  # A lookup table of the records per chunk.
+            foreign = STATS_KEY not in reader.key_values
+            for chunk in reader.iter_chunks(columns, rows_max=rows):
+                if foreign:  # Its writer may have been told another bucket count.
+                    keys = chunk[RECORD_KEY]
+                    require_keys_of_bucket(keys, plan.bucket_id, self.index, plan.base_path)
+                yield cast_table(chunk, target)
+
+    def _publish(self, plan: GroupPlan, path: str, data: memoryview) -> None:
+        kind = MarkerType.CREATE if plan.base_path is None else MarkerType.MERGE
+        self._require_live()
+        file_name = path.rpartition("/")[2]
+        marker = Marker(plan.partition_path, file_name, kind)
+        write_marker(self.storage, self.instant, marker)
+        with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
+            self.storage.put_if_absent(path, data)
+        try:
+            self._require_live()
+        except CommitConflictError:
+            self.storage.delete(path)
+            raise
+
+    def _require_live(self) -> None:
+        outcome = read_outcome(self.storage, self.instant)
+        if outcome is not None and outcome.kind is OutcomeKind.ROLLBACK:
+            raise CommitConflictError(
+                self.instant, "was rolled back while a task still wrote; nothing of it is kept"
+            )
+
+    def _stat_of_published(self, plan: GroupPlan, path: str) -> WriteStat:
+        with BaseFileReader(self.storage, path) as reader:
+            text = reader.key_values.get(STATS_KEY)
+            size_bytes = reader.size_bytes
+        if text is None:
+            raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
+        return self._stat(plan, path, MergeCounts(**json.loads(text)), size_bytes)
+
+    def _stat(self, plan: GroupPlan, path: str, counts: MergeCounts, size_bytes: int) -> WriteStat:
+        base = plan.base_path.rpartition("/")[2] if plan.base_path else None
+        base_name = BaseFileName.from_file_name(base) if base else None
+        return WriteStat(
+            file_id=plan.file_id,
+            path=path,
+            partition_path=plan.partition_path,
+            previous_commit=base_name.instant if base_name else NO_PREVIOUS_COMMIT,
+            previous_base_file=base,
+            record_count=counts.written,
+            insert_count=counts.inserted,
+            update_count=counts.updated,
+            delete_count=counts.deleted,
+            file_size_bytes=size_bytes,
+        )

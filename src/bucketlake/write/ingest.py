@@ -1,0 +1,290 @@
+"""The steps of a write on the driver, for every operation and every engine.
+
+Open, count, plan, have the groups written, commit; or roll back. What failed writes left behind is
+settled first. Bad input is refused before anything is written: the count reads all keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import BucketLakeError, InputError
+from bucketlake.format.avro_schema import avro_from_arrow
+from bucketlake.index.settings import read_index, require_index, store_index
+from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.result import WriteResult
+from bucketlake.model.schema import evolve, normalise_schema
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.file_system_view import require_base_files_only
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock, issued_times, system_now_ms
+from bucketlake.write.adopt import require_matching_index
+from bucketlake.write.commit import PendingWrite, begin_write, commit_write
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.merge import MergeRule
+from bucketlake.write.plan import WritePlan, plan_write
+from bucketlake.write.recovery import roll_back_own, settle_failed_writes
+from bucketlake.write.source import GroupCounts, RecordSource, WriteTask, require_columns
+from bucketlake.write.tag import Tagger
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table opened for one write: pinned, settled, and checked to be writable.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The table as pinned for the write.
+    clock : InstantClock
+        Source of new times.
+    index : SimpleBucket
+        How records find their file group.
+    """
+
+    snapshot: Snapshot
+    clock: InstantClock
+    index: SimpleBucket
+
+    @property
+    def storage(self) -> Storage:
+        """The table's storage."""
+        return self.snapshot.storage
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        return self.snapshot.config
+
+
+def open_target(
+    storage: Storage,
+    config: TableConfig,
+    index: SimpleBucket | None,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> Target:
+    """Pin a table for a write: check that it can be written, settle failed writes.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table has a feature that a writer must know and this one does not.
+    ConfigError, IndexStateError
+        If the index is unknown, or not the one that the table holds.
+    """
+    check_writable(config, storage.root)
+    known = require_index(storage, index)
+    known.check_hash_fields(config.key_spec.record_key_fields)
+    timeline, _ = settle_failed_writes(storage, config, load_timeline(storage, config))
+    clock = InstantClock(
+        config.timeline_timezone, now_ms, issued_times(storage.root, config.timeline_timezone)
+    )
+    return Target(load_snapshot(storage, config, timeline), clock, known)
+
+
+def write_records(
+    target: Target,
+    operation: Operation,
+    source: RecordSource,
+    *,
+    extra: Mapping[str, str] | None = None,
+) -> WriteResult:
+    """Write the records of a source, and commit.
+
+    Parameters
+    ----------
+    target : Target
+        The table.
+    operation : Operation
+        Any but ``DELETE_PARTITION``.
+    source : RecordSource
+        The records, or for ``DELETE`` their keys.
+    extra : mapping of str to str, optional
+        Extra metadata of the commit.
+
+    Returns
+    -------
+    WriteResult
+        Without an instant where there was nothing to write.
+    """
+    schema = _check_schema(target, operation, source)
+    tagger = Tagger(target.config.key_spec, target.index, schema)
+    counts = source.count_groups(tagger)
+    slices = _touched_slices(target, operation, counts)
+    _adopt(target, slices)
+    if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        return WriteResult(None)
+    write = _begin(target, operation)
+    try:
+        plan = plan_write(
+            operation,
+            write.instant,
+            counts,
+            slices,
+            target.index,
+            tasks_wanted=source.tasks_wanted,
+        )
+        rule = _merge_rule(target.config, operation)
+        writer = GroupWriter(target.storage, write.instant, schema, rule, target.index)
+        task = WriteTask(
+            tagger, writer, operation is Operation.DELETE, _delete_marker(target.config)
+        )
+        stats = source.write_groups(plan, task) if plan.groups else []
+        _require_complete(plan, stats)
+        return _commit(write, target, stats, plan, schema, extra or {})
+    except BaseException:
+        _give_up(write)
+        raise
+
+
+def delete_partitions(
+    target: Target, partitions: Sequence[str], *, extra: Mapping[str, str] | None = None
+) -> WriteResult:
+    """Take whole partitions out of the table, by a replace commit that lists their file groups."""
+    held = {path: target.snapshot.partition_slices([path]) for path in dict.fromkeys(partitions)}
+    absent = [path for path, slices in held.items() if not slices]
+    if absent:
+        raise InputError(
+            f"delete partition {absent[0]!r} of {target.storage.root}",
+            "the table holds no records in it",
+            "name partitions by their path, as table.buckets() shows it",
+        )
+    slices = [file_slice for found in held.values() for file_slice in found]
+    write = _begin(target, Operation.DELETE_PARTITION)
+    try:
+        plan = plan_write(
+            Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
+        )
+        schema = target.snapshot.schema
+        return _commit(write, target, [], plan, schema, extra or {})
+    except BaseException:
+        _give_up(write)
+        raise
+
+
+def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
+    """Return the table's schema after the write; refuse a batch that does not fit."""
+    root, config = target.storage.root, target.config
+    spec = config.key_spec
+    require_columns(source, spec.record_key_fields, root, "record key")
+    require_columns(source, spec.partition_fields, root, "partition")
+    if operation is Operation.DELETE:
+        source.keep(list(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))))
+        return target.snapshot.schema
+    require_columns(source, config.ordering_fields, root, "ordering")
+    incoming = normalise_schema(source.schema, f"write to {root}")
+    current = target.snapshot.schema_or_none
+    if current is None:
+        return incoming
+    evolved = evolve(current, incoming, where=f"write to {root}")
+    _require_same_keys(current, evolved, config, root)
+    return evolved
+
+
+def _require_same_keys(
+    current: pa.Schema, evolved: pa.Schema, config: TableConfig, root: str
+) -> None:
+    """Refuse a wider type that would spell the keys of stored records anew."""
+    for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
+        held, wider = current.field(name).type, evolved.field(name).type
+        integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
+        if held != wider and not integers:
+            raise InputError(
+                f"write to {root}, column {name!r}",
+                f"as a part of the key it is {held} in the table and cannot become {wider}",
+                f"cast the column to {held}",
+            )
+
+
+def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -> list[FileSlice]:
+    if operation is Operation.INSERT_OVERWRITE_TABLE:
+        slices = target.snapshot.all_slices()
+    else:
+        slices = target.snapshot.partition_slices(sorted({path for path, _ in counts}))
+    if not operation.replaces:
+        require_base_files_only(slices, target.storage.root)
+    return slices
+
+
+def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
+    """Store the index setting of a table that has none, once its files agree with it."""
+    if read_index(target.storage) is None:
+        require_matching_index(target.storage, slices, target.index)
+        store_index(target.storage, target.index)
+
+
+def _begin(target: Target, operation: Operation) -> PendingWrite:
+    snapshot = target.snapshot
+    return begin_write(
+        snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation
+    )
+
+
+def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
+    # A delete by key carries no ordering value, and so removes whatever is older than itself.
+    return MergeRule(config.merge_mode, config.ordering_fields, operation is Operation.DELETE)
+
+
+def _delete_marker(config: TableConfig) -> tuple[str, str] | None:
+    if config.delete_field is None or config.delete_marker is None:
+        return None
+    return config.delete_field, config.delete_marker
+
+
+def _require_complete(plan: WritePlan, stats: Sequence[WriteStat]) -> None:
+    planned = {(g.partition_path, g.file_id) for g in plan.groups}
+    written = [(s.partition_path, s.file_id) for s in stats]
+    assert len(set(written)) == len(written), "a file group was written by two tasks"
+    assert planned.issuperset(written), "a task wrote a file group that was not planned"
+
+
+def _commit(
+    write: PendingWrite,
+    target: Target,
+    stats: Sequence[WriteStat],
+    plan: WritePlan,
+    schema: pa.Schema,
+    extra: Mapping[str, str],
+) -> WriteResult:
+    commit_write(
+        write,
+        stats,
+        replaced=plan.replaced,
+        extra={
+            **target.index.to_options(),
+            **extra,
+            "schema": _schema_text(target, schema),
+        },
+    )
+    replaced_count = sum(len(ids) for ids in plan.replaced.values())
+    return WriteResult(
+        write.instant,
+        inserted=sum(s.insert_count for s in stats),
+        updated=sum(s.update_count for s in stats),
+        deleted=sum(s.delete_count for s in stats),
+        file_groups=len(stats) + replaced_count,
+    )
+
+
+def _schema_text(target: Target, schema: pa.Schema) -> str:
+    """Repeat the table's own text where nothing changed: Avro knows types that Arrow does not."""
+    known = target.snapshot.schema_text
+    if known is not None and schema == target.snapshot.schema:
+        return known
+    return avro_from_arrow(schema, target.config.name)
+
+
+def _give_up(write: PendingWrite) -> None:
+    """Roll back after a failure; the next write does it where storage does not let this one."""
+    with contextlib.suppress(BucketLakeError, OSError):
+        roll_back_own(write)

@@ -1,0 +1,212 @@
+"""The copy-on-write merge: stored rows of a file group and incoming records, column by column.
+
+Stored rows stream through in chunks and keep their place; a record that wins over a stored row
+takes its place, new records follow at the end in order of key. So both attempts of a task make the
+same rows in the same order (RFC-29 leaves the order open). Memory holds the incoming records and
+one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import META_NAMES
+from bucketlake.model.table_type import MergeMode
+from bucketlake.write.records import (
+    BoolArray,
+    IncomingRecords,
+    IntArray,
+    at_least,
+    comparable,
+    key_order,
+)
+
+COMMIT_TIME, SEQUENCE, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_NAMES
+
+STORED_META = (COMMIT_TIME, SEQUENCE, RECORD_KEY)
+"""Meta columns read from a stored file; the other two are constants of the new file."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """Which of two records with one key wins.
+
+    Under commit-time ordering the incoming one does, always. Under event-time ordering it does
+    where its ordering value is not less. A delete without ordering value wins always.
+    """
+
+    mode: MergeMode
+    ordering_fields: tuple[str, ...]
+    incoming_always_wins: bool = False
+
+    @property
+    def compares(self) -> bool:
+        """Whether ordering values decide."""
+        return self.mode is MergeMode.EVENT_TIME and not self.incoming_always_wins
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the meta columns of a new file say; sequence numbers name the group by its number."""
+
+    instant: InstantTime
+    group_number: int
+    partition_path: str
+    file_name: str
+
+
+@dataclass(slots=True)
+class MergeCounts:
+    """Records that came, changed, went, and stand in the new file."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    written: int = 0
+
+
+@dataclass(slots=True)
+class GroupMerge:
+    """One merge of stored chunks with incoming records; iterate :meth:`run` once.
+
+    Parameters
+    ----------
+    incoming : IncomingRecords
+        Distinct keys, see ``collapse_duplicates``.
+    rule : MergeRule
+        Who wins.
+    stamp : Stamp
+        Meta columns of the new file.
+    schema : pa.Schema
+        Data schema of the new file, without meta columns.
+    """
+
+    incoming: IncomingRecords
+    rule: MergeRule
+    stamp: Stamp
+    schema: pa.Schema
+    counts: MergeCounts = field(default_factory=MergeCounts)
+
+    def run(self, stored: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows of the new file, meta columns first.
+
+        Parameters
+        ----------
+        stored : iterator of pa.Table
+            Rows of the newest base file: ``STORED_META`` and the data columns in ``schema``.
+        """
+        matched = np.zeros(len(self.incoming), np.bool_)
+        for chunk in stored:
+            merged = self._merge_chunk(chunk, matched)
+            if merged.num_rows:
+                yield merged
+        fresh = self._fresh(matched)
+        if len(fresh):
+            self.counts.inserted += len(fresh)
+            yield self._assemble(None, fresh)
+
+    def _merge_chunk(self, chunk: pa.Table, matched: BoolArray) -> pa.Table:
+        keys = _one_array(chunk[RECORD_KEY])
+        found = pc.index_in(keys, value_set=self.incoming.keys)
+        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        positions = found.drop_null().to_numpy().astype(np.int64)
+        matched[positions] = True
+        wins = self._wins(chunk, rows, positions)
+        rows, positions = rows[wins], positions[wins]
+        deleted = self.incoming.deleted[positions]
+        self.counts.deleted += int(deleted.sum())
+        self.counts.updated += int((~deleted).sum())
+        source = np.arange(chunk.num_rows)
+        source[rows] = chunk.num_rows + positions
+        keep = np.ones(chunk.num_rows, np.bool_)
+        keep[rows[deleted]] = False
+        return self._assemble(chunk, source[keep])
+
+    def _wins(self, chunk: pa.Table, rows: IntArray, positions: IntArray) -> BoolArray:
+        if not self.rule.compares or len(rows) == 0:
+            return np.ones(len(rows), np.bool_)
+        at_rows, at_positions = pa.array(rows), pa.array(positions)
+        new = tuple(o.take(at_positions) for o in self.incoming.ordering)
+        old = tuple(comparable(chunk[f].take(at_rows)) for f in self.rule.ordering_fields)
+        return at_least(new, old)
+
+    def _fresh(self, matched: BoolArray) -> IntArray:
+        positions = np.flatnonzero(~matched & ~self.incoming.deleted)
+        order = key_order(self.incoming.keys.take(pa.array(positions)))
+        return positions[order]
+
+    def _assemble(self, chunk: pa.Table | None, source: IntArray) -> pa.Table:
+        """Gather output rows; ``source`` counts stored rows first, incoming records after them."""
+        stored_count = 0 if chunk is None else chunk.num_rows
+        first_row = self.counts.written
+        self.counts.written += len(source)
+        incoming = source >= stored_count
+        if chunk is not None and len(source) == stored_count and not incoming.any():
+            return self._stamped(
+                chunk[COMMIT_TIME],
+                chunk[SEQUENCE],
+                chunk[RECORD_KEY],
+                [chunk[name] for name in self.schema.names],
+            )
+        indices = pa.array(source)
+        if incoming.any():
+            keys = _gather(chunk, RECORD_KEY, self.incoming.keys, indices)
+            columns = [
+                _gather(chunk, name, self.incoming.columns[name], indices)
+                for name in self.schema.names
+            ]
+        else:  # Deletes may come as keys alone, without data columns to gather from.
+            assert chunk is not None
+            keys = _one_array(chunk[RECORD_KEY]).take(indices)
+            columns = [_one_array(chunk[name]).take(indices) for name in self.schema.names]
+        times, sequences = self._times_and_sequences(chunk, source, incoming, first_row)
+        return self._stamped(times, sequences, keys, columns)
+
+    def _times_and_sequences(
+        self, chunk: pa.Table | None, source: IntArray, incoming: BoolArray, first_row: int
+    ) -> tuple[pa.Array, pa.Array]:
+        rows = pa.array(first_row + np.flatnonzero(incoming)).cast(pa.string())
+        prefix = f"{self.stamp.instant}_{self.stamp.group_number}_"
+        fresh = pc.binary_join_element_wise(prefix, rows, "")
+        if chunk is None:
+            return _constant(self.stamp.instant, len(source)), fresh
+        stored = pa.array(np.where(incoming, 0, source))
+        mask = pa.array(incoming)
+        times = pc.if_else(mask, self.stamp.instant, _one_array(chunk[COMMIT_TIME]).take(stored))
+        sequences = pc.replace_with_mask(_one_array(chunk[SEQUENCE]).take(stored), mask, fresh)
+        return times, sequences
+
+    def _stamped(
+        self, times: pa.Array, sequences: pa.Array, keys: pa.Array, columns: list[pa.Array]
+    ) -> pa.Table:
+        n = len(keys)
+        meta = [
+            times,
+            sequences,
+            keys,
+            _constant(self.stamp.partition_path, n),
+            _constant(self.stamp.file_name, n),
+        ]
+        return pa.Table.from_arrays(meta + columns, names=[*META_NAMES, *self.schema.names])
+
+
+def _gather(
+    chunk: pa.Table | None, name: str, incoming: pa.Array | pa.ChunkedArray, indices: pa.Array
+) -> pa.Array:
+    if chunk is None:
+        return _one_array(incoming).take(indices)
+    return pa.concat_arrays([_one_array(chunk[name]), _one_array(incoming)]).take(indices)
+
+
+def _constant(value: str, length: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(np.zeros(length, np.int32), pa.array([value]))
+
+
+def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,233 @@
+"""Incoming records of one file group: their key, ordering values and delete flags, as columns.
+
+Here duplicate keys of a batch collapse to one record each, and ordering values become comparable
+the way Hudi compares them. Which incoming record wins over a stored one is said in
+``write/merge.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DELETED_FIELD = "_hoodie_is_deleted"
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingRecords:
+    """Records on their way into one file group, a column each.
+
+    Attributes
+    ----------
+    keys : pa.StringArray, shape (n_records,)
+        Record keys, without nulls.
+    columns : pa.Table, shape (n_records, n_fields)
+        Data columns in the table's schema; for deletes by key only a part of them.
+    ordering : tuple of pa.Array
+        Comparable ordering values, see :func:`comparable`; empty under commit-time ordering.
+    deleted : ndarray of bool, shape (n_records,)
+        True where a record deletes its key.
+    """
+
+    keys: pa.Array
+    columns: pa.Table
+    ordering: tuple[pa.Array, ...]
+    deleted: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, positions: IntArray) -> Self:
+        """Return the records at ``positions``, in that order."""
+        indices = pa.array(positions)
+        return type(self)(
+            self.keys.take(indices),
+            self.columns.take(indices),
+            tuple(o.take(indices) for o in self.ordering),
+            self.deleted[positions],
+        )
+
+
+def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> BoolArray:
+    """Return which rows delete their key, by ``_hoodie_is_deleted`` or a (field, value) marker."""
+    flags = np.zeros(columns.num_rows, np.bool_)
+    if DELETED_FIELD in columns.column_names:
+        flags |= _true_values(columns[DELETED_FIELD])
+    if marker is not None and marker[0] in columns.column_names:
+        flags |= _true_values(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
+    return flags
+
+
+def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Turn ordering values into values whose Arrow order is Hudi's.
+
+    A missing number counts as 0, Hudi's default ordering value; a missing value of another type
+    stays null and is less than all others. Floating-point values become integers in the total
+    order of Java: -0.0 before 0.0, NaN last.
+    """
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_floating(array.type):
+        bits = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False).copy()
+        bits[np.isnan(bits)] = np.nan  # One NaN, as Java's comparison sees it.
+        as_int = bits.view(np.int64)
+        return pa.array(as_int ^ ((as_int >> 63) & np.int64(2**63 - 1)))
+    if pa.types.is_integer(array.type) or pa.types.is_decimal(array.type):
+        return array.fill_null(_zero(array.type))
+    return array
+
+
+def _zero(data_type: pa.DataType) -> pa.Scalar:
+    # A cast from an integer would ask for room that a decimal of fewer digits lacks.
+    return pa.scalar(Decimal(0) if pa.types.is_decimal(data_type) else 0, data_type)
+
+
+def at_least(left: tuple[pa.Array, ...], right: tuple[pa.Array, ...]) -> BoolArray:
+    """Compare ordering values pair by pair: whether ``left`` is not less than ``right``.
+
+    Several fields compare as a tuple. Both sides come from :func:`comparable`.
+    """
+    result: BoolArray | None = None
+    for new, old in zip(reversed(left), reversed(right), strict=True):
+        greater, equal = _greater(new, old), _equal(new, old)
+        result = greater | (equal if result is None else equal & result)
+    assert result is not None, "event-time ordering needs an ordering field"
+    return result
+
+
+def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) -> IncomingRecords:
+    """Keep one record per key: the one with the greatest ordering value.
+
+    Parameters
+    ----------
+    records : IncomingRecords
+        Any records of one partition.
+    positions : ndarray of int64 or None
+        Where the records stood in an input that has an order: of equal ordering values the later
+        one stays. None for an input without order, such as a DataFrame: then the contents decide,
+        so that two evaluations of one plan agree.
+
+    Returns
+    -------
+    IncomingRecords
+        Distinct keys, in no promised order.
+    """
+    codes = records.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    if len(codes) == 0 or codes.max() + 1 == len(codes):
+        return records
+    repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    winners = _winners(records.take(repeated), codes[repeated], positions, repeated)
+    keep = np.ones(len(codes), np.bool_)
+    keep[repeated] = False
+    keep[winners] = True
+    return records.take(np.flatnonzero(keep))
+
+
+def key_order(keys: pa.Array) -> IntArray:
+    """Return the positions that sort distinct keys by their UTF-8 bytes.
+
+    Keys of a file group tend to share a prefix and to differ soon after it, so eight bytes behind
+    the common prefix are sorted as integers; only keys equal in those need the full comparison.
+    """
+    if len(keys) < 2:
+        return np.arange(len(keys))
+    heads = _eight_bytes_after_common_prefix(keys)
+    order = np.argsort(heads, kind="stable")
+    ordered = heads[order]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(tied) == 0:
+        return order.astype(np.int64)
+    return _positions(pc.sort_indices(keys))
+
+
+def _winners(
+    repeated: IncomingRecords,
+    codes: npt.NDArray[np.int32],
+    positions: IntArray | None,
+    places: IntArray,
+) -> IntArray:
+    keys = [pa.array(codes), *repeated.ordering]
+    if positions is not None:
+        keys.append(pa.array(positions[places]))
+    else:
+        keys.append(pa.array(repeated.deleted))
+        keys.extend(_contents(repeated.columns))
+    order = _sort_nulls_first(keys)
+    ordered = codes[order]
+    last = np.append(ordered[1:] != ordered[:-1], True)
+    winners: IntArray = places[order[last]]
+    return winners
+
+
+def _sort_nulls_first(keys: list[pa.Array | pa.ChunkedArray]) -> IntArray:
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    for i, key in enumerate(keys):
+        if key.null_count:
+            columns[f"valid{i}"] = pc.is_valid(key)
+        columns[f"key{i}"] = key
+    return _positions(
+        pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
+    )
+
+
+def _positions(indices: pa.Array) -> IntArray:
+    positions: IntArray = indices.to_numpy().astype(np.int64)
+    return positions
+
+
+def _contents(columns: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
+    return [
+        _rendered(column) if pa.types.is_nested(column.type) else column
+        for column in columns.columns
+    ]
+
+
+def _rendered(column: pa.ChunkedArray) -> pa.Array:
+    # Only rows with repeated keys come here, and nested values have no order of their own.
+    return pa.array([json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])
+
+
+def _true_values(flags: pa.Array | pa.ChunkedArray) -> BoolArray:
+    filled: BoolArray = pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
+    return filled
+
+
+def _greater(new: pa.Array, old: pa.Array) -> BoolArray:
+    return _true_values(pc.greater(new, old)) | (
+        _true_values(pc.is_valid(new)) & _true_values(pc.is_null(old))
+    )
+
+
+def _equal(new: pa.Array, old: pa.Array) -> BoolArray:
+    return _true_values(pc.equal(new, old)) | (
+        _true_values(pc.is_null(new)) & _true_values(pc.is_null(old))
+    )
+
+
+def _eight_bytes_after_common_prefix(keys: pa.Array) -> npt.NDArray[np.uint64]:
+    keys = keys.cast(pa.large_string())
+    limits = pc.min_max(keys).as_py()
+    low, high = limits["min"].encode(), limits["max"].encode()
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b),
+        min(len(low), len(high)),
+    )
+    _, offset_buffer, data_buffer = keys.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    data = np.frombuffer(data_buffer, np.uint8)
+    heads = np.zeros(len(keys), np.uint64)
+    starts, ends = offsets[:-1] + shared, offsets[1:]
+    for i in range(8):
+        at = starts + i
+        byte = data[np.minimum(at, len(data) - 1)].astype(np.uint64)
+        heads = (heads << np.uint64(8)) | np.where(at < ends, byte, np.uint64(0))
+    return heads

@@ -1,0 +1,287 @@
+"""Every command on a real table in a folder: what it does, says, and returns to the shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import bucketlake as bl
+from bucketlake.cli.main import main
+from bucketlake.index.settings import SETTINGS_FILE
+
+FLIGHTS_CSV = """\
+day,carrier,flight,origin,delay,status,updated_at
+2013-01-01,UA,1545,EWR,2,arrived,2013-01-01T14:30:00Z
+2013-01-01,AA,1141,JFK,,cancelled,2013-01-01T08:00:00Z
+2013-01-02,B6,725,JFK,-1,arrived,2013-01-02T15:00:00Z
+"""
+SCHEMA = (
+    "day:date,carrier:string,flight:int,origin:string,delay:int,status:string,updated_at:timestamp"
+)
+CREATE = [
+    "--schema", SCHEMA, "--key", "carrier,flight", "--partition-by", "day",
+    "--ordering", "updated_at", "--buckets", "2", "--hive-style",
+]  # fmt: skip
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in a folder of its own; it must return the expected exit code."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: str, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(main, arguments, prog_name="bucketlake")
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def flights(run: Run) -> Run:
+    """A table with three flights, and the command line beside it."""
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", *CREATE)
+    run("upsert", "flights", "flights.csv")
+    return run
+
+
+def answer(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def rows(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = answer(run("read", "flights", *arguments, "--output", "json"))[
+        "rows"
+    ]
+    return found
+
+
+def test_a_table_is_created_as_its_options_say(run: Run) -> None:
+    facts = answer(run("create", "flights", *CREATE, "--output", "json"))
+    assert facts["name"] == "flights"
+    assert facts["record_key"] == ["carrier", "flight"]
+    assert facts["partition_by"] == ["day"]
+    assert facts["ordering"] == ["updated_at"]
+    assert (facts["index"], facts["buckets"]) == ("simple_bucket", 2)
+    assert facts["last_commit"] is None
+    assert {column["name"]: column["type"] for column in facts["columns"]}["flight"] == "int32"
+    assert bl.open_table("flights").index == bl.SimpleBucket(2)
+
+
+def test_a_table_takes_its_columns_from_a_data_file(run: Run) -> None:
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", "--like", "flights.csv", "--key", "carrier", "--key", "flight")
+    assert bl.open_table("flights").schema().names == FLIGHTS_CSV.splitlines()[0].split(",")
+    assert bl.open_table("flights").to_arrow().num_rows == 0
+
+
+def test_upsert_inserts_new_keys_and_updates_known_ones(flights: Run) -> None:
+    lines = FLIGHTS_CSV.splitlines()
+    Path("b.csv").write_text(
+        f"{lines[0]}\n"
+        "2013-01-02,B6,725,JFK,-1,late event,2013-01-02T11:00:00Z\n"
+        "2013-01-01,AA,1141,JFK,33,arrived,2013-01-01T18:00:00Z\n"
+        "2013-01-03,DL,461,LGA,0,scheduled,2013-01-02T10:00:00Z\n"
+    )
+    result = answer(flights("upsert", "flights", "b.csv", "--output", "json"))
+    assert (result["inserted"], result["updated"], result["deleted"]) == (1, 1, 0)
+    status = {row["flight"]: row["status"] for row in rows(flights)}
+    assert status == {1545: "arrived", 1141: "arrived", 725: "arrived", 461: "scheduled"}
+
+
+def test_several_files_of_several_formats_are_one_commit(run: Run) -> None:
+    Path("a.csv").write_text("id,n\n1,1\n")
+    Path("b.jsonl").write_text('{"id": "2", "n": 2}\n')
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    assert answer(run("upsert", "t", "a.csv", "b.jsonl", "--output", "json"))["inserted"] == 2
+    assert len(bl.open_table("t").timeline()) == 1
+
+
+def test_upsert_adds_columns_to_the_table_only_when_asked_to(run: Run) -> None:
+    Path("a.csv").write_text("id,n,note\n1,1,new\n")
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    refused = run("upsert", "t", "a.csv", exit_code=1).stderr
+    assert "a.csv: the table has no column 'note'; it has ['id', 'n']" in refused
+    run("upsert", "t", "a.csv", "--add-columns")
+    assert bl.open_table("t").schema().names == ["id", "n", "note"]
+
+
+def test_delete_removes_the_keys_of_a_file_and_passes_over_others(flights: Run) -> None:
+    Path("gone.csv").write_text("day,carrier,flight\n2013-01-01,UA,1545\n2013-01-01,XX,1\n")
+    assert answer(flights("delete", "flights", "gone.csv", "--output", "json"))["deleted"] == 1
+    assert {row["flight"] for row in rows(flights)} == {1141, 725}
+
+
+def test_read_filters_chooses_columns_and_limits(flights: Run) -> None:
+    found = rows(flights, "--where", "day = '2013-01-01' AND flight = 1141")
+    assert [row["status"] for row in found] == ["cancelled"]
+    assert [list(row) for row in rows(flights, "--columns", "flight,delay", "--limit", "1")] == [
+        ["flight", "delay"]
+    ]
+
+
+def test_read_goes_back_to_an_earlier_instant(flights: Run) -> None:
+    Path("gone.csv").write_text("day,carrier,flight\n2013-01-01,UA,1545\n")
+    flights("delete", "flights", "gone.csv")
+    first = bl.open_table("flights").timeline()[0].requested_at
+    assert len(rows(flights)) == 2
+    assert len(rows(flights, "--as-of", first)) == 3
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.jsonl"])
+def test_what_read_writes_to_a_file_can_be_upserted_again(flights: Run, name: str) -> None:
+    answered = answer(flights("read", "flights", "--to", name, "--output", "json"))
+    assert answered["rows"] == 3
+    again = answer(flights("upsert", "flights", name, "--output", "json"))
+    assert (again["inserted"], again["updated"]) == (0, 3)
+
+
+def test_text_shows_twenty_rows_unless_told_otherwise(run: Run) -> None:
+    Path("a.csv").write_text("id\n" + "".join(f"{n:03}\n" for n in range(30)))
+    run("create", "t", "--schema", "id:string", "--key", "id")
+    run("upsert", "t", "a.csv")
+    short = run("read", "t")
+    assert len(short.stdout.splitlines()) == 2 + 20
+    assert "20 of 30 rows" in short.stderr
+    assert len(run("read", "t", "--limit", "0").stdout.splitlines()) == 2 + 30
+    assert len(answer(run("read", "t", "--output", "json"))["rows"]) == 30
+
+
+def test_show_tells_the_newest_commit(flights: Run) -> None:
+    text = flights("show", "flights").stdout
+    instant = bl.open_table("flights").timeline()[-1].requested_at
+    assert f"last_commit    {instant}" in text
+    assert "record_key     carrier, flight" in text
+
+
+def test_timeline_lists_instants_with_their_state(flights: Run) -> None:
+    instants = answer(flights("timeline", "flights", "--output", "json"))["rows"]
+    assert [(instant["action"], instant["state"]) for instant in instants] == [
+        ("commit", "completed")
+    ]
+    assert "commit  completed" in flights("timeline", "flights").stdout
+
+
+def test_buckets_lists_file_groups_that_hold_all_bytes_of_the_table(flights: Run) -> None:
+    found = answer(flights("buckets", "flights", "--output", "json"))["rows"]
+    assert {bucket["partition_path"] for bucket in found} == {"day=2013-01-01", "day=2013-01-02"}
+    for bucket in found:
+        assert Path("flights", bucket["path"]).stat().st_size == bucket["size_bytes"]
+
+
+def test_locate_finds_the_file_that_holds_a_record(flights: Run) -> None:
+    key = ["--key", "carrier=B6", "--key", "flight=725"]
+    by_fields = answer(flights("locate", "flights", *key, "--output", "json"))["rows"]
+    by_text = answer(flights("locate", "flights", "carrier:B6,flight:725", "--output", "json"))
+    assert by_fields == by_text["rows"]
+    assert [place["partition_path"] for place in by_fields] == ["day=2013-01-02"]
+    stored = pq.read_table(Path("flights", by_fields[0]["path"]), partitioning=None)
+    assert 725 in stored["flight"].to_pylist()
+    elsewhere = flights("locate", "flights", *key, "--partition", "day=2013-01-01")
+    assert len(elsewhere.stdout.splitlines()) == 2  # A head, and no row.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "nothing"], "is not a Hudi table"),
+        (["create", "flights", *CREATE], "a Hudi table is there"),
+        (["read", "flights", "--where", "delay >"], "where"),
+        (["read", "flights", "--columns", "nope"], "nope"),
+        (["read", "flights", "--to", "out.txt"], "the ending '.txt' tells no format"),
+        (
+            ["locate", "flights", "--key", "carrier=UA", "--key", "flight=x"],
+            "the value is no int32",
+        ),
+        (["locate", "flights", "--key", "nope=1"], "there is no such column"),
+        (["upsert", "flights", "bad.csv"], "bad.csv: cannot be read as csv"),
+        (["upsert", "flights", "few.csv"], "'carrier' is missing"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line_and_exits_with_one(
+    flights: Run, arguments: list[str], reason: str
+) -> None:
+    Path("bad.csv").write_text("carrier,flight\nUA,many\n")
+    Path("few.csv").write_text("flight\n1\n")
+    before = bl.open_table("flights").timeline()
+    text = flights(*arguments, exit_code=1)
+    assert text.stdout == ""
+    assert text.stderr.startswith("Error: ")
+    assert text.stderr.count("\n") == 1
+    assert reason in text.stderr
+    error = json.loads(flights(*arguments, "--output", "json", exit_code=1).stderr)["error"]
+    assert reason in error["message"]
+    assert error["type"].endswith("Error")
+    assert bl.open_table("flights").timeline() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frobnicate"],
+        ["upsert", "flights"],
+        ["upsert", "flights", "nowhere.csv"],
+        ["create", "new", "--key", "id"],
+        ["create", "new", "--schema", "id:int"],
+        ["create", "new", "--schema", "id:int", "--key", "id", "--buckets", "0"],
+        ["show", "flights", "-o", "novalue"],
+        ["locate", "flights"],
+        ["locate", "flights", "a", "--key", "carrier=UA"],
+        ["read", "flights", "--limit", "-1"],
+    ],
+)
+def test_wrong_usage_exits_with_two(flights: Run, arguments: list[str]) -> None:
+    assert "Usage:" in flights(*arguments, exit_code=2).stderr
+    in_json = flights(*arguments, "--output", "json", exit_code=2)
+    assert json.loads(in_json.stderr)["error"]["message"]
+
+
+@pytest.mark.parametrize("command", list(main.commands))
+def test_the_help_of_every_command_ends_in_an_example_that_names_it(run: Run, command: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"bucketlake {command} " in text.partition("\nExample:\n")[2]
+
+
+def test_a_table_of_hudi_without_bucket_setting_is_written_once_the_count_is_named(
+    flights: Run,
+) -> None:
+    Path("flights", SETTINGS_FILE).unlink()
+    assert "SimpleBucket(count)" in flights("upsert", "flights", "flights.csv", exit_code=1).stderr
+    flights("upsert", "flights", "flights.csv", "--buckets", "2")
+    assert len(rows(flights)) == 3
+
+
+def test_stopping_by_hand_says_what_became_of_the_work(
+    flights: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bl.Table, "upsert", stop)
+    assert "not visible" in flights("upsert", "flights", "flights.csv", exit_code=130).stderr
+
+
+def test_the_module_runs_as_a_process_of_its_own(run: Run) -> None:
+    def process(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-W", "error", "-m", "bucketlake", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    Path("a.jsonl").write_text('{"id": "ключ", "n": 1}\n')
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    written = process("upsert", "t", "a.jsonl", "--output", "json")
+    assert (written.returncode, written.stderr) == (0, "")
+    assert json.loads(written.stdout)["inserted"] == 1
+    missing = process("show", "elsewhere")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "elsewhere is not a Hudi table" in missing.stderr
+    assert "ключ  1" in run("read", "t").stdout

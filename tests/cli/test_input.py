@@ -1,0 +1,168 @@
+"""Data files as input: types come from the table, and what does not fit is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bucketlake.cli.export import write_file
+from bucketlake.cli.input import Reading, read_file, read_files
+from bucketlake.errors import InputError, StorageError
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("amount", pa.decimal128(10, 2)),
+        ("pieces", pa.int32()),
+        ("day", pa.date32()),
+        ("placed_at", pa.timestamp("us", tz="UTC")),
+        ("paid", pa.bool_()),
+    ]
+)
+ROWS = [
+    {
+        "id": "007",
+        "amount": Decimal("1.50"),
+        "pieces": 3,
+        "day": date(2013, 1, 31),
+        "placed_at": datetime(2013, 1, 31, 10, 30, tzinfo=UTC),
+        "paid": True,
+    },
+    {
+        "id": "Łódź, ul. 1",
+        "amount": None,
+        "pieces": None,
+        "day": None,
+        "placed_at": None,
+        "paid": None,
+    },
+]
+READING = Reading()
+
+
+def write(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["orders.parquet", "orders.csv", "orders.jsonl"])
+def test_rows_that_are_written_are_read_back_with_their_types(tmp_path: Path, name: str) -> None:
+    rows = pa.Table.from_pylist(ROWS, SCHEMA)
+    write_file(rows, tmp_path / name, None)
+    assert read_file(tmp_path / name, SCHEMA, READING).equals(rows)
+
+
+def test_a_csv_text_column_keeps_its_zeros_and_its_quoted_empty_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'id,pieces\n007,1\n"",2\n,3\n')
+    assert read_file(path, SCHEMA, READING).to_pylist() == [
+        {"id": "007", "pieces": 1},
+        {"id": "", "pieces": 2},
+        {"id": None, "pieces": 3},
+    ]
+
+
+def test_csv_null_values_are_those_that_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "id,pieces\nNA,NA\n")
+    assert read_file(path, SCHEMA, Reading(null_values=("NA",)))["pieces"].to_pylist() == [None]
+    with pytest.raises(InputError, match="invalid value 'NA'"):
+        read_file(path, SCHEMA, READING)
+
+
+def test_columns_the_schema_does_not_know_keep_the_type_the_file_suggests(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "id,weight\n1,2.5\n")
+    assert read_file(path, SCHEMA, READING).schema == pa.schema(
+        [("id", pa.string()), ("weight", pa.float64())]
+    )
+
+
+def test_json_lines_give_the_columns_they_name_and_no_others(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"id": "1", "pieces": null}\n{"id": "2"}\n')
+    assert read_file(path, SCHEMA, READING).to_pylist() == [
+        {"id": "1", "pieces": None},
+        {"id": "2", "pieces": None},
+    ]
+
+
+def test_a_value_that_does_not_fit_is_refused_with_its_file_and_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"id": "1", "pieces": 3000000000}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl, column 'pieces': .* int32.*3000000000"):
+        read_file(path, SCHEMA, READING)
+
+
+def test_a_parquet_column_of_another_type_is_cast_only_without_loss(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"pieces": [1.0, 2.0]}), path)
+    assert read_file(path, SCHEMA, READING)["pieces"].type == pa.int32()
+    pq.write_table(pa.table({"pieces": [1.5]}), path)
+    with pytest.raises(InputError, match="column 'pieces'"):
+        read_file(path, SCHEMA, READING)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.parquet", "id\n1\n", "cannot be read as parquet"),
+        ("a.csv", "", "cannot be read as csv: the file is empty"),
+        ("a.csv", "id,pieces\n1\n", "cannot be read as csv"),
+        ("a.csv", "id,id\n1,2\n", "column 'id' is there twice"),
+        ("a.jsonl", "id,pieces\n", "cannot be read as jsonl"),
+        ("a.txt", "id\n1\n", "the ending '.txt' tells no format"),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_is_refused(
+    tmp_path: Path, name: str, content: str, problem: str
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=problem) as refused:
+        read_file(path, SCHEMA, READING)
+    assert refused.value.where == str(path)
+
+
+def test_a_format_that_is_named_overrules_the_ending(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "id\n1\n")
+    assert read_file(path, SCHEMA, Reading("csv")).to_pylist() == [{"id": "1"}]
+
+
+def test_an_empty_file_of_json_lines_has_no_rows(tmp_path: Path) -> None:
+    assert read_file(write(tmp_path, "a.jsonl", ""), SCHEMA, READING).num_rows == 0
+
+
+def test_several_files_become_one_table_in_their_order(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.csv", "id,pieces\n1,1\n")
+    second = write(tmp_path, "b.jsonl", '{"id": "2"}\n')
+    assert read_files([first, second], SCHEMA, READING).to_pylist() == [
+        {"id": "1", "pieces": 1},
+        {"id": "2", "pieces": None},
+    ]
+
+
+def test_files_whose_columns_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.csv", "id,note\n1,yes\n")
+    second = write(tmp_path, "b.csv", "id,note\n1,2013-01-01\n")
+    with pytest.raises(InputError, match="the files do not go together"):
+        read_files([first, second], SCHEMA, READING)
+
+
+def test_a_map_becomes_an_object_in_json_lines(tmp_path: Path) -> None:
+    counts = pa.array([[("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int32()))
+    write_file(pa.table({"counts": counts}), tmp_path / "a.jsonl", None)
+    assert (tmp_path / "a.jsonl").read_text() == '{"counts": {"a": 1, "b": 2}}\n'
+
+
+def test_a_failed_export_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    target = write(tmp_path, "a.csv", "old")
+    with pytest.raises(Exception, match="list"):
+        write_file(pa.table({"a": [[1]]}), target, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert target.read_text() == "old"
+
+
+def test_an_export_into_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory"):
+        write_file(pa.table({"a": [1]}), tmp_path / "no" / "a.csv", None)

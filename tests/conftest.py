@@ -1,0 +1,94 @@
+"""What all rooms of tests share: where tables lie, the golden tables, a Spark session.
+
+The Spark session belongs to whichever PySpark is installed in the environment that runs pytest: 4
+in ``.venv``, 3.5 in ``.venv-spark35``. Real Hudi is the interop room's own, see its conftest.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOLDEN_TABLES = Path(__file__).parent / "golden" / "tables"
+
+# Quick by day, deep by night (BUCKETLAKE_DEEP=1). The machine may be busy, so time is no failure.
+settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile(
+    "deep", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("deep" if os.environ.get("BUCKETLAKE_DEEP") == "1" else "quick")
+
+
+@pytest.fixture
+def table_path(tmp_path: Path) -> Path:
+    """A path for a table, where nothing is yet."""
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def golden_table(tmp_path: Path) -> Callable[[str], Path]:
+    """Unpack a table that real Hudi wrote, by name: a copy, which the test may write to."""
+
+    def unpack(name: str) -> Path:
+        archives = [folder / f"{name}.tar.gz" for folder in (GOLDEN_TABLES, GOLDEN_TABLES / "more")]
+        archive = next((archive for archive in archives if archive.exists()), None)
+        assert archive is not None, f"there is no golden table {name} in {GOLDEN_TABLES}"
+        target = tmp_path / "golden"
+        with tarfile.open(archive) as packed:
+            # Python before 3.11.4 has no filters; from 3.12 on it warns where none is named.
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
+            packed.extractall(target)
+        return target / name
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small Spark session of the installed PySpark, one for the whole run."""
+    sql = pytest.importorskip("pyspark.sql", reason="there is no PySpark in this environment")
+    _prepare_environment_for_spark()
+    builder = sql.SparkSession.builder.master("local[2]").appName("bucketlake-tests")
+    for key, value in _SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+    yield session
+    session.stop()
+
+
+_SPARK_SETTINGS = {
+    "spark.driver.memory": "1g",
+    # Tests are short: the optimising compiler and a parallel collector cost more than they give.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def _prepare_environment_for_spark() -> None:
+    """Name this Python to Spark's workers; free Java of the host's name and locale."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "UTF-8" not in os.environ.get("LC_ALL", os.environ.get("LANG", "")):
+        os.environ["LC_ALL"] = "C.UTF-8"  # Else Java cannot name files beyond ASCII.
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the simulation, see ``tests/simulation``."""
+    parser.addoption("--seed", type=int, help="replay one seed of the simulation")
+    parser.addoption("--seeds", type=int, default=60, help="how many seeds the simulation runs")

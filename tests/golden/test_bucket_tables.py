@@ -1,0 +1,100 @@
+"""Tables that real Hudi wrote: every record lies in the bucket, under the key and path, of ours."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import InputError
+from bucketlake.format.properties import parse_properties
+from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
+from bucketlake.model.file_name import BaseFileName
+from bucketlake.model.keys import record_keys
+from bucketlake.model.partition_path import partition_paths
+
+FOLDER = Path(__file__).parent / "tables"
+ARCHIVES = {path.name.removesuffix(".tar.gz"): path for path in FOLDER.rglob("*.tar.gz")}
+OPTIONS = {
+    name: json.loads(path.with_name(f"{name}.json").read_text(encoding="utf-8"))["options"]
+    for name, path in ARCHIVES.items()
+}
+
+
+def _simple_index(name: str) -> SimpleBucket | None:
+    options = OPTIONS[name]
+    is_simple = options.get("hoodie.index.type") == "BUCKET"
+    is_simple &= options.get("hoodie.index.bucket.engine", "SIMPLE") == "SIMPLE"
+    is_simple &= "hoodie.bucket.index.partition.expressions" not in options
+    return SimpleBucket.from_options(options) if is_simple else None
+
+
+WITHOUT_KEYS = {
+    "cow_without_meta_fields",  # Its meta columns are null.
+    "mor_consistent",  # It has log files only.
+}
+SIMPLE_TABLES = sorted(
+    name for name in ARCHIVES.keys() - WITHOUT_KEYS if _simple_index(name) is not None
+)
+SLASHES = "cow_plain_partitions"  # Values with a slash that no one encoded, which we refuse.
+
+
+def _base_files(name: str) -> tuple[TableConfig, Iterator[tuple[str, pa.Table]]]:
+    """Return a table's configuration, and its base files by path."""
+    with tarfile.open(ARCHIVES[name]) as packed:
+        data = {
+            member.name.removeprefix(f"{name}/"): file.read()
+            for member in packed
+            if (file := packed.extractfile(member)) is not None
+        }
+    config = TableConfig.from_properties(parse_properties(data[".hoodie/hoodie.properties"]))
+    files = (
+        (path, pq.read_table(io.BytesIO(content)))
+        for path, content in data.items()
+        if path.endswith(".parquet") and not path.startswith(".hoodie/")
+        if not path.rpartition("/")[2].startswith(".")
+    )
+    return config, files
+
+
+def test_most_golden_tables_have_a_simple_bucket_index() -> None:
+    assert len(SIMPLE_TABLES) >= 25
+
+
+@pytest.mark.parametrize("name", SIMPLE_TABLES)
+def test_records_lie_in_the_bucket_that_their_file_id_names(name: str) -> None:
+    index = _simple_index(name)
+    assert index is not None
+    _, files = _base_files(name)
+    records = 0
+    for path, rows in files:
+        parsed = BaseFileName.from_file_name(path.rpartition("/")[2])
+        assert parsed is not None, path
+        buckets = assign_buckets(rows["_hoodie_record_key"], index.count, index.hash_fields or ())
+        assert set(buckets.tolist()) <= {bucket_id_of_file_id(parsed.file_id)}, path
+        records += len(rows)
+    assert records > 0
+
+
+@pytest.mark.parametrize("name", sorted(ARCHIVES.keys() - WITHOUT_KEYS))
+def test_keys_and_paths_made_of_the_columns_are_the_stored_ones(name: str) -> None:
+    config, files = _base_files(name)
+    spec = config.key_spec
+    records = 0
+    for path, rows in files:
+        assert record_keys(rows, spec).to_pylist() == rows["_hoodie_record_key"].to_pylist(), path
+        records += len(rows)
+        stored = rows["_hoodie_partition_path"].to_pylist()
+        if name == SLASHES and "/" in stored[0]:
+            with pytest.raises(InputError, match="holds a slash"):
+                partition_paths(rows, spec)
+        elif not config.drop_partition_columns:
+            assert partition_paths(rows, spec).to_pylist() == stored, path
+    assert records > 0

@@ -1,0 +1,33 @@
+"""Real Hudi for the interop tests: one peer for the whole run, started by the first that asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.interop.peer.client import HudiPeer, PeerUnavailableError
+
+
+@pytest.fixture(scope="session")
+def hudi() -> Iterator[HudiPeer]:
+    """Real Hudi on Spark 3.5; where it cannot be had, a skip, or in CI a failure."""
+    with _start() as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def hudi_in_tokyo() -> Iterator[HudiPeer]:
+    """Another one, nine hours ahead of UTC, for the tests of one module."""
+    with _start({"TZ": "Asia/Tokyo"}) as peer:
+        yield peer
+
+
+def _start(environment: Mapping[str, str] | None = None) -> HudiPeer:
+    try:
+        return HudiPeer(environment)
+    except PeerUnavailableError as error:
+        if os.environ.get("CI", "") not in ("", "0", "false"):
+            pytest.fail(f"CI asks for real Hudi, but {error}", pytrace=False)
+        pytest.skip(f"real Hudi cannot be had: {error}")

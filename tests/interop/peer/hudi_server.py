@@ -1,0 +1,138 @@
+"""Real Hudi behind a pipe: Spark 3.5 with Hudi's bundle, told what to do line by line.
+
+Runs in the environment of PySpark 3.5 (``scripts/setup spark35``) and is started by ``client.py``,
+in an environment where another PySpark lives. It reads one JSON command a line on standard input
+and answers with one JSON line each on the file descriptor named by its argument: Spark writes to
+standard output and error as it likes, and never into an answer. Rows travel as Parquet files.
+
+Commands: ``write``, ``read`` and ``sql``, with the fields that the functions below take. It ends
+when its input ends, and takes its JVM along.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import os
+import sys
+from typing import Any, TextIO
+
+from py4j.protocol import Py4JError
+from pyspark.sql import Row, SparkSession
+
+HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+SESSION = {
+    "spark.jars.packages": HUDI_BUNDLE,
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # INT64 microseconds, as Hudi itself stores them, and not Spark's INT96.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Rows on their way to a test keep dates before the Gregorian calendar as they are.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    # Tests are short: the optimising compiler and a parallel collector cost more than they give.
+    # Hudi measures object sizes by attaching to its own process, which takes seconds; it need not.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djol.skipHotspotSAAttach=true"
+    ),
+}
+
+
+def main() -> None:
+    """Start Spark, say so, then serve commands until there are no more."""
+    answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
+    warehouse = sys.argv[2]
+    try:
+        spark = start_spark(warehouse)
+    except Exception as error:  # Whatever it is, the client has to hear of it.
+        answer(answers, {"ok": False, "error": f"{type(error).__name__}: {error}"})
+        return
+    answer(answers, {"ok": True, "spark": spark.version, "hudi": HUDI_BUNDLE})
+    for line in sys.stdin:
+        answer(answers, serve(spark, json.loads(line)))
+    spark.stop()
+
+
+def start_spark(warehouse: str) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("hudi-peer")
+    for key, value in SESSION.items():
+        builder = builder.config(key, value)
+    spark = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def serve(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
+    """Carry out one command; an error becomes an answer, and the server goes on."""
+    verb = {"write": write, "read": read, "sql": sql}[command.pop("verb")]
+    try:
+        return {"ok": True, "result": verb(spark, **command)}
+    except Py4JError as error:
+        return {"ok": False, "error": causes_of(error)}
+    except Exception as error:  # As above: the client raises it again in the test.
+        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def write(spark: SparkSession, path: str, rows: str, options: dict[str, str], mode: str) -> None:
+    """Write the rows of a Parquet file to a Hudi table."""
+    spark.read.parquet(rows).write.format("hudi").options(**options).mode(mode).save(path)
+
+
+def read(
+    spark: SparkSession,
+    path: str,
+    options: dict[str, str],
+    columns: list[str] | None,
+    where: str | None,
+    into: str,
+) -> None:
+    """Read a Hudi table into a folder with one Parquet file."""
+    rows = spark.read.format("hudi").options(**options).load(path)
+    if where is not None:
+        rows = rows.where(where)
+    if columns is not None:
+        rows = rows.select(*[f"`{name}`" for name in columns])
+    rows.coalesce(1).write.parquet(into)
+
+
+def sql(spark: SparkSession, text: str) -> list[dict[str, Any]]:
+    """Run a statement and return its rows."""
+    return [plain(row) for row in spark.sql(text).collect()]
+
+
+def plain(value: Any) -> Any:
+    """Turn a value of a row into what JSON can carry; text for what it cannot."""
+    if isinstance(value, Row):
+        return {name: plain(child) for name, child in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(key): plain(child) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(child) for child in value]
+    if isinstance(value, (datetime.date, datetime.datetime, decimal.Decimal)):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    return value
+
+
+def causes_of(error: Py4JError) -> str:
+    """Keep what each exception of a Java trace says, without the frames between them."""
+    lines = str(error).splitlines()
+    said = [line for line in lines if not line.lstrip().startswith(("at ", "... "))]
+    return "\n".join(dict.fromkeys(said))
+
+
+def answer(answers: TextIO, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

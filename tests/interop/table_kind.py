@@ -1,0 +1,117 @@
+"""Kinds of tables of the interop tests: one declaration, told to bucketlake and to real Hudi."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+import bucketlake as bl
+
+BUCKETS = 3
+
+EVENT = pa.schema(
+    [
+        ("id", pa.string()),
+        ("region", pa.string()),
+        ("ts", pa.int64()),
+        ("v", pa.int32()),
+        ("note", pa.string()),
+    ]
+)
+REGIONS = ("eu", "us", "日本")
+
+KEYGEN = "hoodie.datasource.write.keygenerator.class"
+OPERATION = "hoodie.datasource.write.operation"
+METADATA_ENABLE = "hoodie.metadata.enable"
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """How a table is keyed, partitioned, ordered and indexed.
+
+    Attributes
+    ----------
+    ordering : str or None
+        The ordering field, or several between commas; None lets the later commit win.
+    generator : str or None
+        Hudi's key generator class, where it does not infer the right one.
+    """
+
+    schema: pa.Schema = EVENT
+    record_key: tuple[str, ...] = ("id",)
+    partition_by: tuple[str, ...] = ("region",)
+    ordering: str | None = "ts"
+    hash_fields: tuple[str, ...] | None = None
+    hive_style: bool = False
+    url_encode: bool = False
+    timestamp: bl.TimestampPartition | None = None
+    generator: str | None = None
+
+    @property
+    def index(self) -> bl.SimpleBucket:
+        """The index of both writers."""
+        return bl.SimpleBucket(BUCKETS, hash_fields=self.hash_fields)
+
+    def create(self, path: Path) -> bl.Table:
+        """Make an empty table of bucketlake's."""
+        return bl.create_table(
+            str(path),
+            schema=self.schema,
+            record_key=self.record_key,
+            partition_by=self.partition_by,
+            ordering=None if self.ordering is None else self.ordering.split(","),
+            index=self.index,
+            hive_style=self.hive_style,
+            url_encode=self.url_encode,
+            timestamp_partition=self.timestamp,
+        )
+
+    def open(self, path: Path) -> bl.Table:
+        """Open a table to write to it, whoever began it."""
+        return bl.open_table(str(path), index=self.index)
+
+    def rows(self, rows: list[dict[str, object]]) -> pa.Table:
+        """Make a batch, its columns in the types of the table."""
+        return pa.Table.from_pylist(rows, self.schema)
+
+    def write_options(self, path: Path) -> dict[str, str]:
+        """Tell Hudi to write such a table, without a metadata table."""
+        options = {
+            "hoodie.table.name": path.name,
+            "hoodie.datasource.write.recordkey.field": ",".join(self.record_key),
+            "hoodie.datasource.write.partitionpath.field": ",".join(self.partition_by),
+            "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
+            "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
+            METADATA_ENABLE: "false",
+            # The bloom filter in each base file's footer takes 430 kB and time by default.
+            "hoodie.index.bloom.num_entries": "10",
+            "hoodie.bloom.index.filter.dynamic.max.entries": "10",
+        }
+        if self.ordering is not None:
+            options["hoodie.table.ordering.fields"] = self.ordering
+        if self.generator is not None:
+            options[KEYGEN] = f"org.apache.hudi.keygen.{self.generator}"
+        if self.timestamp is not None:
+            options |= _timestamp_options(self.timestamp)
+        return options | self.bucket_options()
+
+    def bucket_options(self) -> dict[str, str]:
+        """Tell Hudi which bucket index a table has: no table of Hudi's stores it.
+
+        A reader of Hudi's prunes buckets only where it is told the hash fields too.
+        """
+        return {
+            "hoodie.index.type": "BUCKET",
+            "hoodie.bucket.index.num.buckets": str(BUCKETS),
+            "hoodie.bucket.index.hash.field": ",".join(self.hash_fields or self.record_key),
+        }
+
+
+def _timestamp_options(timestamp: bl.TimestampPartition) -> dict[str, str]:
+    return {
+        "hoodie.keygen.timebased.timestamp.type": timestamp.timestamp_type,
+        "hoodie.keygen.timebased.output.dateformat": timestamp.output_format,
+        "hoodie.keygen.timebased.timezone": "UTC",
+    }

@@ -1,0 +1,232 @@
+"""Hudi's table services over commits of bucketlake's: clean, archive, roll back, restore."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bucketlake.errors import CommitConflictError, UnsupportedFeatureError
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.commit import commit_write
+from tests.interop.model import Row, commits_of
+from tests.interop.peer.client import HudiPeer, PeerError
+from tests.interop.shared_table import (
+    BUCKETLAKE,
+    FAILING_CHECK,
+    HUDI,
+    WITH_METADATA,
+    WITHOUT_METADATA,
+    SharedTable,
+    rows,
+)
+
+pytestmark = pytest.mark.interop
+
+CLEANING = {
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.commits.retained": "1",
+    "hoodie.archive.automatic": "true",
+    "hoodie.keep.min.commits": "2",
+    "hoodie.keep.max.commits": "3",
+}
+
+
+@pytest.fixture
+def table(hudi: HudiPeer, tmp_path: Path) -> SharedTable:
+    """A table that bucketlake begins."""
+    shared = SharedTable(hudi, tmp_path / "shared")
+    shared.begin()
+    return shared
+
+
+def test_commits_of_ours_are_cleaned_and_archived(table: SharedTable) -> None:
+    table.upsert(BUCKETLAKE, rows(range(24), 1, ("eu", "us", "asia")))
+    table.overwrite(BUCKETLAKE, rows(range(1, 9), 0, ("us",)))
+    table.delete(BUCKETLAKE, rows(range(3), 0))
+    table.delete_partitions(BUCKETLAKE, ["asia"])
+    table.upsert(BUCKETLAKE, rows(range(5, 12), 3))
+    began = instants_of(table)
+    replaced = list((table.path / "asia").glob("*.parquet"))
+    assert replaced
+    for n in range(4):
+        table.upsert(HUDI, rows(range(n, 2 * n + 5), 10 + n), CLEANING)
+        table.assert_read_by_all()
+        table.upsert(BUCKETLAKE, rows(range(n, 2 * n + 5, 2), 10 + n))
+        table.assert_read_by_all()
+    assert not began & instants_of(table)
+    assert not any(file.exists() for file in replaced)
+
+
+def instants_of(table: SharedTable) -> set[str]:
+    return {instant.requested_at for instant in table.ours.timeline()}
+
+
+def files_of(table: SharedTable, instant: str) -> list[Path]:
+    """Return everything that bears an instant, but for records of what became of it."""
+    found = [path for path in table.path.rglob(f"*{instant}*") if path.suffix != ".crc"]
+    return [path for path in found if "rollback" not in path.name and path.suffix != ".json"]
+
+
+class Killed(BaseException):
+    """The end of a driver, which no handler sees."""
+
+
+@dataclass
+class Driver:
+    """A driver of ours that dies at a step, and what it had in hand."""
+
+    monkeypatch: pytest.MonkeyPatch
+    step: str
+    arguments: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def die(self, table: SharedTable, batch: list[Row]) -> str:
+        """Begin an upsert and die; return its instant."""
+        before = instants_of(table)
+        with self.monkeypatch.context() as patch:
+            patch.setattr(f"bucketlake.write.{self.step}", self._stop)
+            patch.setattr("bucketlake.write.ingest._give_up", lambda write: None)
+            with pytest.raises(Killed):
+                table.ours.upsert(table.kind.rows(batch))
+        (instant,) = instants_of(table) - before
+        return instant
+
+    def _stop(self, *arguments: Any, **options: Any) -> None:
+        self.arguments, self.options = arguments, options
+        raise Killed
+
+
+@pytest.mark.parametrize(
+    "step", ["ingest.plan_write", "ingest.commit_write", "commit.claim_commit", "commit.complete"]
+)
+def test_pending_commit_of_ours_is_rolled_back_by_hudi(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    instant = Driver(monkeypatch, step).die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
+    table.assert_read_by_all()
+    written = [path for path in files_of(table, instant) if path.suffix == ".parquet"]
+    assert bool(written) is (step != "ingest.plan_write")
+
+    table.upsert(HUDI, rows(range(20, 30), 3))
+    assert files_of(table, instant) == []
+    table.assert_read_by_all()
+    table.upsert(BUCKETLAKE, rows(range(25, 35), 4, ("eu", "us", "asia")))
+    table.assert_read_by_all()
+    assert files_of(table, instant) == []
+
+
+def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks may still write files, which the next write of ours takes away."""
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    driver = Driver(monkeypatch, "ingest.commit_write")
+    with monkeypatch.context() as patch:
+        calls = []
+        write_groups = ArrowSource.write_groups
+
+        def noted(self: ArrowSource, *arguments: Any) -> Any:
+            calls.append((self, *arguments))
+            return write_groups(self, *arguments)
+
+        patch.setattr(ArrowSource, "write_groups", noted)
+        instant = driver.die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
+    table.upsert(HUDI, rows(range(20, 30), 3))
+
+    ((source, *arguments),) = calls
+    source.write_groups(*arguments)
+    assert [path for path in files_of(table, instant) if path.suffix == ".parquet"]
+    with pytest.raises(CommitConflictError):
+        commit_write(*driver.arguments, **driver.options)
+    table.assert_read_by_all()
+
+    table.upsert(BUCKETLAKE, rows(range(25, 35), 4))
+    assert files_of(table, instant) == []
+    table.assert_read_by_all()
+
+
+def test_pending_rollback_of_hudi_is_refused_and_finished_by_its_next_write(
+    table: SharedTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After a commit of ours Hudi could not finish it, and would refuse every write."""
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    instant = Driver(monkeypatch, "ingest.commit_write").die(table, rows(range(10, 40), 5))
+    shutil.copytree(table.path, tmp_path / "before")
+    table.write(HUDI, rows(range(1), 1))
+    timeline = table.path / ".hoodie" / "timeline"
+    (plan,) = timeline.glob("*.rollback.requested")
+    in_the_middle = {plan.name: plan.read_bytes(), plan.with_suffix(".inflight").name: b""}
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "before", table.path)
+    for name, content in in_the_middle.items():
+        (timeline / name).write_bytes(content)
+
+    with pytest.raises(UnsupportedFeatureError, match="its next write does"):
+        table.ours.upsert(table.kind.rows(rows(range(4), 2)))
+    table.upsert(HUDI, rows(range(20, 30), 3))
+    assert files_of(table, instant) == []
+    table.upsert(BUCKETLAKE, rows(range(25, 35), 4))
+    table.assert_read_by_all()
+
+
+def test_pending_commit_of_hudi_is_rolled_back_by_us(table: SharedTable) -> None:
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    before = instants_of(table)
+    with pytest.raises(PeerError, match="HoodieValidationException"):
+        table.hudi_runs("upsert", rows(range(10, 40), 5, ("eu", "us", "asia")), FAILING_CHECK)
+    (instant,) = instants_of(table) - before
+    assert [path for path in files_of(table, instant) if path.suffix == ".parquet"]
+    table.assert_read_by_all()
+
+    table.upsert(BUCKETLAKE, rows(range(20, 30), 3))
+    assert files_of(table, instant) == []
+    table.assert_read_by_all()
+    table.upsert(HUDI, rows(range(25, 35), 4, ("eu", "us", "asia")))
+    table.assert_read_by_all()
+
+
+def test_completed_commit_of_ours_is_rolled_back_by_hudi(table: SharedTable) -> None:
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    held = dict(table.model.rows)
+    table.upsert(BUCKETLAKE, rows(range(20, 40), 2, ("us", "asia")))
+    instant = commits_of(table.ours)[-1].requested_at
+    table.hudi.sql(f"CREATE TABLE rolled_back USING hudi LOCATION '{table.path}'")
+    call = f"CALL rollback_to_instant(table => 'rolled_back', instant_time => '{instant}')"
+    assert table.hudi.sql(call) == [{"rollback_result": True}]
+    table.model.rows = held
+    assert files_of(table, instant) == []
+    table.assert_read_by_all()
+    table.ours.drop_metadata_table()
+    table.upsert(BUCKETLAKE, rows(range(20, 30), 3))
+    table.upsert(HUDI, rows(range(28, 34), 4, ("us", "asia")))
+    table.assert_read_by_all()
+
+
+def test_table_restored_by_hudi_goes_on(table: SharedTable) -> None:
+    table.upsert(BUCKETLAKE, rows(range(24), 1))
+    table.upsert(HUDI, rows(range(20, 30), 2))
+    table.upsert(BUCKETLAKE, rows(range(22, 32), 3))
+    savepoint = commits_of(table.ours)[-1].requested_at
+    call = f"path => '{table.path}'"
+    table.hudi.sql(f"CALL create_savepoint({call}, commit_time => '{savepoint}')")
+    held = dict(table.model.rows)
+    table.upsert(BUCKETLAKE, rows(range(5, 25), 4, ("eu", "us", "asia")))
+    table.delete(BUCKETLAKE, rows(range(25, 28), 0))
+    table.overwrite(BUCKETLAKE, rows(range(3), 0, ("us",)))
+    table.upsert(HUDI, rows(range(5), 5))
+    table.assert_read_by_all()
+
+    table.hudi.sql(f"CALL rollback_to_savepoint({call}, instant_time => '{savepoint}')")
+    table.model.rows = held
+    assert commits_of(table.ours)[-1].requested_at == savepoint
+    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
+    assert table.ours.config().metadata_partitions  # Hudi's procedures build a metadata table.
+    table.ours.drop_metadata_table()
+    table.upsert(BUCKETLAKE, rows(range(28, 40), 4, ("eu", "us", "asia")))
+    table.upsert(HUDI, rows(range(36, 44), 6))
+    table.assert_read_by_all()

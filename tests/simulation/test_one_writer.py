@@ -1,0 +1,83 @@
+"""One writer, storage that fails or dies at any step, tasks that come late."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+from tests.simulation.world import SCHEMA, World
+
+STEPS = 10
+
+
+def test_no_committed_row_is_lost_or_doubled_whatever_fails(seed: int) -> None:
+    world = World(seed)
+    try:
+        for _ in range(STEPS):
+            world.step()
+        world.fault_rate = 0
+        world.upsert()
+        world.check()
+    finally:
+        world.close()
+
+
+def rows(values: range, v: int) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{i}", "p": "ab"[i % 2], "v": v, "ts": 1} for i in values], SCHEMA
+    )
+
+
+def fresh_table(name: str) -> MemoryStorage:
+    forget(name)
+    table = bl.create_table(
+        f"memory://{name}",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["p"],
+        ordering="ts",
+        index=bl.SimpleBucket(2),
+    )
+    table.upsert(rows(range(4), 1))
+    return MemoryStorage(name)
+
+
+def upsert(storage: FaultyStorage | MemoryStorage, v: int) -> None:
+    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+    write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 6), v), threads=1))
+
+
+def values_of(name: str) -> dict[str, int]:
+    table = bl.open_table(f"memory://{name}").to_arrow()
+    assert table.num_rows == len(set(table["id"].to_pylist()))
+    return dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
+
+
+BEFORE = {f"k{i}": 1 for i in range(4)}
+AFTER = {f"k{i}": 1 for i in range(2)} | {f"k{i}": 2 for i in range(2, 6)}
+LATER = {f"k{i}": 1 for i in range(2)} | {f"k{i}": 3 for i in range(2, 6)}
+
+
+@pytest.mark.slow
+def test_death_at_every_step_leaves_the_table_before_or_after_and_writable() -> None:
+    counting = FaultyStorage(fresh_table("count"), reads_count=False)
+    upsert(counting, 2)
+    assert counting.operations >= 9
+    seen = set()
+    for fault in crash_points(counting.operations):
+        storage = FaultyStorage(fresh_table("crash"), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            upsert(storage, 2)
+        found = values_of("crash")
+        assert found in (BEFORE, AFTER), storage.replay()
+        seen.add(found == AFTER)
+        upsert(MemoryStorage("crash"), 3)
+        assert values_of("crash") == LATER, storage.replay()
+    assert seen == {False, True}

@@ -1,0 +1,247 @@
+"""A deterministic world of one table: writes, crashes, late tasks, and a plain model of it all.
+
+Everything follows from the seed: the batches, the operation of storage that fails and how, which
+task comes late. The model is a dictionary of rows. After a failed write it holds both states that
+are possible, and every read must show one of them; what an error promises narrows them down.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
+from bucketlake.model.file_name import BaseFileName
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import State
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from bucketlake.write.plan import WritePlan
+from bucketlake.write.source import WriteTask
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+PARTITIONS = ["a", "b"]
+
+Rows = dict[tuple[str, str], tuple[int, int]]
+"""Rows of the table: value and ordering value, by partition and key."""
+
+
+class RememberingSource(ArrowSource):
+    """An Arrow source in one thread, which keeps its tasks so that one can come late."""
+
+    def __init__(self, rows: pa.Table, world: World) -> None:
+        super().__init__(rows, threads=1)
+        self._world = world
+
+    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+        self._world.late_tasks.append((plan, task, self._rows))
+        return super().write_groups(plan, task)
+
+
+@dataclass
+class World:
+    """One run; ``step`` does something random and checks the table against the model."""
+
+    seed: int
+    fault_rate: float = 0.6
+    late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.name = f"world-{self.seed}-{id(self)}"
+        self.storage = MemoryStorage(self.name)
+        self.now_ms = 1_750_000_000_000
+        bl.create_table(
+            f"memory://{self.name}",
+            schema=SCHEMA,
+            record_key=["id"],
+            partition_by=["p"],
+            ordering="ts",
+            index=bl.SimpleBucket(2),
+        )
+        self.states: list[Rows] = [{}]
+        self.faulty = FaultyStorage(self.storage)
+        self.log: list[str] = []
+
+    def close(self) -> None:
+        """Forget the table."""
+        forget(self.name)
+
+    def step(self) -> None:
+        """Do one random thing."""
+        self.now_ms += self.random.choice([1, 7, 1000, -500])  # Clocks also go back.
+        action = self.random.choices(
+            [self.upsert, self.delete, self.overwrite, self.drop_partition, self.late_task],
+            [6, 2, 1, 1, 2],
+        )[0]
+        self.log.append(action.__name__)
+        action()
+        self.check()
+
+    # Writes.
+
+    def upsert(self) -> None:
+        rows = self._rows()
+        self._write(Operation.UPSERT, rows, lambda state: _upserted(state, rows))
+
+    def delete(self) -> None:
+        rows = self._rows()
+        keys = {(r["p"], r["id"]) for r in rows}
+        self._write(
+            Operation.DELETE, rows, lambda state: {k: v for k, v in state.items() if k not in keys}
+        )
+
+    def overwrite(self) -> None:
+        rows = self._rows()
+        touched = {r["p"] for r in rows}
+
+        def after(state: Rows) -> Rows:
+            kept = {k: v for k, v in state.items() if k[0] not in touched}
+            return _upserted(kept, rows)
+
+        self._write(Operation.INSERT_OVERWRITE, rows, after)
+
+    def drop_partition(self) -> None:
+        partition = self.random.choice(PARTITIONS)
+        self._attempt(
+            lambda target: delete_partitions(target, [partition]),
+            lambda state: {k: v for k, v in state.items() if k[0] != partition},
+            may_be_refused=True,
+        )
+
+    def late_task(self) -> None:
+        """Run the tasks of an earlier write once more, perhaps to die in the middle."""
+        if not self.late_tasks:
+            return
+        plan, task, rows = self.random.choice(self.late_tasks)
+        faulty = self._plan_faults()
+        writer = type(task.writer)(
+            faulty,
+            task.writer.instant,
+            task.writer.schema,
+            task.writer.rule,
+            task.writer.index,
+        )
+        late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
+        try:
+            ArrowSource(rows, threads=1).write_groups(plan, late)
+        except (BucketLakeError, SimulatedCrash) as error:
+            self.log.append(f"  late task: {error!r}")
+
+    def _write(
+        self, operation: Operation, rows: list[dict[str, object]], after: Callable[[Rows], Rows]
+    ) -> None:
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        self._attempt(
+            lambda target: write_records(target, operation, RememberingSource(table, self)), after
+        )
+
+    def _attempt(
+        self,
+        run: Callable[[object], object],
+        after: Callable[[Rows], Rows],
+        *,
+        may_be_refused: bool = False,
+    ) -> None:
+        faulty = self._plan_faults()
+        written = [after(state) for state in self.states]
+        try:
+            config = read_table_config(faulty)
+            target = open_target(faulty, config, bl.SimpleBucket(2), lambda: self.now_ms)
+            run(target)
+        except (SimulatedCrash, CommitOutcomeUnknownError) as error:
+            self.log.append(f"  {error!r}")
+            self.states = _distinct([*self.states, *written])
+        except BucketLakeError as error:
+            # Any other error promises that nothing was written.
+            self.log.append(f"  {error!r}")
+            assert faulty.faults or may_be_refused, error  # noqa: PT017
+        else:
+            self.states = _distinct(written)
+            self.check_nothing_is_left_over()
+
+    def _plan_faults(self) -> FaultyStorage:
+        faults = []
+        if self.random.random() < self.fault_rate:
+            effect = self.random.choice([Effect.DIE, Effect.DIE, Effect.ERROR, Effect.ECHO])
+            moment = self.random.choice(list(Moment))
+            faults = [Fault(self.random.randrange(1, 70), moment, effect)]
+        self.faulty = FaultyStorage(self.storage, faults)
+        return self.faulty
+
+    def _rows(self) -> list[dict[str, object]]:
+        return [
+            {
+                "id": f"k{self.random.randrange(6)}",
+                "p": self.random.choice(PARTITIONS),
+                "v": self.random.randrange(1000),
+                "ts": self.random.randrange(5),
+            }
+            for _ in range(self.random.randrange(1, 6))
+        ]
+
+    # What must hold.
+
+    def check(self) -> None:
+        """Read the table: it shows one of the possible states, and no row twice."""
+        got = bl.open_table(f"memory://{self.name}").to_arrow().to_pylist()
+        seen: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in got}
+        assert len(seen) == len(got), self.story("a row is there twice")
+        assert seen in self.states, self.story(f"read {seen}, possible are {self.states}")
+
+    def check_nothing_is_left_over(self) -> None:
+        """After a write that succeeded, every data file belongs to a completed commit."""
+        config = read_table_config(self.storage)
+        timeline = load_timeline(self.storage, config)
+        completed = {i.requested_at for i in timeline.completed()}
+        for instant in self._instants_of_files():
+            assert instant in completed, self.story(f"a file of {instant} is left over")
+        # A put that took effect twice over may leave a requested instant, never an inflight one.
+        inflight = [i for i in timeline.pending() if i.state is State.INFLIGHT]
+        assert not inflight, self.story(f"{inflight} is left over")
+        times = [i.completed_at for i in timeline.completed()]
+        assert all(times), self.story("a completed instant has no completion time")
+        assert len(set(times)) == len(times), self.story("two completions at one time")
+
+    def _instants_of_files(self) -> Iterator[str]:
+        for partition in PARTITIONS:
+            for stored in self.storage.list(partition):
+                name = BaseFileName.from_file_name(stored.path.rpartition("/")[2])
+                if name is not None:
+                    yield name.instant
+
+    def story(self, finding: str) -> str:
+        """Tell what happened, and how to see it again."""
+        lines = "\n".join(self.log)
+        replay = f"replay: pytest tests/simulation --seed {self.seed}"
+        return f"{finding}\n{lines}\n{self.faulty.replay()}\n{replay}"
+
+
+def _upserted(state: Rows, rows: list[dict[str, object]]) -> Rows:
+    after = dict(state)
+    best: Rows = {}
+    for row in rows:
+        key, value = (row["p"], row["id"]), (row["v"], row["ts"])
+        if key not in best or value[1] >= best[key][1]:
+            best[key] = value
+    for key, value in best.items():
+        if key not in after or value[1] >= after[key][1]:
+            after[key] = value
+    return after
+
+
+def _distinct(states: list[Rows]) -> list[Rows]:
+    found: list[Rows] = []
+    for state in states:
+        if state not in found:
+            found.append(state)
+    return found

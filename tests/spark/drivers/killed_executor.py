@@ -1,0 +1,112 @@
+"""Writes rounds while executors are killed: usage: killed_executor MASTER FOLDER MOMENT SEED.
+
+MOMENT is where the executor of a task is killed, once: ``marked`` after a marker was written,
+``published`` after a data file was; or ``any``: in each round one, after a random while.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.spark.drivers import common
+
+MASTER, FOLDER, MOMENT, SEED = sys.argv[1:]
+NOTES = f"{FOLDER}/notes"
+ROUNDS = [1, 2, 3]
+SETTINGS = {
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.locality.wait": "0s",
+}
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def own_executor() -> int | None:
+    """Find the executor that this Python worker belongs to, among its ancestors."""
+    pid = os.getpid()
+    while pid > 1:
+        pid = parent_of(pid)
+        if "CoarseGrainedExecutorBackend" in command_of(pid):
+            return pid
+    return None
+
+
+def executors_of(application: str) -> Iterator[int]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            command = command_of(int(folder.name))
+            if "CoarseGrainedExecutorBackend" in command and application in command.split():
+                yield int(folder.name)
+
+
+class KillingStorage(common.HookedStorage):
+    """Kills the executor of the first task that comes to the wanted moment."""
+
+    notes, moment = NOTES, MOMENT
+
+    def hook(self, operation: str, path: str, *, done: bool) -> None:
+        moments = {"put": "marked" if "/.temp/" in path else "", "put_if_absent": "published"}
+        wanted = done and moments[operation] == self.moment
+        executor = own_executor() if wanted else None
+        if executor is not None and common.is_first(self.notes, "killed"):
+            common.note(self.notes, "kills")
+            os.kill(executor, signal.SIGKILL)
+
+
+def kill_one_soon(application: str, chance: random.Random) -> threading.Timer:
+    def kill() -> None:
+        for pid in sorted(executors_of(application))[:1]:
+            common.note(NOTES, "kills")
+            os.kill(pid, signal.SIGKILL)
+
+    timer = threading.Timer(chance.uniform(0, 4), kill)
+    timer.start()
+    return timer
+
+
+if __name__ == "__main__":
+    Path(NOTES).mkdir(parents=True)
+    spark = common.session(MASTER, SETTINGS)
+    table = common.make_table(f"{FOLDER}/table")
+    frames = [common.frame_of_round(spark, number, Path(FOLDER)) for number in ROUNDS]
+    frames[0].count()
+    chance = random.Random(int(SEED))
+    results = []
+    common.use_storage(KillingStorage)
+    for frame in frames:
+        timer = None
+        if MOMENT == "any":
+            timer = kill_one_soon(spark.sparkContext.applicationId, chance)
+        results.append(common.try_upsert(table, frame))
+        if timer is not None:
+            timer.join()
+        time.sleep(1)
+        results[-1]["rows"] = common.table_rows(table.path)
+    common.use_storage(common.LocalStorage)
+    last = common.try_upsert(table, common.frame_of_round(spark, ROUNDS[-1] + 1, Path(FOLDER)))
+    common.report(
+        results=results,
+        last=last,
+        rows=common.table_rows(table.path),
+        left=common.left_over(table.path),
+        notes=sorted(path.name for path in Path(NOTES).iterdir()),
+    )
+    spark.stop()

@@ -1,0 +1,141 @@
+"""Processes of tests: driver programs, and a Spark cluster of two workers on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+WORKER_HOSTS = ["127.0.0.1", "127.0.0.2"]
+START_SECONDS_MAX = 120
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that can import the tests and bucketlake."""
+    folders = [str(ROOT), str(ROOT / "src")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(folders),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def start_driver(name: str, *arguments: object, log: Path) -> subprocess.Popen[str]:
+    """Start a driver program in a process group of its own; its errors go to the log."""
+    command = [sys.executable, "-m", f"tests.spark.drivers.{name}", *map(str, arguments)]
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def run_driver(name: str, *arguments: object, log: Path, seconds_max: float = 600) -> Any:
+    """Run a driver program to its end and return what it reports."""
+    process = start_driver(name, *arguments, log=log)
+    try:
+        output, _ = process.communicate(timeout=seconds_max)
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        raise AssertionError(f"{name} still ran after {seconds_max} s: {tail(log)}") from None
+    assert process.returncode == 0, f"{name}: {tail(log)}"
+    return json.loads(output.strip().splitlines()[-1])
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kill a process that was started here, and all that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def tail(log: Path, lines: int = 25) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Run a standalone Spark cluster with a worker on each of two addresses; yield its master."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    port = _free_port()
+    master = f"spark://127.0.0.1:{port}"
+    processes = [
+        _start_java(
+            home, folder / "master", "127.0.0.1",
+            "org.apache.spark.deploy.master.Master",
+            "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0",
+        )
+    ]  # fmt: skip
+    try:
+        _wait_for(folder / "master" / "log", "I have been elected leader")
+        for host in WORKER_HOSTS:
+            processes.append(
+                _start_java(
+                    home, folder / host, host,
+                    "org.apache.spark.deploy.worker.Worker",
+                    "--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0",
+                    "--work-dir", str(folder / host), master,
+                )
+            )  # fmt: skip
+        for host in WORKER_HOSTS:
+            _wait_for(folder / host / "log", "Successfully registered with master")
+        yield master
+    finally:
+        for process in reversed(processes):
+            kill_group(process)
+
+
+def _start_java(home: Path, folder: Path, host: str, *command: str) -> subprocess.Popen[str]:
+    folder.mkdir(parents=True)
+    variables = {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": host,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    with (folder / "log").open("w") as log:
+        return subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *command],
+            cwd=folder,
+            env=environment() | variables,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def _wait_for(log: Path, words: str) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not re.search(words, log.read_text(errors="replace")):
+        assert time.monotonic() < deadline, f"{log} does not say '{words}': {tail(log)}"
+        time.sleep(0.2)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,134 @@
+"""Tasks that run twice, late, and after death: a committed row is neither lost nor doubled.
+
+Shown on a cluster of two workers at two addresses, with one core each, and on local masters that
+repeat a failed task and that do not. What a task did it noted in a folder, so each test also says
+that what it is about has really happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import bucketlake as bl
+from bucketlake.storage.local import LocalStorage
+from bucketlake.timeline.active import load_timeline
+from tests.spark.drivers.common import make_table, model_of, rows_of_round
+from tests.spark.processes import cluster, run_driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NOTHING_LEFT = {"markers": [], "files": [], "pending": [], "staged": [], "spooled": []}
+WRITTEN = {"error": None, "inserted": 50, "updated": 150}
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as address:
+        yield address
+
+
+def notes(report: dict[str, Any], event: str) -> list[list[str]]:
+    """Return the notes of an event: time, then stage, partition, attempt and host of the task."""
+    found = [note.split("-") for note in report["notes"]]
+    return [note[:-1] for note in found if note[-1] == event]
+
+
+def counts_of_last_commit(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return what the last commit says of each bucket, once checked against the files."""
+    storage = LocalStorage(str(path))
+    timeline = load_timeline(storage, bl.open_table(str(path)).config())
+    commit = timeline.read_commit(storage, timeline.completed_commits()[-1])
+    counts = {}
+    for stat in (stat for stats in commit.write_stats.values() for stat in stats):
+        assert stat.file_size_bytes == (path / stat.path).stat().st_size
+        assert stat.record_count == pq.read_metadata(path / stat.path).num_rows
+        bucket = f"{stat.partition_path}/{stat.file_id[:8]}"
+        counts[bucket] = (stat.insert_count, stat.update_count, stat.delete_count)
+    return counts
+
+
+def test_a_slow_attempt_is_overtaken_by_its_copy_and_its_late_work_is_swept_up(
+    master: str, tmp_path: Path
+) -> None:
+    report = run_driver("late", master, tmp_path, "commit", log=tmp_path / "log")
+    [slept] = notes(report, "sleeps")
+    [woke] = notes(report, "wakes")
+    [returned] = notes(report, "returned")
+    assert slept[1:] == woke[1:]
+    assert int(woke[0]) > int(returned[0]), "the write did not return while the attempt slept"
+    copies = [note for note in notes(report, "marked") if note[1:3] == slept[1:3]]
+    assert [(note[3], note[4] == slept[4]) for note in copies] == [("1", False), ("0", True)]
+    assert report["first"] == report["second"] == WRITTEN
+    assert report["rows_before"] == report["rows_after"] == model_of([0, 1])
+    assert len(report["left_before"]["markers"]) == 1  # The sleeper's, after the commit.
+    assert report["left_before"]["files"] == []
+    assert report["rows"] == model_of([0, 1, 2])
+    assert report["left"] == NOTHING_LEFT
+
+
+def test_an_attempt_that_writes_after_the_rollback_takes_its_file_away_again(
+    master: str, tmp_path: Path
+) -> None:
+    report = run_driver("late", master, tmp_path, "rollback", log=tmp_path / "log")
+    [returned] = notes(report, "returned")
+    [late] = notes(report, "puts")
+    assert int(late[0]) > int(returned[0]), "the attempt was not late"
+    assert report["first"]["error"] == "StorageError"
+    assert "no space left on device" in report["first"]["message"]
+    assert report["rows_before"] == report["rows_after"] == model_of([0])
+    assert report["left_before"]["files"] == []
+    assert report["second"]["error"] is None
+    assert report["rows"] == model_of([0, 2])
+    assert report["left"] == NOTHING_LEFT
+
+
+@pytest.mark.parametrize("moment", ["marked", "published", "any"])
+def test_a_write_outlives_the_death_of_an_executor_or_fails_whole(
+    master: str, tmp_path: Path, moment: str
+) -> None:
+    report = run_driver("killed_executor", master, tmp_path, moment, 1, log=tmp_path / "log")
+    assert len(notes(report, "kills")) == (3 if moment == "any" else 1)
+    rounds = [0]
+    for number, result in enumerate(report["results"], 1):
+        if result["error"] is None:
+            rounds.append(number)
+        assert result["rows"] == model_of(rounds)
+    if moment != "any":
+        assert rounds == [0, 1, 2, 3]
+    assert report["last"]["error"] is None
+    assert report["rows"] == model_of([*rounds, 4])
+    left = report["left"]
+    assert (left["markers"], left["files"], left["pending"]) == ([], [], [])
+
+
+@pytest.mark.parametrize("fault", ["marker", "file", "published"])
+def test_a_task_that_is_repeated_gives_the_file_and_the_statistics_of_one_that_is_not(
+    tmp_path: Path, fault: str
+) -> None:
+    report = run_driver("retries", "local[2,4]", tmp_path, fault, log=tmp_path / "log")
+    assert report["failures"] == 1
+    assert report["first"] == report["second"] == WRITTEN
+    assert report["after_first"] == model_of([0, 1])
+    twin = make_table(str(tmp_path / "twin"))
+    for number in (1, 2):
+        twin.upsert(rows_of_round(number))
+    assert counts_of_last_commit(tmp_path / "table") == counts_of_last_commit(tmp_path / "twin")
+
+
+@pytest.mark.parametrize("fault", ["marker", "file", "published"])
+def test_where_tasks_are_not_repeated_a_failure_leaves_the_table_as_it_was(
+    tmp_path: Path, fault: str
+) -> None:
+    report = run_driver("retries", "local[2]", tmp_path, fault, log=tmp_path / "log")
+    assert report["failures"] == 1
+    assert report["first"]["error"] == "StorageError"
+    assert report["first"]["message"].endswith("the line went dead")
+    assert report["after_first"] == model_of([0])
+    assert report["second"]["error"] is None
+    assert report["rows"] == model_of([0, 2])
+    assert report["left"] == NOTHING_LEFT

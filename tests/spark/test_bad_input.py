@@ -1,0 +1,188 @@
+"""Bad DataFrames and failing storage: bucketlake's own error on the driver, the table as it was."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+import bucketlake.table
+from bucketlake.errors import InputError, StorageError, UnsupportedFeatureError
+from bucketlake.spark.source import GROUP_FIELD, TASK_FIELD
+from bucketlake.storage.base import Buffer
+from bucketlake.storage.local import LocalStorage
+from tests.bad_input import BATCHES, SCHEMA, BadBatch, good_rows
+from tests.spark.frames import files_of, frame_of, in_order, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(table_path: Path) -> bl.Table:
+    """A table with rows, written without Spark."""
+    table = bl.create_table(
+        str(table_path),
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["part"],
+        ordering="ts",
+        index=bl.SimpleBucket(2),
+    )
+    table.upsert(good_rows())
+    return table
+
+
+@pytest.fixture(scope="module")
+def good(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
+    return frame_of(spark, good_rows(), tmp_path_factory.mktemp("good"))
+
+
+def require_as_it_was(table: bl.Table, before: dict[str, bytes]) -> None:
+    """Nothing came, went or changed; nothing is pending, and the next write works."""
+    assert files_of(Path(table.path)) == before
+    assert table.upsert(good_rows()).updated == 4
+
+
+@pytest.mark.parametrize("bad", BATCHES, ids=lambda bad: bad.name)
+def test_a_bad_frame_is_refused_as_an_arrow_table_is(
+    spark: SparkSession, tmp_path: Path, table: bl.Table, bad: BadBatch
+) -> None:
+    before = files_of(Path(table.path))
+    rows = bad.spoil(good_rows())
+    if "PRICE" in rows.column_names:
+        frame = frame_of(spark, good_rows(), tmp_path).selectExpr("*", "1 AS PRICE")
+    else:
+        frame = frame_of(spark, rows, tmp_path)
+    with pytest.raises(InputError, match=bad.message):
+        table.upsert(frame)
+    require_as_it_was(table, before)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "INTERVAL '1' MONTH",
+        "INTERVAL '1' DAY",
+        "NULL",
+        "array(NULL)",
+        "map(1, 2)",
+        "named_struct('x', make_interval(1))",
+    ],
+)
+def test_a_column_of_a_type_that_no_table_holds_is_refused_by_name(
+    good: DataFrame, table: bl.Table, expression: str
+) -> None:
+    before = files_of(Path(table.path))
+    frame = good.selectExpr("*", f"{expression} AS odd")
+    with pytest.raises(InputError, match=r"column '?odd.* cannot be stored"):
+        table.upsert(frame)
+    assert table.delete(frame.limit(0)).instant is None  # Deletes look at key columns alone.
+    require_as_it_was(table, before)
+
+
+@pytest.mark.parametrize("name", ["id", "part", "price", "PRICE"])
+def test_a_column_that_is_there_twice_is_refused(
+    good: DataFrame, table: bl.Table, name: str
+) -> None:
+    before = files_of(Path(table.path))
+    frame = good.select("*", good[name.lower()].alias(name))
+    with pytest.raises(
+        InputError, match=f"{name.lower()}.* more than once|two columns of one name"
+    ):
+        table.upsert(frame)
+    if name in ("id", "part"):
+        with pytest.raises(InputError, match=f"{name}.* more than once"):
+            table.delete(frame)
+    require_as_it_was(table, before)
+
+
+@pytest.mark.parametrize("name", [TASK_FIELD, GROUP_FIELD])
+def test_a_column_named_as_one_of_bucketlakes_own_is_refused(
+    good: DataFrame, table: bl.Table, name: str
+) -> None:
+    before = files_of(Path(table.path))
+    with pytest.raises(InputError, match=f"column '{name}'"):
+        table.upsert(good.selectExpr("*", f"1 AS {name}"))
+    require_as_it_was(table, before)
+
+
+def test_a_table_in_memory_is_refused_before_anything_runs(good: DataFrame) -> None:
+    table = bl.create_table(
+        "memory://spark-bad-input", schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
+    )
+    with pytest.raises(UnsupportedFeatureError, match="a table in memory, through Spark"):
+        table.upsert(good)
+    with pytest.raises(UnsupportedFeatureError, match="a table in memory, through Spark"):
+        table.read()
+    assert table.timeline() == []
+
+
+class FullDisk(LocalStorage):
+    """A disk that has no room for data files, in tasks or wherever else."""
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        if path.endswith(".parquet"):
+            raise StorageError(f"{self.root}/{path}", "put if absent", "no space left on device")
+        super().put_if_absent(path, data)
+
+
+class ReadOnly(LocalStorage):
+    """A disk on which this user may change nothing but what is bucketlake's own."""
+
+    def put(self, path: str, data: Buffer) -> None:
+        raise StorageError(f"{self.root}/{path}", "put", "permission denied")
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        raise StorageError(f"{self.root}/{path}", "put if absent", "permission denied")
+
+
+class LosesFiles(LocalStorage):
+    """A disk on which a data file cannot be read."""
+
+    def local_path(self, path: str) -> Path | None:
+        if path.endswith(".parquet"):
+            raise StorageError(f"{self.root}/{path}", "read", "input/output error")
+        return super().local_path(path)
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (FullDisk, "put if absent .*parquet: no space left on device"),
+        (ReadOnly, "permission denied"),
+        (LosesFiles, "read .*parquet: input/output error"),
+    ],
+)
+def test_an_error_of_storage_in_a_task_arrives_as_itself_and_the_write_is_rolled_back(
+    good: DataFrame,
+    table: bl.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    storage: type[LocalStorage],
+    message: str,
+) -> None:
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Tasks cannot import the tests.
+    before, rows = files_of(Path(table.path)), in_order(rows_of(table.to_arrow()))
+    monkeypatch.setattr(bucketlake.table, "open_storage", lambda path, options: storage(path))
+    with pytest.raises(StorageError, match=message) as caught:
+        table.upsert(good.selectExpr("id", "part", "ts + 1 AS ts", "price"))
+    assert "Traceback" not in str(caught.value)
+    monkeypatch.undo()
+    assert in_order(rows_of(table.to_arrow())) == rows
+    require_as_it_was(table, before)
+
+
+def test_a_batch_of_another_schema_object_is_refused(table: bl.Table, good: DataFrame) -> None:
+    before = files_of(Path(table.path))
+    for data in (good.toPandas(), good.collect(), good.schema, pa.RecordBatch.from_pylist([])):
+        with pytest.raises(InputError, match=r"hand in a Spark DataFrame or a pyarrow\.Table"):
+            table.upsert(data)
+    require_as_it_was(table, before)

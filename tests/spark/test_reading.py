@@ -1,0 +1,164 @@
+"""Reads through Spark and Arrow give the same rows: conditions, columns, earlier times, places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import BucketLakeError, ConfigError, InputError
+from bucketlake.model.schema import META_NAMES
+from tests.spark.frames import Row, frame_of, in_order, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema([("id", pa.string()), ("site", pa.string()), ("v", pa.int64())])
+BUCKETS = 4
+
+
+class Written(NamedTuple):
+    """A table, and the rows that it held after each of its commits."""
+
+    table: bl.Table
+    states: dict[str, list[Row]]
+
+    @property
+    def rows(self) -> list[Row]:
+        return list(self.states.values())[-1]
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("reading")
+    table = bl.create_table(
+        str(folder / "table"),
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["site"],
+        index=bl.SimpleBucket(BUCKETS),
+    )
+    held: dict[str, Row] = {}
+    states = {}
+    for v, ids in enumerate([range(40), range(20, 60), range(0, 60, 3)]):
+        rows = [{"id": f"k{i}", "site": ["eu", "us", "日本"][i % 3], "v": v} for i in ids]
+        result = table.upsert(frame_of(spark, pa.Table.from_pylist(rows, SCHEMA), folder))
+        held |= {row["id"]: row for row in rows}
+        assert result.instant is not None
+        states[result.instant] = list(held.values())
+    return Written(table, states)
+
+
+@pytest.mark.parametrize(
+    ("where", "keeps"),
+    [
+        (None, lambda row: True),
+        ("id = 'k7'", lambda row: row["id"] == "k7"),
+        (
+            "id IN ('k7', 'k8', 'nobody') AND v = 0",
+            lambda r: r["id"] in {"k7", "k8"} and r["v"] == 0,
+        ),
+        ("site = '日本'", lambda row: row["site"] == "日本"),
+        ("site > 'f' OR id = 'k1'", lambda row: row["site"] > "f" or row["id"] == "k1"),
+        ("NOT (v = 2)", lambda row: row["v"] != 2),
+        ("v IS NULL", lambda row: False),
+        (
+            "id LIKE 'k5%' AND length(site) = 2",
+            lambda r: r["id"][:2] == "k5" and len(r["site"]) == 2,
+        ),
+    ],
+)
+def test_a_condition_keeps_the_same_rows_in_spark_and_arrow(
+    spark: SparkSession, written: Written, where: str | None, keeps
+) -> None:
+    expected = in_order(row for row in written.rows if keeps(row))
+    assert in_order(rows_of(written.table.read(spark, where=where))) == expected
+    if where is None or "LIKE" not in where:  # Arrow evaluates a part of SQL, and says so.
+        assert in_order(rows_of(written.table.to_arrow(where=where))) == expected
+    else:
+        with pytest.raises(BucketLakeError):
+            written.table.to_arrow(where=where)
+
+
+def test_columns_come_in_the_order_asked_for_and_meta_columns_by_name(
+    spark: SparkSession, written: Written
+) -> None:
+    columns = ["v", "_hoodie_commit_time", "id"]
+    frame = written.table.read(spark, columns=columns, where="site = 'eu'")
+    assert frame.columns == columns
+    arrow = written.table.to_arrow(columns=columns, where="site = 'eu'")
+    assert arrow.column_names == columns
+    assert in_order(rows_of(frame)) == in_order(rows_of(arrow))
+    instants = list(written.states)
+    assert {row["_hoodie_commit_time"] == instants[row["v"]] for row in rows_of(arrow)} == {True}
+    assert written.table.read(spark).columns == SCHEMA.names
+
+
+def test_meta_columns_tell_the_place_of_each_record(spark: SparkSession, written: Written) -> None:
+    rows = rows_of(written.table.read(spark, columns=[*META_NAMES, "id", "site"]))
+    paths = {bucket.path for bucket in written.table.buckets()}
+    for row in rows:
+        assert row["_hoodie_record_key"] == row["id"]
+        assert row["_hoodie_partition_path"] == row["site"]
+        assert f"{row['site']}/{row['_hoodie_file_name']}" in paths
+    assert len({row["_hoodie_commit_seqno"] for row in rows}) == len(rows)
+
+
+def test_the_table_is_read_as_of_each_of_its_commits(spark: SparkSession, written: Written) -> None:
+    for instant, rows in written.states.items():
+        assert in_order(rows_of(written.table.read(spark, as_of=instant))) == in_order(rows)
+        assert in_order(rows_of(written.table.to_arrow(as_of=instant))) == in_order(rows)
+    assert rows_of(written.table.read(spark, as_of="2000-01-01")) == []
+    assert rows_of(written.table.to_arrow(as_of="2000-01-01")) == []
+
+
+def test_each_record_is_located_where_its_bucket_lies(written: Written) -> None:
+    buckets = {bucket.path: bucket for bucket in written.table.buckets()}
+    assert len(buckets) == len({(b.partition_path, b.bucket_id) for b in buckets.values()})
+    located: Counter[str] = Counter()
+    for row in written.rows[:12]:
+        [location] = written.table.locate({"id": row["id"]})
+        assert written.table.locate(row["id"], partition=row["site"]) == [location]
+        assert location.partition_path == row["site"]
+        assert buckets[location.path].bucket_id == location.bucket_id
+        located[location.path] += 1
+    assert len(located) > BUCKETS
+    assert written.table.locate("nobody") == []
+    assert written.table.locate("k1", partition="eu") == []  # It lives in another one.
+
+
+def test_explain_tells_what_a_read_looks_at(written: Written) -> None:
+    everything = written.table.explain()
+    assert everything.partitions_kept == everything.partitions_total == 3
+    one = written.table.explain(where="site = 'eu' AND id = 'k3'")
+    assert (one.partitions_total, one.partitions_kept) == (3, 1)
+    [location] = written.table.locate("k3", partition="eu")
+    assert one.bucket_ids == (location.bucket_id,)
+    assert one.file_groups_kept == 1
+
+
+def test_a_read_needs_a_session_and_columns_that_there_are(
+    spark: SparkSession, written: Written
+) -> None:
+    with pytest.raises(InputError, match="there is no column 'nothing'"):
+        written.table.read(spark, columns=["nothing"])
+    assert in_order(rows_of(written.table.read())) == in_order(written.rows)  # The active one.
+
+
+def test_reading_before_any_write_gives_the_columns_and_no_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
+    )
+    assert table.read(spark).columns == SCHEMA.names
+    assert rows_of(table.read(spark)) == []
+    assert table.to_arrow().num_rows == 0
+    with pytest.raises(ConfigError, match="yyyy"):
+        table.read(spark, as_of="soon")

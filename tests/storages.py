@@ -1,0 +1,39 @@
+"""Memory storages with given content, for tests that look at objects rather than at tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bucketlake.storage.base import Storage
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
+from bucketlake.storage.memory import MemoryStorage
+
+
+def memory_of(objects: Mapping[str, bytes] | None = None) -> MemoryStorage:
+    """Make a storage that holds these objects."""
+    storage = MemoryStorage.fresh()
+    for path, data in (objects or {}).items():
+        storage.put(path, data)
+    return storage
+
+
+def objects_of(storage: Storage) -> dict[str, bytes]:
+    """Return all that a storage holds, by path."""
+    return {stored.path: storage.read(stored.path) for stored in storage.list("")}
+
+
+def failing(
+    inner: Storage, *changes: int, lands: bool, effect: Effect = Effect.ERROR
+) -> FaultyStorage:
+    """Make a view of a storage on which changes of these numbers (from 1) fail.
+
+    Parameters
+    ----------
+    lands : bool
+        Whether they take effect all the same.
+    effect : Effect
+        What the caller sees.
+    """
+    moment = Moment.AFTER if lands else Moment.BEFORE
+    faults = [Fault(change, moment, effect) for change in changes]
+    return FaultyStorage(inner, faults, reads_count=False)

@@ -1,0 +1,113 @@
+"""Tables that are refused, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bucketlake.config.support import check_readable, check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
+
+SPEC = KeySpec(("id",), ("region",), KeyGenerator.SIMPLE)
+COW = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.EVENT_TIME, ("ts",))
+MOR = replace(COW, table_type=TableType.MERGE_ON_READ)
+
+
+def test_new_table_is_read_and_written() -> None:
+    check_readable(COW, "t")
+    check_writable(COW, "t")
+
+
+def test_merge_on_read_table_is_read_but_not_written() -> None:
+    check_readable(MOR, "t")
+    with pytest.raises(UnsupportedFeatureError, match="merge-on-read"):
+        check_writable(MOR, "t")
+
+
+@pytest.mark.parametrize(("version", "layout"), [(6, 1), (7, 1), (8, 2)])
+def test_older_table_is_read_but_not_written(version: int, layout: int) -> None:
+    config = replace(COW, version=version, layout_version=layout)
+    check_readable(config, "t")
+    with pytest.raises(UnsupportedFeatureError, match=f"table version {version}.*upgrade"):
+        check_writable(config, "t")
+
+
+@pytest.mark.parametrize(
+    ("changes", "feature"),
+    [
+        ({"version": 10}, "table version 10"),
+        ({"version": 5, "layout_version": 1}, "table version 5"),
+        ({"layout_version": 3}, "timeline layout 3"),
+        ({"layout_version": 1}, "timeline layout 1 under table version 9"),
+        ({"version": 6}, "timeline layout 2 under table version 6"),
+        ({"table_format": "iceberg"}, "table format 'iceberg'"),
+        ({"base_file_format": "HFILE"}, "base file format HFILE"),
+        ({"multiple_base_file_formats": True}, "a mix of base file formats"),
+        ({"bootstrap_base_path": "s3://old"}, "a bootstrap from s3://old"),
+        ({"populate_meta_fields": False}, "without meta columns"),
+        ({"drop_partition_columns": True}, "lack the partition columns"),
+    ],
+)
+@pytest.mark.parametrize("check", [check_readable, check_writable])
+def test_table_that_would_be_read_wrong_is_refused(
+    changes: dict[str, Any], feature: str, check: Any
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=f"^s3://lake/trips: .*{feature}"):
+        check(replace(COW, **changes), "s3://lake/trips")
+
+
+@pytest.mark.parametrize(
+    ("changes", "feature"),
+    [
+        ({"merge_mode": MergeMode.CUSTOM, "payload_class": "a.B"}, r"custom merging \(a\.B\)"),
+        ({"merge_mode": MergeMode.CUSTOM}, "custom merging"),
+        ({"partial_update_mode": "FILL_UNAVAILABLE"}, "partial update mode FILL_UNAVAILABLE"),
+    ],
+)
+def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_from_being_written(
+    changes: dict[str, Any], feature: str
+) -> None:
+    check_readable(replace(COW, **changes), "t")  # Its base files are merged already.
+    with pytest.raises(UnsupportedFeatureError, match=feature):
+        check_readable(replace(MOR, **changes), "t")
+    with pytest.raises(UnsupportedFeatureError, match=feature):
+        check_writable(replace(COW, **changes), "t")
+
+
+@pytest.mark.parametrize(
+    ("changes", "feature"),
+    [
+        ({"cdc_enabled": True}, "change data capture"),
+        ({"foreign_key_generator": "USER_PROVIDED"}, "key generator USER_PROVIDED"),
+        ({"slash_separated_dates": True}, "partition paths"),
+    ],
+)
+def test_table_that_would_be_left_wrong_is_read_but_not_written(
+    changes: dict[str, Any], feature: str
+) -> None:
+    config = replace(COW, **changes)
+    check_readable(config, "t")
+    with pytest.raises(UnsupportedFeatureError, match=feature):
+        check_writable(config, "t")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"metadata_partitions": ("files",)}, {"metadata_partitions_inflight": ("files",)}],
+)
+def test_metadata_table_is_refused_with_the_reason_and_the_way_out(changes: dict[str, Any]) -> None:
+    config = replace(COW, **changes)
+    check_readable(config, "t")
+    reason = r"\(files\).*invisible to its readers.*Table\.drop_metadata_table\(\)"
+    with pytest.raises(UnsupportedFeatureError, match=reason):
+        check_writable(config, "t")
+
+
+def test_partition_markers_in_the_base_format_do_not_matter() -> None:
+    # Whatever form a marker has, a partition is found by the beginning of its name.
+    check_writable(replace(COW, partition_metafile_as_base_format=True), "t")

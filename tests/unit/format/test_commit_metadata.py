@@ -1,0 +1,150 @@
+"""Commit metadata in both of its forms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bucketlake.errors import FormatError
+from bucketlake.format.avro_records import decode_record
+from bucketlake.format.commit_metadata import (
+    decode_commit_metadata,
+    encode_commit_metadata,
+    may_change_schema,
+)
+from bucketlake.model.file_name import FileId
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+
+BASE_STAT = WriteStat(
+    file_id=FileId("00000001-aaaa-0"),
+    path="eu/00000001-aaaa-0_0-1-2_20240102030405678.parquet",
+    partition_path="eu",
+    previous_commit="20240101030405678",
+    previous_base_file="00000001-aaaa-0_0-1-1_20240101030405678.parquet",
+    record_count=10,
+    insert_count=2,
+    update_count=3,
+    delete_count=1,
+    file_size_bytes=4711,
+)
+LOG_STAT = WriteStat(
+    file_id=FileId("00000002-aaaa-0"),
+    path=".00000002-aaaa-0_20240102030405678.log.3_0-1-2",
+    partition_path="",
+    record_count=5,
+)
+UPSERT = CommitMetadata(
+    operation="UPSERT",
+    write_stats={"eu": (BASE_STAT,), "": (LOG_STAT,)},
+    extra={"schema": "{}", "ключ": "значение"},
+)
+
+
+def _avro(metadata: CommitMetadata, record: str = "HoodieCommitMetadata") -> dict[str, object]:
+    return decode_record(encode_commit_metadata(metadata), "f", record)
+
+
+def test_commit_comes_back_as_it_was() -> None:
+    assert decode_commit_metadata(encode_commit_metadata(UPSERT), "f") == UPSERT
+
+
+def test_replace_commit_comes_back_with_what_it_replaced() -> None:
+    replace = CommitMetadata(
+        "INSERT_OVERWRITE", {}, replaced_file_ids={"eu": (FileId("a"), FileId("b")), "us": ()}
+    )
+    assert decode_commit_metadata(encode_commit_metadata(replace), "f") == replace
+
+
+@pytest.mark.parametrize("operation", ["INSERT_OVERWRITE", "DELETE_PARTITION", "CLUSTER"])
+def test_replacing_operation_is_a_replace_commit_even_where_it_replaced_nothing(
+    operation: str,
+) -> None:
+    record = _avro(CommitMetadata(operation, {}), "HoodieReplaceCommitMetadata")
+    assert record["partitionToReplaceFileIds"] == {}
+
+
+def test_new_file_has_the_word_null_for_its_previous_commit() -> None:
+    stat = _avro(UPSERT)["partitionToWriteStats"][""][0]
+    assert stat["prevCommit"] == "null"
+
+
+def test_base_file_has_no_log_fields() -> None:
+    stat = _avro(UPSERT)["partitionToWriteStats"]["eu"][0]
+    assert (stat["logVersion"], stat["logFiles"], stat["baseFile"]) == (None, None, None)
+
+
+def test_log_file_repeats_what_its_name_says() -> None:
+    stat = _avro(UPSERT)["partitionToWriteStats"][""][0]
+    assert (stat["logVersion"], stat["logOffset"], stat["baseFile"]) == (3, 0, "")
+    assert stat["logFiles"] == [LOG_STAT.path]
+
+
+def test_counters_that_nobody_keeps_are_zero_as_java_needs_them() -> None:
+    stat = _avro(UPSERT)["partitionToWriteStats"]["eu"][0]
+    assert {stat[name] for name in ("totalWriteErrors", "totalLogBlocks", "numUpdates")} == {0}
+
+
+def test_empty_file_counts_as_metadata_of_defaults() -> None:
+    assert decode_commit_metadata(b"", "f") == CommitMetadata("UNKNOWN", {})
+
+
+def test_json_of_version_6_decodes_and_unknown_keys_are_ignored() -> None:
+    stat = {
+        "fileId": "a",
+        "path": "eu/a_0_1.parquet",
+        "prevCommit": "null",
+        "numWrites": 4,
+        "numInserts": 4,
+        "fileSizeInBytes": 99,
+        "totalValidLogBlocks": 0,
+        "partitionPath": "eu",
+        "runtimeStats": None,
+    }
+    document = {
+        "partitionToWriteStats": {"eu": [stat]},
+        "compacted": True,
+        "extraMetadata": {"schema": '{"type":"record"}'},
+        "operationType": "COMPACT",
+        "partitionToReplaceFileIds": {"eu": ["b"]},
+        "somethingNew": 1,
+    }
+    metadata = decode_commit_metadata(json.dumps(document).encode(), "f")
+    expected = WriteStat(
+        FileId("a"), "eu/a_0_1.parquet", "eu", record_count=4, insert_count=4, file_size_bytes=99
+    )
+    assert metadata == CommitMetadata(
+        "COMPACT",
+        {"eu": (expected,)},
+        {"schema": '{"type":"record"}'},
+        {"eu": (FileId("b"),)},
+        compacted=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"garbage",
+        b"\x00",
+        b"[]",
+        b"1",
+        b"null",
+        b"{",
+        b'{"partitionToWriteStats": [1]}',
+        b'{"partitionToWriteStats": {"p": [{"numWrites": "many"}]}}',
+        b"Obj\x01",
+        b"Obj\x01\x00\x00",
+    ],
+)
+def test_garbage_is_refused_by_the_name_of_its_file(data: bytes) -> None:
+    with pytest.raises(FormatError, match=r"^\.hoodie/timeline/1_2\.commit"):
+        decode_commit_metadata(data, ".hoodie/timeline/1_2.commit")
+
+
+@pytest.mark.parametrize(
+    ("operation", "may"),
+    [("UPSERT", True), ("DELETE", True), ("COMPACT", False), ("CLUSTER", False)],
+)
+def test_only_writes_of_data_may_change_the_schema(operation: str, may: bool) -> None:
+    assert may_change_schema(CommitMetadata(operation, {})) is may

@@ -1,0 +1,31 @@
+"""The partition marker."""
+
+from __future__ import annotations
+
+import pytest
+
+from bucketlake.format.partition_metadata import (
+    PartitionMetadata,
+    parse_partition_metadata,
+    partition_marker_path,
+    render_partition_metadata,
+)
+from bucketlake.model.file_name import InstantTime
+
+INSTANT = InstantTime("20240102030405678")
+
+
+@pytest.mark.parametrize(("path", "depth"), [("", 0), ("eu", 1), ("2024/01/02", 3)])
+def test_marker_tells_the_first_commit_and_the_depth(path: str, depth: int) -> None:
+    content = render_partition_metadata(INSTANT, path)
+    assert parse_partition_metadata(content) == PartitionMetadata(INSTANT, depth)
+
+
+@pytest.mark.parametrize("content", [b"", b"#only a comment\n", b"partitionDepth=deep\n"])
+def test_marker_without_content_tells_nothing(content: bytes) -> None:
+    assert parse_partition_metadata(content) == PartitionMetadata(None, None)
+
+
+def test_marker_of_a_table_without_partitions_lies_at_its_root() -> None:
+    assert partition_marker_path("") == ".hoodie_partition_metadata"
+    assert partition_marker_path("a/b") == "a/b/.hoodie_partition_metadata"

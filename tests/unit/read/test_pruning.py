@@ -1,0 +1,123 @@
+"""Pruning file slices, and the report of it."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from bucketlake.index.simple import SimpleBucket, assign_buckets, file_id_prefix
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.read.pruning import PruningReport, prune
+from bucketlake.read.where_parser import parse_where
+
+SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
+EIGHT = SimpleBucket(8)
+SPEC = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
+UNIQUE = "29f6ac4b-8140-4eac-898c-84d0e5fece73"
+BUCKET_OF_A = int(assign_buckets(["a"], 8)[0])
+
+
+def a_slice(partition: str, bucket: int) -> FileSlice:
+    file_id = FileId(f"{file_id_prefix(bucket, UNIQUE)}-0")
+    return FileSlice(partition, file_id, InstantTime("20240101000000000"), None)
+
+
+SLICES = [a_slice(partition, bucket) for partition in ("x", "y") for bucket in range(8)]
+
+
+def pruned(
+    where: str,
+    slices: list[FileSlice] = SLICES,
+    index: SimpleBucket | None = EIGHT,
+    spec: KeySpec = SPEC,
+) -> tuple[list[FileSlice], PruningReport]:
+    return prune(parse_where(where, SCHEMA), slices, spec, index, SCHEMA)
+
+
+def test_partition_and_bucket_leave_one_file_group() -> None:
+    kept, report = pruned("p = 'x' AND id = 'a'")
+    assert kept == [a_slice("x", BUCKET_OF_A)]
+    assert report == PruningReport(
+        partitions_total=2,
+        partitions_kept=1,
+        file_groups_total=16,
+        file_groups_kept=1,
+        bucket_ids=(BUCKET_OF_A,),
+        partition_reason=None,
+        bucket_reason=None,
+    )
+    assert pickle.loads(pickle.dumps(report)) == report
+
+
+def test_bucket_alone_leaves_one_file_group_in_each_partition() -> None:
+    kept, report = pruned("id = 'a'")
+    assert kept == [a_slice("x", BUCKET_OF_A), a_slice("y", BUCKET_OF_A)]
+    assert (report.partitions_kept, report.partition_reason) == (2, "no condition on p")
+
+
+def test_partition_alone_leaves_all_of_its_buckets() -> None:
+    kept, report = pruned("p = 'x' AND v > 5")
+    assert kept == SLICES[:8]
+    assert report.bucket_ids is None
+    assert report.bucket_reason == "no = or IN on id that holds for every row"
+
+
+def test_contradiction_leaves_nothing() -> None:
+    kept, report = pruned("id = 'a' AND id = 'b'")
+    assert kept == []
+    assert (report.bucket_ids, report.bucket_reason, report.file_groups_kept) == ((), None, 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "index", "reason"),
+    [
+        ("id = 'a'", None, "open it with index="),
+        ("id = 5", EIGHT, "'id = 5' is left to Spark"),
+        # A wrong count would lose rows without a word.
+        ("id = 'a'", SimpleBucket(7), "there is a bucket 7, where 7 buckets are set"),
+        ("id IN ('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h')", EIGHT, "8 keys fall into all"),
+    ],
+)
+def test_uncertain_buckets_are_all_read(
+    where: str, index: SimpleBucket | None, reason: str
+) -> None:
+    kept, report = pruned(where, index=index)
+    assert kept == SLICES
+    assert report.bucket_ids is None
+    assert reason in str(report.bucket_reason)
+
+
+def test_file_group_without_bucket_is_always_read() -> None:
+    stray = FileSlice("x", FileId(f"{UNIQUE}-0"), InstantTime("20240101000000000"), None)
+    kept, _ = pruned("id = 'a'", [*SLICES, stray])
+    assert stray in kept
+
+
+@pytest.mark.parametrize(
+    ("where", "spec", "reason"),
+    [
+        ("v = 5", SPEC, "no condition on p"),
+        ("p <> 'z'", SPEC, "every partition may hold matching rows"),
+        ("v = 5", KeySpec(("id",), (), KeyGenerator.NON_PARTITION), "the table has no partitions"),
+        ("p = 'x'", KeySpec(("id",), ("p",), KeyGenerator.TIMESTAMP), "do not spell the values"),
+    ],
+)
+def test_report_says_why_no_partition_was_left_out(where: str, spec: KeySpec, reason: str) -> None:
+    assert reason in str(pruned(where, spec=spec)[1].partition_reason)
+
+
+def test_second_key_field_that_is_the_partition_is_known_from_the_paths() -> None:
+    spec = KeySpec(("id", "p"), ("p",), KeyGenerator.COMPLEX)
+    by_id = SimpleBucket(8, ("id",))
+    kept, _ = pruned("id = 'a'", index=by_id, spec=spec)
+    bucket = int(assign_buckets(["id:a,p:x"], 8, ("id",))[0])
+    assert kept == [a_slice("x", bucket), a_slice("y", bucket)]
+    odd = [*SLICES, a_slice("q,id:b", 1)]
+    assert pruned("id = 'a'", odd, by_id, spec)[0] == odd
+
+
+def test_table_without_file_groups_gives_none() -> None:
+    kept, report = pruned("id = 'a'", [])
+    assert (kept, report.partitions_total, report.partitions_kept) == ([], 0, 0)

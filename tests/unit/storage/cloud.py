@@ -1,0 +1,106 @@
+"""A service of the cloud that says what the test wants, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+CONDITIONS = ("if-none-match", "x-goog-if-generation-match")
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str  # Decoded once, as a service decodes it.
+    condition: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said to a conditional put instead of doing it.
+
+    Attributes
+    ----------
+    status : int
+        0 breaks the connection.
+    lands : bool
+        Whether the put takes effect all the same.
+    """
+
+    status: int
+    body: str = ""
+    lands: bool = False
+
+
+@dataclass
+class Cloud:
+    """Objects by path; puts are conditional as on the real services."""
+
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    taken_status: int = 412
+
+    def handle(self, request: Request, data: bytes) -> Answer:
+        self.requests.append(request)
+        if request.method != "PUT":
+            return Answer(200 if request.path in self.objects else 404)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None and not answer.lands:
+            return answer
+        if request.condition is not None and request.path in self.objects:
+            return Answer(self.taken_status)
+        self.objects[request.path] = data
+        return answer or Answer(200)
+
+
+@contextmanager
+def running_cloud() -> Iterator[Cloud]:
+    cloud = Cloud()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited.
+            pass
+
+        def do_PUT(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            found = [(n, v) for n in CONDITIONS if (v := self.headers.get(n)) is not None]
+            request = Request(self.command, unquote(self.path), found[0] if found else None)
+            answer = cloud.handle(request, data)
+            if answer.status:
+                self._say(answer)
+            else:
+                self.close_connection = True
+                self.connection.shutdown(2)
+
+        do_GET = do_HEAD = do_PUT  # noqa: N815 - inherited.
+
+        def _say(self, answer: Answer) -> None:
+            body = answer.body.encode()
+            self.send_response(answer.status)
+            for name, value in (
+                ("ETag", '"x"'),
+                ("Last-Modified", "Wed, 21 Oct 2015 07:28:00 GMT"),
+                ("x-goog-generation", "1"),
+                ("Content-Length", str(len(body))),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    cloud.url = f"http://127.0.0.1:{server.server_port}"
+    yield cloud
+    server.shutdown()
+    server.server_close()
+    thread.join()

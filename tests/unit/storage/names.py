@@ -1,0 +1,48 @@
+"""Names that real tables have, or could have: partition values are file names."""
+
+from __future__ import annotations
+
+NAMES = [
+    "p 1%2Fz",
+    "a#b",
+    "base#1",
+    "base#22.parquet",
+    "k=v",
+    "ключ",
+    "é",  # One letter,
+    "e\u0301",  # and the same in two.
+    "😀",
+    "\u00a0",
+    "__HIVE_DEFAULT_PARTITION__",
+    "[x]",
+    "{x}",
+    "a*b",
+    "a?b",
+    "~",
+    "trailing ",
+    " leading",
+    ".hidden",
+    ".f1_20240101000000000.log.1_0-1-2",
+    "..x",
+    "...",
+    "dot.",
+    "100%",
+    "a%20b",
+    "%2F",
+    "%2f",
+    "%25",
+    "a+b",
+    "a&b=c",
+    "a:b",
+    "a|b",
+    "a\\b",
+    "a<b>",
+    "'q'",
+    '"q"',
+    "`",
+    "^",
+    "$x_$folder",
+    "crc",
+    "x.crc",
+]
+CONTROL_NAMES = ["a\tb", "a\nb", "a\x7fb", "a\rb"]

@@ -1,0 +1,370 @@
+"""Local disk: publication in steps that can be interrupted, and what lies beside the objects."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
+from bucketlake.storage import system_calls
+from bucketlake.storage.local import STAGING_FOLDER, LocalStorage
+from tests.unit.storage.names import CONTROL_NAMES
+
+Write = Callable[[LocalStorage, str, bytes], None]
+WRITES = pytest.mark.parametrize(
+    "write", [LocalStorage.put, LocalStorage.put_if_absent], ids=["put", "put if absent"]
+)
+
+
+def _files(storage: LocalStorage) -> list[str]:
+    """All files on disk, staged ones too."""
+    root = Path(storage.root)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
+
+
+def _fail_with(code: int) -> Callable[..., int]:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@WRITES
+def test_write_leaves_nothing_in_staging(local: LocalStorage, write: Write) -> None:
+    write(local, "p/a", b"1")
+    assert _files(local) == ["p/a"]
+
+
+def test_loser_of_a_race_that_staged_its_bytes_leaves_nothing_behind(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("a", b"first")
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # As if the winner came just now.
+    with pytest.raises(AlreadyExistsError):
+        local.put_if_absent("a", b"second")
+    assert _files(local) == ["a"]
+    assert local.read("a") == b"first"
+
+
+@WRITES
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        ("open", errno.EACCES, "no permission"),
+        ("open", errno.EROFS, "read-only"),
+        ("open", errno.ENOSPC, "disk is full"),
+        ("write", errno.ENOSPC, "disk is full"),
+        ("write", errno.EDQUOT, "quota"),
+        ("fsync", errno.EIO, "Input/output error"),
+    ],
+)
+def test_failed_write_names_path_and_operation_and_leaves_nothing(
+    local: LocalStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Write,
+    call: str,
+    code: int,
+    words: str,
+) -> None:
+    local.put("before", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(system_calls.os, call, _fail_with(code))
+        with pytest.raises(StorageError, match=words) as caught:
+            write(local, "p/a", b"123")
+    assert caught.value.path == f"{local.root}/p/a"
+    assert caught.value.operation.startswith("put")
+    assert _files(local) == ["before"]
+
+
+@WRITES
+def test_disk_that_fills_up_half_way_leaves_no_partial_object(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    plain, written = os.write, []
+
+    def write_a_little(descriptor: int, data: memoryview) -> int:
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "full")
+        written.append(plain(descriptor, data[:2]))
+        return written[-1]
+
+    local.put("before", b"1")
+    monkeypatch.setattr(system_calls.os, "write", write_a_little)
+    with pytest.raises(StorageError, match="disk is full"):
+        write(local, "a", b"123456789")
+    assert written == [2, 2, 2]
+    assert _files(local) == ["before"]
+
+
+@WRITES
+def test_write_that_the_system_takes_in_small_pieces_is_whole(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    plain = os.write
+    monkeypatch.setattr(system_calls.os, "write", lambda fd, data: plain(fd, data[:2]))
+    write(local, "a", b"123456789")
+    assert local.read("a") == b"123456789"
+
+
+def test_read_that_the_system_answers_in_small_pieces_is_whole(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("a", b"123456789")
+    plain = os.pread
+    monkeypatch.setattr(system_calls.os, "pread", lambda fd, n, at: plain(fd, min(n, 2), at))
+    assert local.read("a") == b"123456789"
+    assert local.read_range("a", 2, 5) == b"34567"
+
+
+def test_failed_read_is_a_storage_error_that_is_not_not_found(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("a", b"1")
+    monkeypatch.setattr(system_calls.os, "open", _fail_with(errno.EACCES))
+    with pytest.raises(StorageError, match=r"read .*/a: this user has no permission") as caught:
+        local.read("a")
+    assert not isinstance(caught.value, ObjectNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(errno.EPERM, "refuses a hard link"), (errno.EXDEV, "another file system")],
+)
+def test_disk_without_hard_links_is_refused_in_clear_words(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    monkeypatch.setattr(system_calls.os, "link", _fail_with(code))
+    with pytest.raises(StorageError, match=words):
+        local.put_if_absent("a", b"1")
+    assert _files(local) == []
+    local.put_if_absent("empty", b"")  # Needs no link: its name is all there is.
+    assert _files(local) == ["empty"]
+
+
+def test_link_that_took_effect_although_it_said_exists_has_won(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = os.link
+
+    def link_twice(source: str, target: str) -> None:
+        plain(source, target)
+        plain(source, target)  # What NFS does when the first answer is lost.
+
+    monkeypatch.setattr(system_calls.os, "link", link_twice)
+    local.put_if_absent("a", b"1")
+    assert local.read("a") == b"1"
+
+
+@WRITES
+def test_object_is_flushed_before_it_has_its_name_and_its_folder_after(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    write(local, "p/before", b"1")  # Makes the folders, which are flushed, too.
+    events: list[str] = []
+    plain = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        flushed = Path(f"/proc/self/fd/{descriptor}").resolve()
+        events.append(f"{flushed.parent.name if flushed.is_file() else flushed.name}")
+        events.append("named" if (Path(local.root) / "p/a").exists() else "not named")
+        plain(descriptor)
+
+    monkeypatch.setattr(system_calls.os, "fsync", fsync)
+    write(local, "p/a", b"1")
+    assert events == ["staging", "not named", "p", "named"]
+
+
+def test_storage_without_fsync_flushes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_calls.os, "fsync", _fail_with(errno.EIO))
+    storage = LocalStorage(str(tmp_path / "t"), fsync=False)
+    storage.put("a/b", b"1")
+    storage.put_if_absent("c", b"1")
+    assert storage.read("a/b") == storage.read("c") == b"1"
+
+
+def _killed_while(storage: LocalStorage) -> int:
+    """Write in another process that is killed when the bytes are staged; return its status."""
+    with warnings.catch_warnings(action="ignore"):  # Later Pythons warn of threads, unused here.
+        process_id = os.fork()
+    if process_id == 0:
+        system_calls.os.fsync = lambda _: os._exit(9)  # type: ignore[assignment]
+        try:
+            storage.put_if_absent("a", b"1" * 100_000)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
+
+
+def test_killed_writer_leaves_only_a_temporary_that_no_listing_shows(local: LocalStorage) -> None:
+    Path(local.root, STAGING_FOLDER).mkdir(parents=True)
+    assert _killed_while(local) == 9
+    (staged,) = _files(local)
+    assert staged.startswith(f"{STAGING_FOLDER}/")
+    for folder in ("", STAGING_FOLDER, ".hoodie/.bucket_index"):
+        assert list(local.list(folder)) == []
+    assert local.list_folders(".hoodie/.bucket_index/ext") == []
+    hour_ago_ms = int((time.time() - 3600) * 1000)
+    assert local.clear_staging(written_before_ms=hour_ago_ms) == 0
+    assert local.clear_staging(written_before_ms=hour_ago_ms + 7_200_000) == 1
+    assert _files(local) == []
+
+
+def test_staging_folder_of_a_table_within_the_table_is_not_listed(local: LocalStorage) -> None:
+    inner = LocalStorage(f"{local.root}/.hoodie/metadata")
+    inner.put("a", b"1")
+    Path(inner.root, STAGING_FOLDER, "left").write_bytes(b"1")
+    assert [stored.path for stored in local.list("")] == [".hoodie/metadata/a"]
+
+
+@pytest.mark.parametrize("operation", ["put", "put_if_absent", "delete"])
+def test_stale_checksum_of_hadoop_goes_before_its_file_changes(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    checksum = Path(local.root, "p/.a.crc")
+    local.put("p/b", b"1")
+    if operation != "put_if_absent":
+        local.put("p/a", b"1")
+    checksum.write_bytes(b"stale")
+    seen: list[bool] = []
+    for call in ("replace", "link", "unlink"):
+        plain = getattr(os, call)
+
+        def watched(*paths: str, plain: Callable[..., None] = plain) -> None:
+            if paths[-1].endswith("/a"):
+                seen.append(checksum.exists())
+            plain(*paths)
+
+        monkeypatch.setattr(system_calls.os, call, watched)
+    getattr(local, operation)(*("p/a", b"2")[: 1 if operation == "delete" else 2])
+    assert seen == [False]
+    assert not checksum.exists()
+
+
+def test_lost_put_if_absent_leaves_the_winners_checksum(local: LocalStorage) -> None:
+    local.put("p/a", b"1")
+    Path(local.root, "p/.a.crc").write_bytes(b"fresh")
+    with pytest.raises(AlreadyExistsError):
+        local.put_if_absent("p/a", b"2")
+    assert Path(local.root, "p/.a.crc").exists()
+
+
+def test_mode_of_an_object_is_what_the_umask_leaves(local: LocalStorage) -> None:
+    before = os.umask(0o027)
+    try:
+        local.put("a", b"1")
+        local.put_if_absent("b", b"1")
+        local.put_if_absent("c", b"")
+    finally:
+        os.umask(before)
+    assert [Path(local.root, name).stat().st_mode & 0o777 for name in "abc"] == [0o640] * 3
+
+
+def test_control_characters_in_names_are_taken_literally(local: LocalStorage) -> None:
+    for name in CONTROL_NAMES:
+        local.put(f"f/{name}", name.encode())
+    assert [stored.path for stored in local.list("f")] == sorted(f"f/{n}" for n in CONTROL_NAMES)
+    assert all(Path(local.root, "f", name).read_bytes() == name.encode() for name in CONTROL_NAMES)
+
+
+@pytest.mark.parametrize("target", ["../outside", "../outside/kept"])
+def test_link_that_leads_out_of_the_root_is_refused(local: LocalStorage, target: str) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    (outside / "kept").write_bytes(b"1")
+    local.put("a", b"1")
+    Path(local.root, "link").symlink_to(target)
+    for operation in (lambda: list(local.list("")), lambda: local.list_folders("")):
+        with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+            operation()
+    if target == "../outside":
+        for change in (
+            lambda: local.put("link/x", b"2"),
+            lambda: local.put_if_absent("link/x", b"2"),
+            lambda: local.delete("link/kept"),
+            lambda: local.delete_folder("link/x"),
+        ):
+            with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+                change()
+    local.delete_folder("link")
+    local.delete("link")
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert not Path(local.root, "link").is_symlink()
+
+
+def test_link_within_the_root_is_followed(local: LocalStorage) -> None:
+    local.put("p/a", b"1")
+    Path(local.root, "q").symlink_to("p")
+    Path(local.root, "broken").symlink_to("nothing")
+    assert [stored.path for stored in local.list("")] == ["p/a", "q/a"]
+
+
+def test_folder_removed_with_links_keeps_what_they_lead_to(local: LocalStorage) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    (outside / "kept").write_bytes(b"1")
+    local.put("p/a", b"1")
+    Path(local.root, "p/link").symlink_to(outside)
+    local.delete_folder("p")
+    assert (outside / "kept").exists()
+    assert not Path(local.root, "p").exists()
+
+
+def test_root_may_be_a_link_itself(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    storage = LocalStorage(str(tmp_path / "link"))
+    storage.put("p/a", b"1")
+    assert [stored.path for stored in storage.list("")] == ["p/a"]
+    assert (tmp_path / "real/p/a").exists()
+
+
+def test_folder_where_an_object_should_go_is_refused(local: LocalStorage) -> None:
+    local.put("p/a", b"1")
+    for operation in (local.put, local.put_if_absent):
+        with pytest.raises(StorageError, match="a folder is there") as caught:
+            operation("p", b"2")
+        assert not isinstance(caught.value, AlreadyExistsError)
+        with pytest.raises(StorageError, match="a file is there, where the path needs a folder"):
+            operation("p/a/b", b"2")
+    assert _files(local) == ["p/a"]
+
+
+def test_folder_into_which_others_write_is_removed_in_the_end(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("p/a", b"1")
+    plain, late = os.rmdir, ["p/late"]
+
+    def rmdir(folder: str) -> None:
+        if late:
+            Path(local.root, late.pop()).write_bytes(b"1")
+        plain(folder)
+
+    monkeypatch.setattr(system_calls.os, "rmdir", rmdir)
+    local.delete_folder("p")
+    assert not Path(local.root, "p").exists()
+
+
+def test_object_that_vanishes_during_a_listing_is_left_out(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("p/a", b"1")
+    local.put("p/b", b"1")
+    listing = local.list("p")
+    first = next(listing)
+    local.delete("p/b")
+    assert [first.path, *[stored.path for stored in listing]] == ["p/a"]
+
+
+def test_empty_folder_is_a_folder_without_objects(local: LocalStorage) -> None:
+    Path(local.root, "t/empty").mkdir(parents=True)
+    assert local.list_folders("t") == ["t/empty"]
+    assert list(local.list("t")) == []

@@ -1,0 +1,53 @@
+"""What an operation of storage is asked for: it follows the batch, and never the table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.faulty import FaultyStorage
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+
+BUCKETS = 8
+
+
+def rows(partitions: int, keys: int) -> pa.Table:
+    pairs = [(f"p{i}", f"k{j}") for i in range(partitions) for j in range(keys)]
+    return pa.table({"p": [p for p, _ in pairs], "id": [k for _, k in pairs]})
+
+
+def table_of(name: str, partitions: int) -> FaultyStorage:
+    forget(name)
+    table = bl.create_table(
+        f"memory://{name}",
+        schema=rows(1, 1).schema,
+        record_key=["id"],
+        partition_by=["p"],
+        index=bl.SimpleBucket(BUCKETS),
+    )
+    table.upsert(rows(partitions, 64))
+    return FaultyStorage(MemoryStorage(name))
+
+
+def upsert_one(storage: FaultyStorage) -> bl.WriteResult:
+    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(BUCKETS))
+    return write_records(target, Operation.UPSERT, ArrowSource(rows(1, 1), threads=1))
+
+
+def test_upsert_of_one_record_reads_and_writes_one_file_however_large_the_table_is() -> None:
+    small, large = table_of("cost-small", 2), table_of("cost-large", 40)
+    assert upsert_one(small).file_groups == upsert_one(large).file_groups == 1
+    assert small.operations == large.operations
+
+
+def test_upsert_never_looks_at_a_partition_that_it_does_not_touch() -> None:
+    storage = table_of("cost-untouched", 3)
+    upsert_one(storage)
+    asked = storage.replay()
+    assert "p0" in asked
+    assert "p1/" not in asked
+    assert "p2/" not in asked

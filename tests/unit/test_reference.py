@@ -1,0 +1,58 @@
+"""docs/reference.md says what the code says, and the docstrings behind it are whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import bucketlake as bl
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "reference.py"
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PUBLIC_FUNCTIONS = {
+    **{name: getattr(bl, name) for name in ("create_table", "open_table", "save")},
+    **{
+        f"Table.{name}": method
+        for name, method in vars(bl.Table).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    },
+}
+
+
+def test_committed_reference_is_that_of_the_code() -> None:
+    script = load_script()
+    written = script.TARGET.read_text(encoding="utf-8")
+    assert written == script.render(), "out of date: uv run python scripts/reference.py"
+
+
+def test_reference_names_everything_public() -> None:
+    page = load_script().render()
+    assert [name for name in bl.__all__ if name not in page] == []
+    assert [name for name in PUBLIC_FUNCTIONS if name.rpartition(".")[2] not in page] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
+def test_docstring_of_a_public_function_tells_each_parameter_and_the_result(name: str) -> None:
+    function = PUBLIC_FUNCTIONS[name]
+    text = inspect.getdoc(function) or ""
+    parameters = [p for p in inspect.signature(function).parameters if p != "self"]
+    section = text.partition("Parameters\n-----")[2]
+    assert [p for p in parameters if not re.search(rf"^{p} : ", section, re.MULTILINE)] == []
+    result = inspect.signature(function).return_annotation
+    one_line = "\n" not in text  # "Return the …" says it all.
+    assert result == "None" or one_line or "Returns\n-----" in text

@@ -1,0 +1,191 @@
+"""``save``: the options of a Hudi job are used, checked, passed over or named as unknown."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import (
+    AlreadyExistsError,
+    BucketLakeError,
+    ConfigError,
+    IndexStateError,
+    UnsupportedFeatureError,
+)
+
+OPTIONS = {
+    "hoodie.table.name": "trips",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.table.ordering.fields": "at",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.bucket.index.num.buckets": "4",
+}
+
+
+def rows(*ids: str, at: int = 1, city: str = "Bonn") -> pa.Table:
+    return pa.table({"id": ids, "city": [city] * len(ids), "at": [at] * len(ids)})
+
+
+def ids_of(path: Path) -> list[str]:
+    return sorted(bl.open_table(str(path)).to_arrow()["id"].to_pylist())
+
+
+def test_table_is_made_as_the_options_say_and_then_written_to(table_path: Path) -> None:
+    made = bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
+    again = bl.save(rows("b", "c", at=2), str(table_path), options=OPTIONS)
+    assert (made.inserted, again.inserted, again.updated) == (2, 1, 1)
+    table = bl.open_table(str(table_path))
+    config = table.config()
+    assert (config.name, config.ordering_fields, table.index) == (
+        "trips",
+        ("at",),
+        bl.SimpleBucket(4),
+    )
+    assert config.key_spec.partition_fields == ("city",)
+
+
+OLD_SPELLINGS = {
+    "hoodie.datasource.write.table.name": "trips",
+    "hoodie.datasource.write.precombine.field": "at",
+}
+
+
+def test_older_spellings_of_an_option_mean_the_same(table_path: Path) -> None:
+    dropped = ("hoodie.table.name", "hoodie.table.ordering.fields")
+    options = {k: v for k, v in OPTIONS.items() if k not in dropped} | OLD_SPELLINGS
+    bl.save(rows("a"), str(table_path), options=options)
+    config = bl.open_table(str(table_path)).config()
+    assert (config.name, config.ordering_fields) == ("trips", ("at",))
+
+
+@pytest.mark.parametrize(
+    ("operation", "left"),
+    [
+        ("upsert", ["a", "b", "x"]),
+        ("insert", ["a", "b", "x"]),
+        ("delete", ["b", "x"]),
+        ("insert_overwrite", ["a", "x"]),
+        ("insert_overwrite_table", ["a"]),
+    ],
+)
+def test_operation_of_the_options_is_done(
+    table_path: Path, operation: str, left: list[str]
+) -> None:
+    bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
+    bl.save(rows("x", city="Kyiv"), str(table_path), options=OPTIONS)
+    options = OPTIONS | {"hoodie.datasource.write.operation": operation}
+    bl.save(rows("a", at=2), str(table_path), options=options)
+    assert ids_of(table_path) == left
+
+
+def test_partitions_to_delete_are_deleted(table_path: Path) -> None:
+    bl.save(rows("a"), str(table_path), options=OPTIONS)
+    bl.save(rows("x", city="Kyiv"), str(table_path), options=OPTIONS)
+    options = OPTIONS | {
+        "hoodie.datasource.write.operation": "delete_partition",
+        "hoodie.datasource.write.partitions.to.delete": "Kyiv",
+    }
+    bl.save(rows(), str(table_path), options=options)
+    assert ids_of(table_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hoodie.index.type", "BLOOM"),
+        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING"),
+        ("hoodie.datasource.write.table.type", "MERGE_ON_READ"),
+        ("hoodie.write.concurrency.mode", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        ("hoodie.datasource.hive_sync.enable", "true"),
+        ("hoodie.metadata.record.level.index.enable", "true"),
+        ("hoodie.datasource.write.operation", "merge"),
+        ("hoodie.bucket.index.num.buckets", "many"),
+    ],
+)
+def test_option_that_cannot_be_followed_is_refused_and_nothing_is_made(
+    table_path: Path, key: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=value):
+        bl.save(rows("a"), str(table_path), options=OPTIONS | {key: value})
+    assert not table_path.exists()
+
+
+@pytest.mark.parametrize("key", ["hoodie.index.type", "hoodie.bucket.index.num.buckets"])
+def test_index_has_no_default(table_path: Path, key: str) -> None:
+    options = {k: v for k, v in OPTIONS.items() if k != key}
+    with pytest.raises(ConfigError, match=key):
+        bl.save(rows("a"), str(table_path), options=options)
+
+
+def test_tuning_is_passed_over_in_silence_and_unknown_options_are_named(table_path: Path) -> None:
+    tuning = {
+        "hoodie.upsert.shuffle.parallelism": "200",
+        "hoodie.parquet.max.file.size": "1",
+        "hoodie.clean.commits.retained": "3",
+        "hoodie.cleaner.policy": "KEEP_LATEST_COMMITS",
+    }
+    with warnings.catch_warnings(action="error"):
+        bl.save(rows("a"), str(table_path), options=OPTIONS | tuning)
+    with pytest.warns(UserWarning, match=r"hoodie\.tabel\.name"):
+        bl.save(rows("b"), str(table_path), options=OPTIONS | {"hoodie.tabel.name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("hoodie.table.name", "other", ConfigError),
+        ("hoodie.datasource.write.recordkey.field", "at", ConfigError),
+        ("hoodie.datasource.write.partitionpath.field", "id", ConfigError),
+        ("hoodie.bucket.index.num.buckets", "8", IndexStateError),
+    ],
+)
+def test_option_that_contradicts_the_table_is_refused(
+    table_path: Path, key: str, value: str, error: type[BucketLakeError]
+) -> None:
+    bl.save(rows("a"), str(table_path), options=OPTIONS)
+    with pytest.raises(error):
+        bl.save(rows("b"), str(table_path), options=OPTIONS | {key: value})
+    assert ids_of(table_path) == ["a"]
+
+
+def test_overwrite_replaces_all_rows_and_keeps_the_history(table_path: Path) -> None:
+    first = bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
+    bl.save(rows("c"), str(table_path), mode="overwrite", options=OPTIONS)
+    assert ids_of(table_path) == ["c"]
+    before = bl.open_table(str(table_path)).to_arrow(as_of=first.instant)
+    assert sorted(before["id"].to_pylist()) == ["a", "b"]
+
+
+def test_modes_for_a_table_that_is_there_are_those_of_spark(table_path: Path) -> None:
+    bl.save(rows("a"), str(table_path), mode="errorifexists", options=OPTIONS)
+    assert bl.save(rows("b"), str(table_path), mode="ignore", options=OPTIONS).instant is None
+    for mode in ("error", "errorifexists"):
+        with pytest.raises(AlreadyExistsError):
+            bl.save(rows("b"), str(table_path), mode=mode, options=OPTIONS)
+    with pytest.raises(ConfigError, match="mode"):
+        bl.save(rows("b"), str(table_path), mode="merge", options=OPTIONS)
+    assert ids_of(table_path) == ["a"]
+
+
+def test_metadata_table_goes_where_the_options_turn_it_off(golden_table) -> None:
+    path = golden_table("cow_metadata_table")
+    held = bl.open_table(str(path))
+    spec = held.config().key_spec
+    options = {
+        "hoodie.table.name": held.config().name,
+        "hoodie.datasource.write.recordkey.field": ",".join(spec.record_key_fields),
+        "hoodie.datasource.write.partitionpath.field": ",".join(spec.partition_fields),
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "2",
+    }
+    batch = held.to_arrow()
+    with pytest.raises(UnsupportedFeatureError, match="metadata table"):
+        bl.save(batch, str(path), options=options)
+    result = bl.save(batch, str(path), options=options | {"hoodie.metadata.enable": "false"})
+    assert result.updated == batch.num_rows
+    assert held.config().metadata_partitions == ()

@@ -1,0 +1,85 @@
+"""Markers of the data files of a pending write."""
+
+from __future__ import annotations
+
+import pytest
+
+from bucketlake.model.file_name import InstantTime
+from bucketlake.timeline.markers import (
+    Marker,
+    MarkerType,
+    delete_markers,
+    read_markers,
+    write_marker,
+)
+from tests.storages import memory_of, objects_of
+
+T = InstantTime("20240102030405678")
+FOLDER = f".hoodie/.temp/{T}"
+BASE = "00000001-aaaa-0_1-0-1_20240102030405678.parquet"
+LOG = ".00000001-aaaa-0_20240102030405678.log.1_1-0-1"
+
+
+@pytest.mark.parametrize(
+    ("marker", "text"),
+    [
+        (Marker("eu", BASE, MarkerType.CREATE), f"eu/{BASE}.marker.CREATE"),
+        (Marker("", BASE, MarkerType.MERGE), f"{BASE}.marker.MERGE"),
+        (Marker("2024/01", LOG, MarkerType.CREATE), f"2024/01/{LOG}.marker.CREATE"),
+        (Marker("eu", LOG, MarkerType.APPEND), f"eu/{LOG}.marker.APPEND"),
+    ],
+)
+def test_marker_is_written_and_read_back(marker: Marker, text: str) -> None:
+    storage = memory_of()
+    write_marker(storage, T, marker)
+    assert objects_of(storage) == {f"{FOLDER}/{text}": b""}
+    assert read_markers(storage, T) == [marker]
+
+
+def test_marker_names_its_data_file() -> None:
+    assert Marker("eu", BASE, MarkerType.CREATE).data_path == f"eu/{BASE}"
+    assert Marker("", BASE, MarkerType.CREATE).data_path == BASE
+
+
+def test_marker_written_twice_is_one() -> None:
+    storage = memory_of()
+    for _ in range(2):
+        write_marker(storage, T, Marker("eu", BASE, MarkerType.CREATE))
+    assert len(read_markers(storage, T)) == 1
+
+
+def test_lists_of_the_timeline_server_are_read() -> None:
+    storage = memory_of(
+        {
+            f"{FOLDER}/MARKERS.type": b"TIMELINE_SERVER_BASED",
+            f"{FOLDER}/MARKERS0": f"eu/{BASE}.marker.CREATE\n".encode(),
+            f"{FOLDER}/MARKERS19": f"us/{BASE}.marker.MERGE\r\nä/{LOG}.marker.CREATE".encode(),
+        }
+    )
+    assert read_markers(storage, T) == [
+        Marker("eu", BASE, MarkerType.CREATE),
+        Marker("us", BASE, MarkerType.MERGE),
+        Marker("ä", LOG, MarkerType.CREATE),
+    ]
+
+
+def test_other_files_are_no_markers() -> None:
+    names = (f"eu/.{BASE}.marker.CREATE.crc", f"eu/{BASE}", f"eu/{BASE}.marker.DELETE", "MARKERS")
+    assert read_markers(memory_of({f"{FOLDER}/{name}": b"" for name in names}), T) == []
+
+
+def test_partition_whose_name_looks_like_a_list_is_a_partition() -> None:
+    storage = memory_of()
+    marker = Marker("MARKERS0", BASE, MarkerType.CREATE)
+    write_marker(storage, T, marker)
+    assert read_markers(storage, T) == [marker]
+
+
+def test_markers_of_other_instants_stay() -> None:
+    storage = memory_of()
+    other = InstantTime(f"{T}1")
+    for instant in (T, other):
+        write_marker(storage, instant, Marker("eu", BASE, MarkerType.CREATE))
+    delete_markers(storage, T)
+    assert read_markers(storage, T) == []
+    assert len(read_markers(storage, other)) == 1

@@ -1,0 +1,270 @@
+"""The table's properties on storage, and their update step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bucketlake.config.layout import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig, is_whole
+from bucketlake.errors import AlreadyExistsError, FormatError, StorageError, TableNotFoundError
+from bucketlake.format.properties import parse_properties
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.storage.base import Buffer
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, SimulatedCrash, crash_points
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.table_properties import (
+    create_table_properties,
+    read_properties,
+    read_table_config,
+    update_table_properties,
+)
+from tests.storages import failing, memory_of, objects_of
+
+SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
+CONFIG = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.COMMIT_TIME)
+UPDATE_CHANGES = 3  # The backup, the new content, the backup away.
+
+
+def _table() -> MemoryStorage:
+    storage = memory_of()
+    create_table_properties(storage, CONFIG)
+    return storage
+
+
+def _never(seconds: float) -> None:
+    pytest.fail(f"waited {seconds} s")
+
+
+def _sleeper(*effects: Callable[[], None]) -> tuple[list[float], Callable[[float], None]]:
+    """A sleep that notes its times and lets something happen meanwhile."""
+    naps: list[float] = []
+    happenings = iter(effects)
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        next(happenings, lambda: None)()
+
+    return naps, sleep
+
+
+def test_created_table_is_read_as_it_was() -> None:
+    assert read_table_config(_table(), sleep=_never) == CONFIG
+
+
+def test_created_properties_bear_the_time_on_top() -> None:
+    storage = memory_of()
+    create_table_properties(storage, CONFIG, now_ms=lambda: 1_795_219_140_781)
+    lines = storage.read(PROPERTIES_FILE).decode().splitlines()
+    assert lines[:2] == [
+        "#Properties saved on 2026-11-20T23:59:00.781Z",
+        "#Fri Nov 20 23:59:00 UTC 2026",
+    ]
+
+
+def test_table_is_created_once() -> None:
+    storage = _table()
+    with pytest.raises(AlreadyExistsError):
+        create_table_properties(storage, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        ((), "there is nothing"),
+        (("a.csv",), "it holds a.csv"),
+        (("x/1.parquet", "y/2", "z.csv", "w.csv"), "it holds x/, y/, w.csv and more"),
+        (("_delta_log/0.json", "a.parquet"), "a Delta Lake table"),
+        (("metadata/v1.metadata.json", "data/a.parquet"), "an Iceberg table"),
+        (("metadata/x.json",), "it holds metadata/"),
+        ((".hoodie/timeline/1.commit",), "its .hoodie folder has no hoodie.properties"),
+    ],
+)
+def test_path_without_a_table_says_what_is_there(paths: tuple[str, ...], found: str) -> None:
+    storage = memory_of(dict.fromkeys(paths, b""))
+    with pytest.raises(TableNotFoundError, match=f"^memory://.* is not a Hudi table: .*{found}"):
+        read_table_config(storage, sleep=_never)
+
+
+def test_entry_that_no_table_can_have_names_the_file_and_the_key() -> None:
+    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n"})
+    match = (
+        r"hoodie\.properties: expected hoodie\.timeline\.layout\.version: .* found no such entry"
+    )
+    with pytest.raises(FormatError, match=match):
+        read_table_config(storage)
+
+
+def test_reader_takes_the_backup_while_the_file_is_away() -> None:
+    storage = _table()
+    storage.put(PROPERTIES_BACKUP_FILE, storage.read(PROPERTIES_FILE))
+    storage.delete(PROPERTIES_FILE)
+    assert read_table_config(storage, sleep=_never) == CONFIG
+
+
+@pytest.mark.parametrize("in_hundredths", [0, 10, 50, 90, 98])
+def test_reader_takes_the_backup_where_the_file_is_cut_off(in_hundredths: int) -> None:
+    storage = _table()
+    whole = storage.read(PROPERTIES_FILE)
+    storage.put(PROPERTIES_BACKUP_FILE, whole)
+    storage.put(PROPERTIES_FILE, whole[: len(whole) * in_hundredths // 100])
+    assert read_table_config(storage, sleep=_never) == CONFIG
+    assert update_table_properties(storage, set={"a": "1"})["a"] == "1"
+    assert set(objects_of(storage)) == {PROPERTIES_FILE}
+
+
+def test_table_from_before_checksums_is_read_without_one() -> None:
+    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n"})
+    assert read_properties(storage, sleep=_never) == {"hoodie.table.name": "t"}
+
+
+def test_reader_waits_for_invalid_properties_to_become_valid() -> None:
+    storage = _table()
+    whole = storage.read(PROPERTIES_FILE)
+    storage.put(PROPERTIES_FILE, b"")
+    naps, sleep = _sleeper(lambda: None, lambda: storage.put(PROPERTIES_FILE, whole))
+    assert read_table_config(storage, sleep=sleep) == CONFIG
+    assert naps == [1.0, 1.0]
+
+
+def test_reader_gives_up_on_properties_that_stay_invalid() -> None:
+    naps, sleep = _sleeper()
+    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\nhoodie.table.checksum=1\n"})
+    with pytest.raises(FormatError, match="matching checksum"):
+        read_properties(storage, sleep=sleep)
+    assert naps == [1.0] * 4
+
+
+def test_reader_that_comes_between_two_steps_of_an_update_finds_the_table() -> None:
+    class Updating(MemoryStorage):
+        """An update of Hudi's ends between the reads of the file and of its backup."""
+
+        def read(self, path: str) -> bytes:
+            if path == PROPERTIES_BACKUP_FILE:
+                self.put(PROPERTIES_FILE, super().read(PROPERTIES_BACKUP_FILE))
+                self.delete(PROPERTIES_BACKUP_FILE)
+            return super().read(path)
+
+    storage = Updating.fresh()
+    storage.put(PROPERTIES_BACKUP_FILE, _table().read(PROPERTIES_FILE))
+    _, sleep = _sleeper()
+    assert read_table_config(storage, sleep=sleep) == CONFIG
+
+
+def test_update_sets_and_removes_entries_and_keeps_the_others() -> None:
+    storage = _table()
+    before = read_properties(storage)
+    after = update_table_properties(
+        storage, set={"a": "1", "hoodie.table.cdc.enabled": "true"}, remove=["hoodie.table.format"]
+    )
+    expected = before | {"a": "1", "hoodie.table.cdc.enabled": "true"}
+    del expected["hoodie.table.format"]
+    assert after == read_properties(storage) == expected
+    assert set(objects_of(storage)) == {PROPERTIES_FILE}
+    assert storage.read(PROPERTIES_FILE).startswith(b"#Updated at 20")
+
+
+def test_update_of_the_name_brings_the_checksum_along() -> None:
+    storage = _table()
+    update_table_properties(storage, set={"hoodie.database.name": "lake"})
+    assert is_whole(parse_properties(storage.read(PROPERTIES_FILE)))
+
+
+def test_update_that_changes_nothing_writes_nothing() -> None:
+    storage = FaultyStorage(_table(), reads_count=False)
+    update_table_properties(storage, remove=["no.such.entry"])
+    assert storage.operations == 0
+
+
+def test_update_where_no_table_is_is_refused() -> None:
+    with pytest.raises(TableNotFoundError):
+        update_table_properties(memory_of(), set={"a": "1"})
+
+
+@pytest.mark.parametrize("fault", list(crash_points(UPDATE_CHANGES)), ids=str)
+def test_update_that_dies_at_any_step_leaves_old_or_new_and_the_next_one_succeeds(
+    fault: Fault,
+) -> None:
+    storage = _table()
+    old = read_properties(storage)
+    with pytest.raises(SimulatedCrash):
+        update_table_properties(FaultyStorage(storage, [fault], reads_count=False), set={"a": "1"})
+    found = read_properties(storage, sleep=_never)
+    assert found in (old, old | {"a": "1"})
+    assert update_table_properties(storage, set={"b": "2"}) == found | {"b": "2"}
+    assert set(objects_of(storage)) == {PROPERTIES_FILE}
+
+
+def test_update_has_as_many_steps_as_are_tested() -> None:
+    storage = FaultyStorage(_table(), reads_count=False)
+    update_table_properties(storage, set={"a": "1"})
+    assert storage.operations == UPDATE_CHANGES
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("change", range(1, UPDATE_CHANGES + 1))
+def test_update_whose_storage_fails_at_any_step_leaves_old_or_new_too(
+    change: int, lands: bool
+) -> None:
+    storage = _table()
+    old = read_properties(storage)
+    with pytest.raises(StorageError):
+        update_table_properties(failing(storage, change, lands=lands), set={"a": "1"})
+    found = read_properties(storage, sleep=_never)
+    assert found in (old, old | {"a": "1"})
+    assert update_table_properties(storage, set={"b": "2"}) == found | {"b": "2"}
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("change", [1, 2])
+def test_recovery_that_dies_at_any_step_is_itself_recovered(change: int, lands: bool) -> None:
+    storage = _table()
+    old = read_properties(storage)
+    storage.put(PROPERTIES_BACKUP_FILE, storage.read(PROPERTIES_FILE))
+    storage.put(PROPERTIES_FILE, b"hoodie.table.na")
+    dying = failing(storage, change, lands=lands, effect=Effect.DIE)
+    with pytest.raises(SimulatedCrash):
+        update_table_properties(dying, set={"a": "1"})
+    assert read_properties(storage, sleep=_never) == old
+    assert update_table_properties(storage, set={"b": "2"}) == old | {"b": "2"}
+
+
+def test_update_beside_another_one_is_refused() -> None:
+    class Racing(MemoryStorage):
+        """Another update begins after this one has recovered."""
+
+        def read(self, path: str) -> bytes:
+            self.put(PROPERTIES_BACKUP_FILE, super().read(PROPERTIES_FILE))
+            return super().read(path)
+
+    storage = Racing.fresh()
+    create_table_properties(storage, CONFIG)
+    with pytest.raises(AlreadyExistsError, match="backup"):
+        update_table_properties(storage, set={"a": "1"})
+    assert read_properties(storage) == CONFIG.to_properties()
+
+
+def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> None:
+    class Cutting(MemoryStorage):
+        """Half of what is written is lost."""
+
+        def put(self, path: str, data: Buffer) -> None:
+            super().put(path, bytes(data)[: len(data) // 2])
+
+    storage = Cutting.fresh()
+    create_table_properties(storage, CONFIG)
+    with pytest.raises(StorageError, match="does not read back"):
+        update_table_properties(storage, set={"a": "1"})
+    healthy = memory_of(objects_of(storage))
+    assert read_properties(healthy, sleep=_never) == CONFIG.to_properties()
+    assert "a" not in update_table_properties(healthy, set={"b": "2"})
+
+
+def test_nothing_valid_is_left_alone_by_an_update() -> None:
+    broken = {PROPERTIES_FILE: b"cut", PROPERTIES_BACKUP_FILE: b"cut too"}
+    storage = memory_of(broken)
+    with pytest.raises(FormatError):
+        update_table_properties(storage, set={"a": "1"})
+    assert objects_of(storage) == broken

@@ -1,0 +1,134 @@
+"""The steps of an instant on storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    TimelineError,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.storage.faulty import Effect, SimulatedCrash
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.outcome import Outcome, Publication
+from bucketlake.timeline.transitions import (
+    complete,
+    create_requested,
+    remove_pending,
+    to_inflight,
+)
+from tests.storages import failing, memory_of, objects_of
+
+SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
+CONFIG = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.COMMIT_TIME)
+T, C = InstantTime("20240102030405678"), InstantTime("20240102030406789")
+COMMIT = Outcome("claim", Publication(C, Action.COMMIT, b"metadata"))
+COMPLETED_PATH = f".hoodie/timeline/{T}_{C}.commit"
+
+
+def _inflight_storage() -> MemoryStorage:
+    storage = memory_of()
+    create_requested(storage, CONFIG, T, Action.COMMIT)
+    to_inflight(storage, CONFIG, T, Action.COMMIT)
+    return storage
+
+
+def test_instant_goes_from_requested_to_inflight_to_completed() -> None:
+    storage = memory_of()
+    seen = []
+    create_requested(storage, CONFIG, T, Action.COMMIT, b"plan")
+    seen.append(load_timeline(storage, CONFIG).instants)
+    to_inflight(storage, CONFIG, T, Action.COMMIT, b"profile")
+    seen.append(load_timeline(storage, CONFIG).instants)
+    completed = complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+    seen.append(load_timeline(storage, CONFIG).instants)
+    assert seen == [
+        (Instant(T, Action.COMMIT, State.REQUESTED),),
+        (Instant(T, Action.COMMIT, State.INFLIGHT),),
+        (completed,),
+    ]
+    assert objects_of(storage) == {
+        f".hoodie/timeline/{T}.commit.requested": b"plan",
+        f".hoodie/timeline/{T}.inflight": b"profile",
+        COMPLETED_PATH: b"metadata",
+    }
+
+
+def test_time_that_is_taken_is_refused() -> None:
+    storage = _inflight_storage()
+    with pytest.raises(AlreadyExistsError):
+        create_requested(storage, CONFIG, T, Action.COMMIT)
+
+
+def test_instant_that_is_not_requested_does_not_begin() -> None:
+    storage = memory_of()
+    with pytest.raises(TimelineError, match=f"{T}.*rolled it back"):
+        to_inflight(storage, CONFIG, T, Action.COMMIT)
+    assert objects_of(storage) == {}
+
+
+def test_instant_that_another_process_works_on_does_not_begin_twice() -> None:
+    with pytest.raises(TimelineError, match="another process"):
+        to_inflight(_inflight_storage(), CONFIG, T, Action.COMMIT)
+
+
+def test_publishing_again_is_harmless_even_when_the_pending_files_are_gone() -> None:
+    storage = _inflight_storage()
+    first = complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+    remove_pending(storage, CONFIG, T, Action.COMMIT)
+    assert complete(storage, CONFIG, T, Action.COMMIT, COMMIT) == first
+    assert objects_of(storage) == {COMPLETED_PATH: b"metadata"}
+
+
+def test_commit_whose_inflight_file_is_gone_is_not_published() -> None:
+    storage = _inflight_storage()
+    remove_pending(storage, CONFIG, T, Action.COMMIT)
+    with pytest.raises(CommitConflictError, match="rolled this write back"):
+        complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+    assert objects_of(storage) == {}
+
+
+def test_compaction_begins_and_completes_under_different_names() -> None:
+    storage = memory_of()
+    create_requested(storage, CONFIG, T, Action.COMPACTION)
+    to_inflight(storage, CONFIG, T, Action.COMPACTION)
+    completed = complete(storage, CONFIG, T, Action.COMPACTION, COMMIT)
+    assert load_timeline(storage, CONFIG).instants == (completed,)
+    assert set(objects_of(storage)) == {
+        f".hoodie/timeline/{T}.compaction.requested",
+        f".hoodie/timeline/{T}.compaction.inflight",
+        COMPLETED_PATH,
+    }
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_publication_whose_answer_is_lost_is_found_or_repeated(lands: bool) -> None:
+    storage = _inflight_storage()
+    lost = failing(storage, 1, lands=lands)
+    assert complete(lost, CONFIG, T, Action.COMMIT, COMMIT).completed_at == C
+    assert storage.read(COMPLETED_PATH) == b"metadata"
+
+
+def test_publication_that_keeps_failing_is_unknown_and_not_to_be_retried() -> None:
+    lost = failing(_inflight_storage(), 1, 2, lands=False)
+    with pytest.raises(CommitOutcomeUnknownError, match="do not retry"):
+        complete(lost, CONFIG, T, Action.COMMIT, COMMIT)
+
+
+def test_removal_that_dies_leaves_an_instant_that_is_still_pending() -> None:
+    storage = _inflight_storage()
+    dying = failing(storage, 2, lands=False, effect=Effect.DIE)
+    with pytest.raises(SimulatedCrash):
+        remove_pending(dying, CONFIG, T, Action.COMMIT)
+    timeline = load_timeline(storage, CONFIG)
+    assert timeline.pending() == (Instant(T, Action.COMMIT, State.INFLIGHT),)
+    remove_pending(storage, CONFIG, T, Action.COMMIT)
+    assert load_timeline(storage, CONFIG).instants == ()

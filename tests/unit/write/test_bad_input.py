@@ -1,0 +1,226 @@
+"""Bad input is refused with its reason before anything is published; the table stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.layout import EXTENSION_FOLDER, PROPERTIES_FILE
+from bucketlake.errors import (
+    BucketLakeError,
+    ConfigError,
+    InputError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from bucketlake.storage.local import LocalStorage
+from bucketlake.storage.memory import MemoryStorage, forget
+from tests.bad_input import BATCHES, SCHEMA, BadBatch, and_column, good_rows
+from tests.storages import objects_of
+
+NAME = "bad-input"
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    forget(NAME)
+    table = bl.create_table(
+        f"memory://{NAME}",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["part"],
+        ordering="ts",
+        index=bl.SimpleBucket(2),
+    )
+    table.upsert(good_rows())
+    yield table
+    forget(NAME)
+
+
+def objects() -> dict[str, bytes]:
+    """Return what the table consists of; bucketlake's own folder may tell of a failed write."""
+    held = objects_of(MemoryStorage(NAME))
+    return {path: data for path, data in held.items() if not path.startswith(EXTENSION_FOLDER)}
+
+
+VERBS = ["upsert", "insert", "insert_overwrite"]
+
+
+@pytest.mark.parametrize("bad", BATCHES, ids=lambda bad: bad.name)
+def test_a_bad_batch_is_refused_by_each_operation_and_leaves_no_trace(
+    table: bl.Table, bad: BadBatch
+) -> None:
+    before = objects()
+    batch = bad.spoil(good_rows())
+    for verb in VERBS:
+        with pytest.raises(InputError, match=bad.message):
+            getattr(table, verb)(batch)
+        assert objects() == before
+    assert table.upsert(good_rows()).updated == 4
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        pa.null(),
+        pa.duration("us"),
+        pa.month_day_nano_interval(),
+        pa.decimal256(50, 2),
+        pa.time64("us"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_type_that_cannot_be_stored_is_refused_by_its_column(
+    table: bl.Table, data_type: pa.DataType, nested: bool
+) -> None:
+    kind = pa.list_(pa.struct([("x", data_type)])) if nested else data_type
+    before = objects()
+    with pytest.raises(InputError, match=r"column odd(\[\]\.x)?: type .* cannot be stored"):
+        table.upsert(and_column("odd", None, kind)(good_rows()))
+    assert objects() == before
+
+
+def test_a_column_that_is_there_twice_is_refused(table: bl.Table) -> None:
+    before = objects()
+    for name in ("id", "price"):
+        batch = good_rows().append_column(name, good_rows()[name])
+        for verb in [*VERBS, "delete"]:
+            if verb == "delete" and name == "price":
+                continue  # Deletes look at key columns alone.
+            with pytest.raises(
+                InputError, match=f"{name}.* more than once|two columns of one name"
+            ):
+                getattr(table, verb)(batch)
+    assert objects() == before
+
+
+@pytest.mark.parametrize(
+    "bad", [b for b in BATCHES if "key" in b.message], ids=lambda bad: bad.name
+)
+def test_deletes_need_keys_too(table: bl.Table, bad: BadBatch) -> None:
+    before = objects()
+    with pytest.raises(InputError, match=bad.message):
+        table.delete(bad.spoil(good_rows()))
+    assert objects() == before
+
+
+@pytest.mark.parametrize(
+    "data", [[{"id": "a"}], {"id": ["a"]}, "rows.parquet", None, pa.array([1])]
+)
+def test_something_that_is_no_table_of_rows_is_refused(table: bl.Table, data: object) -> None:
+    before = objects()
+    with pytest.raises(InputError, match=r"hand in a Spark DataFrame or a pyarrow\.Table"):
+        table.upsert(data)
+    assert objects() == before
+
+
+# Places that are no table, or none that can be written.
+
+
+def parquet_file(path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(good_rows(), path)
+
+
+def delta_table(path: Path) -> None:
+    parquet_file(path / "part-0.parquet")
+    (path / "_delta_log").mkdir()
+    (path / "_delta_log" / "00000000000000000000.json").write_text("{}")
+
+
+FOREIGN = {
+    "nothing": lambda path: None,
+    "an empty folder": lambda path: path.mkdir(),
+    "Parquet files": lambda path: parquet_file(path / "a=1" / "part-0.parquet"),
+    "a Delta table": delta_table,
+    "a file": parquet_file,
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+def test_opening_what_is_no_table_says_what_is_there(table_path: Path, make) -> None:
+    make(table_path)
+    before = {path: path.stat().st_mtime_ns for path in table_path.rglob("*")}
+    with pytest.raises(TableNotFoundError, match=r"is not a Hudi table: .+"):
+        bl.open_table(str(table_path))
+    assert {path: path.stat().st_mtime_ns for path in table_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("make", [FOREIGN["Parquet files"], delta_table], ids=["Parquet", "Delta"])
+def test_a_table_is_not_made_over_what_something_else_has_written(table_path: Path, make) -> None:
+    make(table_path)
+    before = sorted(table_path.rglob("*"))
+    with pytest.raises(InputError, match=r"holds .*, which is no part of a Hudi table"):
+        bl.create_table(str(table_path), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1))
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "1",
+    }
+    with pytest.raises(InputError, match=r"holds .*, which is no part of a Hudi table"):
+        bl.save(good_rows(), str(table_path), options=options)
+    assert sorted(table_path.rglob("*")) == before
+
+
+def changed_properties(path: Path, **changes: str) -> None:
+    file = path / PROPERTIES_FILE
+    lines = [line for line in file.read_text().splitlines() if "checksum" not in line]
+    kept = [line for line in lines if line.partition("=")[0].replace(".", "_") not in changes]
+    added = [f"{key.replace('_', '.')}={value}" for key, value in changes.items()]
+    file.write_text("\n".join([*kept, *added]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hoodie_table_version": "10"}, "table version 10"),
+        ({"hoodie_table_version": "5"}, "table version 5"),
+        ({"hoodie_table_format": "iceberg"}, "table format 'iceberg'"),
+        ({"hoodie_table_base_file_format": "ORC"}, "base file format ORC"),
+        ({"hoodie_populate_meta_fields": "false"}, "without meta columns"),
+        ({"hoodie_table_cdc_enabled": "true"}, "change data capture"),
+        ({"hoodie_table_keygenerator_type": "USER_PROVIDED"}, "key generator"),
+        ({"hoodie_table_metadata_partitions": "files"}, "metadata table"),
+    ],
+)
+def test_a_table_with_what_a_writer_does_not_know_is_refused_and_stays(
+    table_path: Path, changes: dict[str, str], message: str
+) -> None:
+    table = bl.create_table(
+        str(table_path), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
+    )
+    changed_properties(table_path, **changes)
+    before = objects_of(LocalStorage(str(table_path)))
+    with pytest.raises(UnsupportedFeatureError, match=message):
+        table.upsert(good_rows())
+    assert objects_of(LocalStorage(str(table_path))) == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"record_key": ["nobody"]}, InputError, "record_key names column 'nobody'"),
+        ({"record_key": []}, ConfigError, "record_key"),
+        ({"partition_by": ["nowhere"]}, InputError, "partition_by names column 'nowhere'"),
+        ({"ordering": "never"}, InputError, "ordering names column 'never'"),
+        ({"table_type": "merge_on_read"}, UnsupportedFeatureError, "merge-on-read"),
+        ({"table_type": "iceberg"}, ConfigError, "table_type = 'iceberg'"),
+        ({"index": bl.SimpleBucket(2, ["price"])}, ConfigError, "hash_fields"),
+        ({"schema": pa.schema([("id", pa.duration("s"))])}, InputError, "column id: type duration"),
+    ],
+)
+def test_a_table_that_could_not_be_written_is_not_made(
+    table_path: Path, settings: dict, error: type[BucketLakeError], message: str
+) -> None:
+    usual = {"schema": SCHEMA, "record_key": ["id"], "index": bl.SimpleBucket(1)}
+    with pytest.raises(error, match=message):
+        bl.create_table(str(table_path), **(usual | settings))
+    assert not table_path.exists()

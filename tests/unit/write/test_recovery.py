@@ -1,0 +1,100 @@
+"""What a write does with the remains of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.write import recovery
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    """A table with one commit."""
+    name = f"recovery-{next(_NUMBERS)}"
+    made = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
+    )
+    upsert(made)
+    yield made
+    forget(name)
+
+
+def upsert(table: bl.Table) -> InstantTime:
+    result = table.upsert(pa.table({"id": ["a"], "v": [1]}, SCHEMA))
+    assert result.instant is not None
+    return result.instant
+
+
+def storage_of(table: bl.Table) -> Storage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def leave_file(table: bl.Table, instant: InstantTime) -> str:
+    """Do as a task of that instant does: a marker, then a file of a bucket that is new."""
+    name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{instant}.parquet"
+    storage = storage_of(table)
+    write_marker(storage, instant, Marker("", name, MarkerType.CREATE))
+    storage.put(name, b"rows")
+    return name
+
+
+def later(instant: InstantTime) -> InstantTime:
+    return InstantTime(f"{int(instant) + 1}")
+
+
+def test_files_of_a_late_task_go_after_another_program_rolled_its_write_back(
+    table: bl.Table,
+) -> None:
+    instant = later(upsert(table))
+    left = leave_file(table, instant)
+    upsert(table)
+    storage = storage_of(table)
+    assert storage.stat(left) is None
+    assert not list(storage.list(f".hoodie/.temp/{instant}"))
+
+
+def test_files_of_an_archived_commit_stay(table: bl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archival may leave older instants behind, so an archived one may be newer than they are."""
+    instant = later(upsert(table))
+    left = leave_file(table, instant)
+    archived = {instant: later(instant)}
+    monkeypatch.setattr(recovery, "archived_completion_times", lambda *_, **__: archived)
+    upsert(table)
+    assert storage_of(table).stat(left) is not None
+
+
+def test_files_older_than_the_timeline_stay(table: bl.Table) -> None:
+    """They may belong to a commit that was archived."""
+    left = leave_file(table, InstantTime("20200101000000000"))
+    storage, config = storage_of(table), table.config()
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config))
+    assert storage.stat(left) is not None
+
+
+@pytest.mark.parametrize("action", ["rollback", "restore", "clustering"])
+def test_pending_work_of_another_program_is_refused_and_nothing_is_settled(
+    table: bl.Table, action: str
+) -> None:
+    """What is pending may be a commit that the other program is about to take back."""
+    storage = storage_of(table)
+    instant = later(table.timeline()[-1].requested_at)
+    storage.put(f".hoodie/timeline/{instant}.commit.requested", b"")
+    storage.put(f".hoodie/timeline/{instant}.inflight", b"")
+    storage.put(f".hoodie/timeline/{later(instant)}.{action}.requested", b"")
+    with pytest.raises(UnsupportedFeatureError, match=f"a {action} of another program"):
+        upsert(table)
+    assert storage.stat(f".hoodie/timeline/{instant}.inflight") is not None
