@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.errors import PySparkValueError
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
@@ -24,6 +26,18 @@ _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.TimestampNTZType: pa.timestamp("us"),
     T.NullType: pa.null(),
 }
+
+
+def schema_of(df: DataFrame) -> T.StructType:
+    """Return the schema of a DataFrame; InputError where PySpark itself cannot tell it."""
+    try:
+        return df.schema
+    except PySparkValueError as error:  # PySpark 3.5 knows no calendar intervals.
+        raise InputError(
+            "the DataFrame",
+            f"it has a column of a type that cannot be stored in a table: {error}",
+            "cast or drop the column",
+        ) from error
 
 
 def arrow_from_spark(schema: T.StructType) -> pa.Schema:

@@ -30,7 +30,7 @@ from bucketlake.spark.reports import (
     noting,
     reporting,
 )
-from bucketlake.spark.schema import arrow_from_spark, spark_from_arrow
+from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
 from bucketlake.spark.spool import Spool
 from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
 from bucketlake.write.source import GroupCounts, WriteTask
@@ -62,8 +62,7 @@ class SparkSource:
     @property
     def names(self) -> list[str]:
         """Names of the columns."""
-        names: list[str] = self._given.columns
-        return names
+        return schema_of(self._given).names
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,7 +70,7 @@ class SparkSource:
         for name in (TASK_FIELD, GROUP_FIELD):
             if name in self.names:
                 raise InputError(f"column {name!r}", "bucketlake uses the name", "rename it")
-        return arrow_from_spark(self._given.schema)
+        return arrow_from_spark(schema_of(self._given))
 
     def keep(self, columns: list[str]) -> None:
         """Leave all columns out but these."""

@@ -32,7 +32,9 @@ SPECULATION = {
     "spark.speculation.quantile": "0.25",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.interval": "100ms",
-    "spark.speculation.minTaskRuntime": "100ms",
+    # Only the sleeper is overtaken: a copy of another task that is killed in its turn would keep
+    # its core for as long as the kill timeout.
+    "spark.speculation.minTaskRuntime": "5s",
 }
 
 
