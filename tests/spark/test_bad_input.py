@@ -12,7 +12,6 @@ import pytest
 import bucketlake as bl
 import bucketlake.table
 from bucketlake.errors import InputError, StorageError, UnsupportedFeatureError
-from bucketlake.spark.source import GROUP_FIELD, TASK_FIELD
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from tests.bad_input import BATCHES, SCHEMA, BadBatch, good_rows
@@ -108,16 +107,6 @@ def test_a_column_that_is_there_twice_is_refused(
     if name in ("id", "part"):
         with pytest.raises(InputError, match=f"{name}.* more than once"):
             table.delete(frame)
-    require_as_it_was(table, before)
-
-
-@pytest.mark.parametrize("name", [TASK_FIELD, GROUP_FIELD])
-def test_a_column_named_as_one_of_bucketlakes_own_is_refused(
-    good: DataFrame, table: bl.Table, name: str
-) -> None:
-    before = files_of(Path(table.path))
-    with pytest.raises(InputError, match=f"column '{name}'"):
-        table.upsert(good.selectExpr("*", f"1 AS {name}"))
     require_as_it_was(table, before)
 
 

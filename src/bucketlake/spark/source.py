@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
-from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql import DataFrame, SparkSession
 
-from bucketlake.errors import InputError
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import (
     REPORT_FIELD,
@@ -31,15 +29,23 @@ from bucketlake.spark.reports import (
     reporting,
 )
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
+from bucketlake.spark.settings import changed_settings
 from bucketlake.spark.spool import Spool
-from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
+from bucketlake.write.plan import GroupPlan, Placement, WritePlan
 from bucketlake.write.source import GroupCounts, WriteTask
 from bucketlake.write.tag import GROUP_COUNTS, Tagger, count_groups
 
-TASK_FIELD = "_bucketlake_task"
-GROUP_FIELD = "_bucketlake_group"  # A GroupPlan as text in control rows, null in records.
+# Of the records that go into Python, and of the pieces that do: 1 GiB of them at most.
+_SHORT_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
 
 _COUNTS = GROUP_COUNTS.append(REPORT_FIELD)
+_PLACED = pa.schema(
+    [
+        pa.field("task", pa.int32()),
+        pa.field("piece", pa.binary()),  # Records, packed; null in rows that tell of a group.
+        pa.field("group", pa.string()),  # A GroupPlan as text; null in rows with records.
+    ]
+)
 _STATS = pa.schema([pa.field("stat", pa.string()), REPORT_FIELD])
 
 
@@ -67,9 +73,6 @@ class SparkSource:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the DataFrame in Arrow's types; InputError where a column has none."""
-        for name in (TASK_FIELD, GROUP_FIELD):
-            if name in self.names:
-                raise InputError(f"column {name!r}", "bucketlake uses the name", "rename it")
         return arrow_from_spark(schema_of(self._given))
 
     def keep(self, columns: list[str]) -> None:
@@ -93,11 +96,15 @@ class SparkSource:
         """Send each record to its task and write there."""
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
-        placed = _placed(rows, task.tagger, _TaskOf(task.tagger, plan.placement(), values))
-        shuffled = placed.union(_control_rows(rows, plan, values)).repartition(
-            plan.task_count, TASK_FIELD
+        packed = rows.mapInArrow(
+            noting(_packing(task.tagger, plan.placement(), values)), spark_from_arrow(_PLACED)
         )
-        stats = collect(shuffled.mapInArrow(_writing(task), spark_from_arrow(_STATS)))
+        shuffled = packed.union(_groups(rows.sparkSession, plan, values)).repartition(
+            plan.task_count, "task"
+        )
+        written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_STATS))
+        with changed_settings(rows.sparkSession, _SHORT_BATCHES):
+            stats = collect(written)
         return [WriteStat(**json.loads(row.stat)) for row in stats]
 
     def close(self) -> None:
@@ -120,70 +127,37 @@ def _counting(tagger: Tagger) -> BatchFunction:
     return reporting(count, _COUNTS)
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskOf:
-    """Gives each record the value that leads it to its task."""
+def _packing(tagger: Tagger, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
+    """Pack the records of each task; those of groups that are left alone end here."""
 
-    tagger: Tagger
-    placement: Placement
-    values: npt.NDArray[np.int32]
+    def pack_batches(batches: Batches) -> Batches:
+        for rows in chunks(batches):
+            tasks, pieces = pack(rows, placement.place(tagger.tag(rows)))
+            columns = [pa.array(values[tasks]), pieces, pa.nulls(len(tasks), pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, schema=_PLACED)
 
-    def of(self, columns: pa.RecordBatch) -> pa.Array:
-        """Return a value per record; one of a group that is left alone may go anywhere."""
-        tasks = self.placement.place(self.tagger.tag(columns))
-        return pa.array(self.values[np.where(tasks == NO_TASK, 0, tasks)])
+    return pack_batches
 
 
-def _placed(rows: DataFrame, tagger: Tagger, task: _TaskOf) -> DataFrame:
-    """Add the columns by which rows are sent to tasks."""
-    no_group = F.lit(None).cast(T.StringType())
-    if hasattr(F, "arrow_udf"):  # From PySpark 4.1 on only key columns need pass through Python.
-
-        def task_of(*columns: pa.Array) -> pa.Array:
-            return task.of(pa.RecordBatch.from_arrays(list(columns), tagger.columns))
-
-        value = F.arrow_udf(task_of, T.IntegerType())(*tagger.columns)
-        return rows.withColumn(TASK_FIELD, value).withColumn(GROUP_FIELD, no_group)
-
-    def place(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.append_column(TASK_FIELD, task.of(batch))
-
-    schema = T.StructType(list(rows.schema.fields)).add(TASK_FIELD, T.IntegerType())
-    return rows.mapInArrow(noting(place), schema).withColumn(GROUP_FIELD, no_group)
+def _groups(spark: SparkSession, plan: WritePlan, values: npt.NDArray[np.int32]) -> DataFrame:
+    """Return what each task must know of its groups, as rows that go there."""
+    facts = [(int(values[g.task]), None, g.to_text()) for g in plan.groups]
+    return spark.createDataFrame(facts, spark_from_arrow(_PLACED))
 
 
-def _writing(task: WriteTask) -> BatchFunction:
+def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
     def write(batches: Batches) -> Batches:
-        records, groups = _split(batches)
+        records: list[pa.RecordBatch] = []
+        groups: list[GroupPlan] = []
+        for batch in batches:
+            records += unpack(batch.column("piece"))
+            told = batch.column("group").drop_null()
+            groups += (GroupPlan.from_text(text) for text in told.to_pylist())
         if not groups:
             return
-        rows = pa.Table.from_batches(records).combine_chunks()
+        rows = pa.Table.from_batches(records) if records else schema.empty_table()
         del records
         for stat in task.write(groups, rows, None):
             yield pa.RecordBatch.from_pylist([{"stat": json.dumps(asdict(stat))}], _STATS)
 
     return reporting(write, _STATS)
-
-
-def _split(batches: Batches) -> tuple[list[pa.RecordBatch], list[GroupPlan]]:
-    """Take the records and the plans of groups apart."""
-    records: list[pa.RecordBatch] = []
-    groups: list[GroupPlan] = []
-    for batch in batches:
-        group = batch.column(GROUP_FIELD)
-        held = batch.drop_columns([TASK_FIELD, GROUP_FIELD])
-        if group.null_count < len(group):
-            groups.extend(GroupPlan.from_text(text) for text in group.drop_null().to_pylist())
-            held = held.filter(group.is_null())
-        records.append(held)
-    return records, groups
-
-
-def _control_rows(rows: DataFrame, plan: WritePlan, values: np.ndarray) -> DataFrame:
-    facts = rows.sparkSession.createDataFrame(
-        [(int(values[g.task]), g.to_text()) for g in plan.groups],
-        f"{TASK_FIELD} int, {GROUP_FIELD} string",
-    )
-    nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in rows.schema.fields]
-    return facts.select(*nulls, TASK_FIELD, GROUP_FIELD)

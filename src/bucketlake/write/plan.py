@@ -24,7 +24,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.write.tag import TaggedRecords
 
-RECORDS_PER_TASK_MAX = 500_000
+RECORDS_PER_TASK_MAX = 131_072
 """A task that holds several file groups holds no more incoming records than this at once."""
 
 NO_TASK = -1
@@ -225,9 +225,13 @@ def _file_ids(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
 
 
 def _task_count(groups: Sequence[GroupPlan], wanted: int) -> int:
+    """Count tasks so that each gets as many groups as the next, and not too many records."""
+    if not groups:
+        return 1
     records = sum(group.records for group in groups)
-    needed = -(-records // RECORDS_PER_TASK_MAX)
-    return max(1, min(len(groups), max(wanted, needed)))
+    needed = max(1, wanted, -(-records // RECORDS_PER_TASK_MAX))
+    groups_of_task = max(1, len(groups) // needed)
+    return -(-len(groups) // groups_of_task)
 
 
 def _place(groups: Sequence[GroupPlan], task_count: int) -> list[GroupPlan]:

@@ -109,8 +109,11 @@ class WriteTask:
             code = _position_of(group.partition_path, tagged.partitions)
             chosen = np.flatnonzero(mask & (tagged.partition_codes == code))
             _require_count(group, len(chosen))
-            indices = pa.array(chosen)
-            incoming = self._incoming(rows.take(indices), tagged.keys.take(indices))
+            if len(chosen) == rows.num_rows:
+                incoming = self._incoming(rows, tagged.keys)
+            else:
+                indices = pa.array(chosen)
+                incoming = self._incoming(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
             stat = self.writer.write(group, collapse_duplicates(incoming, own))
             if stat is not None:

@@ -1,0 +1,91 @@
+"""Records on their way through a shuffle, packed: many rows of one task as one binary value.
+
+A shuffle that carries rows one by one turns each of them from columns into a row, copies it, and
+turns it back. So the rows of a task travel as pieces of an Arrow stream, and the engine only moves
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+CHUNK_ROWS = 32_768
+"""Rows that are cut into pieces together: more make fewer and longer pieces."""
+
+CHUNK_BYTES = 64 << 20
+"""Bytes at which a chunk is cut even with fewer rows."""
+
+PIECE_BYTES_MAX = 512 << 10
+"""Size of a piece at most, but for a single row: a batch of pieces has to stay below 2 GiB."""
+
+_INT16_MAX = np.iinfo(np.int16).max
+
+
+def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put batches together to chunks of about ``CHUNK_ROWS`` rows."""
+    held: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= CHUNK_ROWS or size_bytes >= CHUNK_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size_bytes = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def pack(
+    rows: pa.Table, tasks: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], pa.BinaryArray]:
+    """Cut rows by their task into pieces.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Rows of any columns.
+    tasks : ndarray of int32, shape (n_rows,)
+        Their tasks; rows with a negative one are left out.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_pieces,)
+        The task of each piece.
+    pyarrow.BinaryArray
+        The pieces; the rows of a task keep their order.
+    """
+    # Two bytes are sorted by radix, in a tenth of the time of four.
+    narrow = tasks.astype(np.int16) if tasks.max(initial=0) < _INT16_MAX else tasks
+    order = np.argsort(narrow, kind="stable")
+    order = order[np.searchsorted(tasks[order], 0) :]
+    ordered = tasks[order]
+    packed = rows.combine_chunks().take(pa.array(order))
+    rows_max = max(1, PIECE_BYTES_MAX * len(order) // max(1, packed.nbytes))
+    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(order))
+    sink = pa.BufferOutputStream()
+    offsets, tasks_of_pieces, start = [0], [], 0
+    for end in ends:
+        while start < end:
+            piece = packed.slice(start, min(rows_max, end - start))
+            with pa.ipc.new_stream(sink, piece.schema) as stream:
+                stream.write_table(piece)
+            offsets.append(sink.tell())
+            tasks_of_pieces.append(ordered[start])
+            start += piece.num_rows
+    buffers = [None, pa.py_buffer(np.array(offsets, np.int32)), sink.getvalue()]
+    pieces = pa.BinaryArray.from_buffers(pa.binary(), len(tasks_of_pieces), buffers)
+    return np.array(tasks_of_pieces, np.int32), pieces
+
+
+def unpack(pieces: pa.BinaryArray) -> list[pa.RecordBatch]:
+    """Return the rows of pieces, without copying them."""
+    batches: list[pa.RecordBatch] = []
+    for piece in pieces:
+        if piece.is_valid:
+            batches += pa.ipc.open_stream(piece.as_buffer())
+    return batches
