@@ -1,5 +1,6 @@
 """Apache Hudi bucket-index tables from PySpark, in plain Python."""
 
+from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.result import WriteResult
@@ -7,6 +8,7 @@ from bucketlake.save import save
 from bucketlake.table import Table, create_table, open_table
 
 __all__ = [
+    "PartitionBucket",
     "SimpleBucket",
     "Table",
     "TimestampPartition",

@@ -11,11 +11,13 @@ import pyarrow as pa
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.errors import AlreadyExistsError, ConfigError
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
-from bucketlake.table import Table, create_table, open_table
+from bucketlake.table import Table, arrow_schema, open_table
+from bucketlake.write.create import make_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,32 +124,47 @@ def _create(
     job: JobOptions,
     storage_options: Mapping[str, str] | None,
 ) -> Table:
-    return create_table(
-        path,
-        schema=df.schema,
-        record_key=job.key_spec.record_key_fields,
-        partition_by=job.key_spec.partition_fields,
-        ordering=job.ordering_fields,
-        index=SimpleBucket.from_options(job.index_options),
+    index = index_from_options(job.index_options)
+    make_table(
+        open_storage(path, storage_options),
+        arrow_schema(df.schema),
+        job.key_spec,
+        job.ordering_fields,
+        index,
+        table_type="copy_on_write",
         name=job.table_name,
-        hive_style=job.key_spec.hive_style,
-        url_encode=job.key_spec.url_encode,
-        timestamp_partition=job.key_spec.timestamp,
-        storage_options=storage_options,
     )
+    return Table(path, index, dict(storage_options or {}))
 
 
 def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
-    index = SimpleBucket.from_options(job.index_options)
-    table = open_table(path, index, storage_options)
+    table = _under_index(path, index_from_options(job.index_options), storage_options)
     held = table.config()
-    stated = {
-        "record key": (job.key_spec.record_key_fields, held.key_spec.record_key_fields),
-        "partition fields": (job.key_spec.partition_fields, held.key_spec.partition_fields),
+    asked, found = job.key_spec, held.key_spec
+    compared = {
+        "record key": (asked.record_key_fields or None, found.record_key_fields),
+        "partition fields": (asked.partition_fields or None, found.partition_fields),
         "table name": (job.table_name, held.name),
-        "ordering fields": (job.ordering_fields, held.ordering_fields),
+        "ordering fields": (job.ordering_fields or None, held.ordering_fields),
+        "key generator": (job.generator, found.generator),
+        "hive-style folders": (job.hive_style, found.hive_style),
+        "url-encoded folders": (job.url_encode, found.url_encode),
     }
-    for what, (asked, found) in stated.items():
-        if asked and asked != found:
-            raise ConfigError(what, asked, f"the table {path} has {found!r}")
+    for what, (stated, known) in compared.items():
+        if stated is not None and stated != known:
+            raise ConfigError(what, stated, f"the table {path} has {known!r}")
     return table
+
+
+def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:
+    """Open a table; its own rules, once it has some, outweigh those of a job (RFC-89)."""
+    held = open_table(path, storage_options=storage_options)
+    if not isinstance(held.index, PartitionBucket):
+        return open_table(path, asked, storage_options)
+    if held.index != asked:
+        warnings.warn(
+            f"the options ask for {asked!r}; the table has rules of its own, which count: "
+            f"{held.index!r}",
+            stacklevel=4,
+        )
+    return held

@@ -7,40 +7,43 @@ handed a DataFrame or return one.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, ConfigError, InputError, UnsupportedFeatureError
-from bucketlake.format.avro_schema import avro_from_arrow
-from bucketlake.index.settings import resolve_index, store_index
-from bucketlake.index.simple import SimpleBucket
-from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
-from bucketlake.model.partition_path import check_partitioning
+from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.index.partition_rules import RuleCompiler
+from bucketlake.index.settings import TableIndex, require_given, require_index, resolve_index
+from bucketlake.model.keys import (
+    KeyGenerator,
+    KeySpec,
+    TimestampPartition,
+    inferred_generator,
+)
 from bucketlake.model.result import WriteResult
-from bucketlake.model.schema import normalise_schema
-from bucketlake.model.table_type import MergeMode, Operation, TableType
+from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
-from bucketlake.read.plan import plan_read
+from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.active import create_timeline, load_timeline
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.table_properties import (
-    create_table_properties,
     read_table_config,
     update_table_properties,
 )
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.create import make_table
 from bucketlake.write.ingest import delete_partitions, open_target, write_records
 from bucketlake.write.source import RecordSource
 
@@ -54,7 +57,7 @@ def create_table(
     *,
     schema: StructType | pa.Schema,
     record_key: Sequence[str],
-    index: SimpleBucket,
+    index: TableIndex,
     partition_by: Sequence[str] = (),
     ordering: str | Sequence[str] | None = None,
     table_type: str = "copy_on_write",
@@ -74,7 +77,7 @@ def create_table(
         Columns of the records, partition columns among them.
     record_key : sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket
+    index : SimpleBucket or PartitionBucket
         How keys find their file group.
     partition_by : sequence of str
         Partition columns, outermost first; none makes a table without partitions.
@@ -115,35 +118,31 @@ def create_table(
     2
     """
     storage = open_storage(path, storage_options)
-    stored = normalise_schema(_arrow_schema(schema), f"schema of {path}")
-    ordering_fields = (ordering,) if isinstance(ordering, str) else tuple(ordering or ())
-    spec = _key_spec(
-        tuple(record_key), tuple(partition_by), hive_style, url_encode, timestamp_partition
+    keys, partitions = tuple(record_key), tuple(partition_by)
+    inferred = inferred_generator(keys, partitions)
+    spec = KeySpec(
+        keys,
+        partitions,
+        KeyGenerator.TIMESTAMP if timestamp_partition is not None else inferred,
+        hive_style=hive_style,
+        url_encode=url_encode,
+        timestamp=timestamp_partition,
     )
-    _require_named_columns(path, stored, spec, ordering_fields)
-    check_partitioning(spec)
-    index.check_hash_fields(spec.record_key_fields)
-    table_name = name or _name_from_path(path)
-    config = TableConfig(
-        name=table_name,
-        table_type=_table_type(table_type),
-        key_spec=spec,
-        merge_mode=MergeMode.EVENT_TIME if ordering_fields else MergeMode.COMMIT_TIME,
-        ordering_fields=ordering_fields,
-        create_schema=avro_from_arrow(stored, table_name),
+    make_table(
+        storage,
+        arrow_schema(schema),
+        spec,
+        (ordering,) if isinstance(ordering, str) else tuple(ordering or ()),
+        index,
+        table_type=table_type,
+        name=name,
     )
-    if storage.stat(PROPERTIES_FILE) is not None:
-        raise AlreadyExistsError(path, "create table", "a Hudi table is there; use open_table")
-    _require_room(storage, path)
-    store_index(storage, index)
-    create_timeline(storage, config)
-    create_table_properties(storage, config)
     return Table(path, index, dict(storage_options or {}))
 
 
 def open_table(
     path: str,
-    index: SimpleBucket | None = None,
+    index: TableIndex | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Open a Hudi table, whoever made it.
@@ -152,7 +151,7 @@ def open_table(
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket, optional
+    index : SimpleBucket or PartitionBucket, optional
         Needed to *write* to a table of Hudi's that stores no bucket setting; never to read.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
@@ -172,15 +171,24 @@ def open_table(
 
     Examples
     --------
+    >>> import bucketlake as bl
     >>> schema = pa.schema({"id": pa.string()})
     >>> made = create_table(
-    ...     "memory://docs/opened", schema=schema, record_key=["id"], index=SimpleBucket(4))
+    ...     "memory://docs/opened", schema=schema, record_key=["id"], index=bl.SimpleBucket(4))
     >>> open_table("memory://docs/opened").index
     SimpleBucket(count=4, hash_fields=None)
     """
     storage = open_storage(path, storage_options)
-    check_readable(read_table_config(storage), path)
-    return Table(path, resolve_index(storage, index), dict(storage_options or {}))
+    config = read_table_config(storage)
+    check_readable(config, path)
+    try:
+        found = resolve_index(storage, load_timeline(storage, config), index)
+    except UnsupportedFeatureError:
+        if index is not None:
+            raise
+        found = None  # Rules that cannot be followed are no hindrance to a reader.
+    require_given(storage, index, found)
+    return Table(path, found, dict(storage_options or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +201,15 @@ class Table:
     ----------
     path : str
         Folder of the table, as it was given.
-    index : SimpleBucket or None
-        How keys find their file group; None where it is not known, and so not written to.
+    index : SimpleBucket, PartitionBucket or None
+        How keys found their file group when the table was opened; None where it is not known, and
+        so not written to.
     storage_options : mapping of str to str
         As handed in. They are not shown when the table is printed.
     """
 
     path: str
-    index: SimpleBucket | None = None
+    index: TableIndex | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     # Writes.
@@ -239,9 +248,10 @@ class Table:
 
         Examples
         --------
+        >>> import bucketlake as bl
         >>> orders = create_table(
         ...     "memory://docs/orders", schema=pa.schema({"id": pa.string(), "at": pa.int64()}),
-        ...     record_key=["id"], ordering="at", index=SimpleBucket(2))
+        ...     record_key=["id"], ordering="at", index=bl.SimpleBucket(2))
         >>> orders.upsert(pa.table({"id": ["a", "b"], "at": [5, 5]})).inserted
         2
         >>> orders.upsert(pa.table({"id": ["a", "b"], "at": [7, 3]})).updated
@@ -324,9 +334,10 @@ class Table:
 
         Examples
         --------
+        >>> import bucketlake as bl
         >>> names = create_table(
         ...     "memory://docs/names", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=SimpleBucket(2))
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
         >>> names.upsert(pa.table({"id": ["a", "b"]})).inserted
         2
         >>> names.delete(pa.table({"id": ["b", "c"]})).deleted
@@ -394,9 +405,10 @@ class Table:
         from bucketlake.spark.read import active_session, has_usual_settings, read_files
 
         session = active_session(spark)
+        snapshot = self._snapshot(as_of)
         plan = plan_read(
-            self._snapshot(as_of),
-            self.index,
+            snapshot,
+            self._index_of(snapshot),
             where=where,
             columns=columns,
             time_zone=session.conf.get("spark.sql.session.timeZone"),
@@ -437,16 +449,17 @@ class Table:
 
         Examples
         --------
+        >>> import bucketlake as bl
         >>> fares = create_table(
         ...     "memory://docs/fares", schema=pa.schema({"id": pa.string(), "fare": pa.int64()}),
-        ...     record_key=["id"], index=SimpleBucket(4))
+        ...     record_key=["id"], index=bl.SimpleBucket(4))
         >>> fares.upsert(pa.table({"id": ["a", "b"], "fare": [3, 9]})).inserted
         2
         >>> fares.to_arrow(where="id = 'b'", columns=["fare"]).to_pylist()
         [{'fare': 9}]
         """
         snapshot = self._snapshot(as_of)
-        plan = plan_read(snapshot, self.index, where=where, columns=columns)
+        plan = plan_read(snapshot, self._index_of(snapshot), where=where, columns=columns)
         return read_arrow(snapshot.storage, plan, where=where, columns=columns)
 
     def explain(self, where: str | None = None) -> PruningReport:
@@ -461,7 +474,8 @@ class Table:
         -------
         PruningReport
         """
-        return plan_read(self._snapshot(None), self.index, where=where).report
+        snapshot = self._snapshot(None)
+        return plan_read(snapshot, self._index_of(snapshot), where=where).report
 
     def locate(
         self, key: str | Mapping[str, Any], partition: str | None = None
@@ -480,7 +494,8 @@ class Table:
         list of RecordLocation
             One entry for each partition that holds the key; empty where none does.
         """
-        return locate_key(self._snapshot(None), self.index, key, partition)
+        snapshot = self._snapshot(None)
+        return locate_key(snapshot, self._index_of(snapshot), key, partition)
 
     def buckets(self) -> list[Bucket]:
         """Return the live file groups with their sizes, by partition and bucket.
@@ -512,6 +527,77 @@ class Table:
 
     # Upkeep.
 
+    def rescale(
+        self,
+        rules: Mapping[str, int] | None = None,
+        *,
+        add: Mapping[str, int] | None = None,
+        default: int | None = None,
+        rule: str | RuleCompiler | None = None,
+        spark: SparkSession | None = None,
+        dry_run: bool = True,
+    ) -> RescaleReport:
+        """Give partitions other bucket counts, by writing those anew whose count changes (RFC-89).
+
+        A table with a simple bucket index becomes a partition-level one. Rules, rows and the file
+        groups that leave are one commit.
+
+        Parameters
+        ----------
+        rules : mapping of str to int, optional
+            All rules that the table gets, as in :class:`PartitionBucket`.
+        add : mapping of str to int, optional
+            Rules to put before those that the table has.
+        default : int, optional
+            Count of partitions that no rule fits; by default the one that the table has. Another
+            one may change many partitions.
+        rule : str or callable, optional
+            Kind of the rules; by default the one that the table has.
+        spark : SparkSession, optional
+            Session that rewrites the rows; by default the active one, and this process where
+            there is none.
+        dry_run : bool
+            Tell what would be done, and do nothing.
+
+        Returns
+        -------
+        RescaleReport
+            The partitions that change, with their files and bytes.
+
+        Raises
+        ------
+        ConfigError
+            If not exactly one of ``rules`` and ``add`` is given, or they are none.
+        CommitConflictError
+            If one of the partitions, or the rules, changed meanwhile.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> days = create_table(
+        ...     "memory://docs/days", schema=pa.schema({"id": pa.string(), "day": pa.string()}),
+        ...     record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(2))
+        >>> days.upsert(pa.table({"id": ["a", "b"], "day": ["2024", "2025"]})).inserted
+        2
+        >>> report = days.rescale({"2025": 8}, dry_run=False)
+        >>> [(p.partition_path, p.old_count, p.new_count) for p in report.partitions]
+        [('2025', 2, 8)]
+        """
+        if dry_run:
+            snapshot = self._snapshot(None)
+            held = require_index(snapshot.storage, snapshot.timeline, self.index)
+            index = new_index(held, rules, add, default, rule)
+            return RescaleReport(index, plan_rescale(snapshot, held, index), None)
+        target = open_target(*self._open(), self.index)
+        index = new_index(target.index, rules, add, default, rule)
+        changes = plan_rescale(target.snapshot, target.index, index)
+
+        def rows_of(partitions: Sequence[str]) -> RecordSource:
+            slices = target.snapshot.partition_slices(partitions)
+            return self._stored_rows(plan_slices(target.snapshot, slices), spark)
+
+        return run_rescale(target, index, changes, rows_of)
+
     def drop_metadata_table(self) -> None:
         """Take Hudi's metadata table off, so that bucketlake can write.
 
@@ -539,6 +625,12 @@ class Table:
         storage, config = self._open()
         return load_snapshot(storage, config, as_of=as_of)
 
+    def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
+        try:
+            return resolve_index(snapshot.storage, snapshot.timeline, self.index)
+        except UnsupportedFeatureError:  # Rules that cannot be followed prune nothing.
+            return None
+
     def _write(self, operation: Operation, data: DataFrame | pa.Table) -> WriteResult:
         storage, config = self._open()
         source = self._source(data, storage)
@@ -546,6 +638,17 @@ class Table:
             return write_records(open_target(storage, config, self.index), operation, source)
         finally:
             source.close()
+
+    def _stored_rows(self, plan: ReadPlan, spark: SparkSession | None) -> RecordSource:
+        session = spark or _active_session()
+        if session is None:
+            storage, _ = self._open()
+            return ArrowSource(read_arrow(storage, plan, where=None, columns=None))
+        from bucketlake.spark.read import read_files
+
+        return self._source(
+            read_files(session, self.path, plan, where=None, columns=None), self._open()[0]
+        )
 
     def _source(self, data: DataFrame | pa.Table, storage: Storage) -> RecordSource:
         if isinstance(data, pa.Table):
@@ -562,82 +665,18 @@ class Table:
         )
 
 
-def _arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
+def _active_session() -> SparkSession | None:
+    if "pyspark" not in sys.modules:  # Where nobody imported it there is no session.
+        return None
+    from bucketlake.spark.read import running_session
+
+    return running_session()
+
+
+def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
+    """Return a schema in Arrow's types, whichever of the two it came in."""
     if isinstance(schema, pa.Schema):
         return schema
     from bucketlake.spark.schema import arrow_from_spark
 
     return arrow_from_spark(schema)
-
-
-def _key_spec(
-    record_key: tuple[str, ...],
-    partition_by: tuple[str, ...],
-    hive_style: bool,
-    url_encode: bool,
-    timestamp: TimestampPartition | None,
-) -> KeySpec:
-    if timestamp is not None:
-        generator = KeyGenerator.TIMESTAMP
-    elif not partition_by:
-        generator = KeyGenerator.NON_PARTITION
-    elif len(record_key) > 1 or len(partition_by) > 1:
-        generator = KeyGenerator.COMPLEX
-    else:
-        generator = KeyGenerator.SIMPLE
-    return KeySpec(
-        record_key,
-        partition_by,
-        generator,
-        hive_style=hive_style,
-        url_encode=url_encode,
-        timestamp=timestamp,
-    )
-
-
-def _require_named_columns(
-    path: str, schema: pa.Schema, spec: KeySpec, ordering: Iterable[str]
-) -> None:
-    roles = {
-        "record_key": spec.record_key_fields,
-        "partition_by": spec.partition_fields,
-        "ordering": tuple(ordering),
-    }
-    if not spec.record_key_fields:
-        raise ConfigError("record_key", (), "name at least one column")
-    for role, names in roles.items():
-        for column in names:
-            if column not in schema.names:
-                raise InputError(
-                    f"create table {path}",
-                    f"{role} names column {column!r}, which the schema lacks; it has "
-                    f"{schema.names}",
-                    "name a column of the schema",
-                )
-
-
-def _require_room(storage: Storage, path: str) -> None:
-    """Refuse a folder with somebody's files: readers would take them for the table's."""
-    objects = (stored.path for stored in storage.list(""))
-    foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
-    if foreign is not None:
-        raise InputError(
-            f"create table {path}",
-            f"the folder holds {foreign}, which is no part of a Hudi table",
-            "choose an empty folder",
-        )
-
-
-def _table_type(text: str) -> TableType:
-    known = {t.value.lower(): t for t in TableType}
-    if text.lower() not in known:
-        raise ConfigError("table_type", text, f"one of {', '.join(known)}")
-    if known[text.lower()] is TableType.MERGE_ON_READ:
-        raise UnsupportedFeatureError(
-            "writing merge-on-read tables", "create_table", "use table_type='copy_on_write'"
-        )
-    return known[text.lower()]
-
-
-def _name_from_path(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", path.rstrip("/").rpartition("/")[2]) or "table"

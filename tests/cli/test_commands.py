@@ -285,3 +285,47 @@ def test_the_module_runs_as_a_process_of_its_own(run: Run) -> None:
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "elsewhere is not a Hudi table" in missing.stderr
     assert "ключ  1" in run("read", "t").stdout
+
+
+def test_metadata_table_of_hudi_is_taken_off_where_asked_for(
+    run: Run, golden_table: Callable[[str], Path]
+) -> None:
+    path = golden_table("cow_metadata_table")
+    rows = bl.open_table(str(path)).to_arrow()
+    pq.write_table(rows, "rows.parquet")
+    upsert = ("upsert", str(path), "rows.parquet", "--buckets", "2")
+    assert "metadata table" in run(*upsert, exit_code=1).stderr
+    said = run(*upsert, "--without-metadata-table", "--output", "json")
+    assert answer(said)["updated"] == rows.num_rows
+    assert bl.open_table(str(path)).config().metadata_partitions == ()
+
+
+def test_partitions_are_rescaled_once_it_is_asked_for(run: Run) -> None:
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", *CREATE, "--rules", "01-02,4")
+    run("upsert", "flights", "flights.csv")
+    rescale = ("rescale", "flights", "--add", "01-01,8", "--output", "json")
+    planned = answer(run(*rescale))
+    assert planned["instant"] is None
+    [change] = planned["partitions"]
+    assert (change["partition_path"], change["old_count"], change["new_count"]) == (
+        "day=2013-01-01", 2, 8
+    )  # fmt: skip
+    assert answer(run("show", "flights", "--output", "json"))["rules"] == "01-02,4"
+    done = answer(run(*rescale, "--run"))
+    assert done["partitions"] == planned["partitions"]
+    shown = answer(run("show", "flights", "--output", "json"))
+    assert (shown["rules"], shown["last_commit"]) == ("01-01,8;01-02,4", done["instant"])
+    assert len(answer(run("read", "flights", "--output", "json"))["rows"]) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--rules", "a,1", "--add", "b,1"), ("--rules", "a,1", "--default", "0")]
+)
+def test_rescale_that_is_not_clear_is_wrong_usage(flights: Run, arguments: tuple[str, ...]) -> None:
+    flights("rescale", "flights", *arguments, exit_code=2)
+
+
+def test_rules_that_cannot_be_read_are_refused(flights: Run) -> None:
+    result = flights("rescale", "flights", "--rules", "a", "--run", exit_code=1)
+    assert "pattern,count" in result.stderr

@@ -15,6 +15,8 @@ import pytest
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.format.properties import parse_properties
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.settings import index_from_options
 from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import record_keys
@@ -28,21 +30,18 @@ OPTIONS = {
 }
 
 
-def _simple_index(name: str) -> SimpleBucket | None:
+def _index(name: str) -> SimpleBucket | PartitionBucket | None:
     options = OPTIONS[name]
-    is_simple = options.get("hoodie.index.type") == "BUCKET"
-    is_simple &= options.get("hoodie.index.bucket.engine", "SIMPLE") == "SIMPLE"
-    is_simple &= "hoodie.bucket.index.partition.expressions" not in options
-    return SimpleBucket.from_options(options) if is_simple else None
+    is_fixed = options.get("hoodie.index.type") == "BUCKET"
+    is_fixed &= options.get("hoodie.index.bucket.engine", "SIMPLE") == "SIMPLE"
+    return index_from_options(options) if is_fixed else None
 
 
 WITHOUT_KEYS = {
     "cow_without_meta_fields",  # Its meta columns are null.
     "mor_consistent",  # It has log files only.
 }
-SIMPLE_TABLES = sorted(
-    name for name in ARCHIVES.keys() - WITHOUT_KEYS if _simple_index(name) is not None
-)
+BUCKET_TABLES = sorted(name for name in ARCHIVES.keys() - WITHOUT_KEYS if _index(name) is not None)
 SLASHES = "cow_plain_partitions"  # Values with a slash that no one encoded, which we refuse.
 
 
@@ -64,20 +63,21 @@ def _base_files(name: str) -> tuple[TableConfig, Iterator[tuple[str, pa.Table]]]
     return config, files
 
 
-def test_most_golden_tables_have_a_simple_bucket_index() -> None:
-    assert len(SIMPLE_TABLES) >= 25
+def test_most_golden_tables_have_a_bucket_index_of_fixed_counts() -> None:
+    assert len(BUCKET_TABLES) >= 25
 
 
-@pytest.mark.parametrize("name", SIMPLE_TABLES)
+@pytest.mark.parametrize("name", BUCKET_TABLES)
 def test_records_lie_in_the_bucket_that_their_file_id_names(name: str) -> None:
-    index = _simple_index(name)
+    index = _index(name)
     assert index is not None
     _, files = _base_files(name)
     records = 0
     for path, rows in files:
         parsed = BaseFileName.from_file_name(path.rpartition("/")[2])
         assert parsed is not None, path
-        buckets = assign_buckets(rows["_hoodie_record_key"], index.count, index.hash_fields or ())
+        count = index.count_of(path.rpartition("/")[0])
+        buckets = assign_buckets(rows["_hoodie_record_key"], count, index.hash_fields or ())
         assert set(buckets.tolist()) <= {bucket_id_of_file_id(parsed.file_id)}, path
         records += len(rows)
     assert records > 0

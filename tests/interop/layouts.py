@@ -86,6 +86,7 @@ def _literal(value: Any) -> str:
 
 ONE = Layout("one", TableKind(), lambda n: {"region": ("eu", "us")[n % 2]})
 COMMIT_TIME = Layout("one, commit time", TableKind(ordering=None), ONE.columns)
+BY_RULES = Layout("one, partition-level", TableKind(rules=(("^eu$", 5), ("u", 2))), ONE.columns)
 DELETED_BY_FLAG = Layout(
     "one, with a column that deletes",
     TableKind(schema=with_columns((IS_DELETED, pa.bool_()))),

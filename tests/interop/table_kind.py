@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.index.hashing_config import CONFIGS_FOLDER
 
 BUCKETS = 3
 
@@ -37,6 +38,8 @@ class TableKind:
         The ordering field, or several between commas; None lets the later commit win.
     generator : str or None
         Hudi's key generator class, where it does not infer the right one.
+    rules : tuple of (str, int)
+        Bucket counts by partition; none for one count.
     """
 
     schema: pa.Schema = EVENT
@@ -48,10 +51,13 @@ class TableKind:
     url_encode: bool = False
     timestamp: bl.TimestampPartition | None = None
     generator: str | None = None
+    rules: tuple[tuple[str, int], ...] = ()
 
     @property
-    def index(self) -> bl.SimpleBucket:
+    def index(self) -> bl.SimpleBucket | bl.PartitionBucket:
         """The index of both writers."""
+        if self.rules:
+            return bl.PartitionBucket(self.rules, BUCKETS, hash_fields=self.hash_fields)
         return bl.SimpleBucket(BUCKETS, hash_fields=self.hash_fields)
 
     def create(self, path: Path) -> bl.Table:
@@ -70,6 +76,8 @@ class TableKind:
 
     def open(self, path: Path) -> bl.Table:
         """Open a table to write to it, whoever began it."""
+        if self.rules and (path / CONFIGS_FOLDER).exists():
+            return bl.open_table(str(path))  # The rules may have changed since the table was made.
         return bl.open_table(str(path), index=self.index)
 
     def rows(self, rows: list[dict[str, object]]) -> pa.Table:
@@ -102,11 +110,8 @@ class TableKind:
 
         A reader of Hudi's prunes buckets only where it is told the hash fields too.
         """
-        return {
-            "hoodie.index.type": "BUCKET",
-            "hoodie.bucket.index.num.buckets": str(BUCKETS),
-            "hoodie.bucket.index.hash.field": ",".join(self.hash_fields or self.record_key),
-        }
+        fields = ",".join(self.hash_fields or self.record_key)
+        return self.index.to_options() | {"hoodie.bucket.index.hash.field": fields}
 
 
 def _timestamp_options(timestamp: bl.TimestampPartition) -> dict[str, str]:

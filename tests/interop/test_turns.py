@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.layouts import COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
+from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
 from tests.interop.model import IS_DELETED, Row, in_order
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 KEYS = 30
 SPARK_SCHEMA = "id string, region string, ts bigint, v int, note string"
 
-LONG = [(layout, first) for layout in (ONE, COMMIT_TIME) for first in Writer]
+LONG = [(layout, first) for layout in (ONE, COMMIT_TIME, BY_RULES) for first in Writer]
 SHORT = [
     (layout, first)
     for layout in (*LAYOUTS, DELETED_BY_FLAG)

@@ -20,8 +20,9 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths, partition_values
-from bucketlake.read.predicate import parse_where, to_arrow_expression
 from bucketlake.read.pruning import partitions_that_may_match, prune
+from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema(
     {"id": pa.string(), "n": pa.int64(), "other": pa.string(), "p": pa.string(), "day": pa.date32()}

@@ -24,15 +24,11 @@ from pyarrow import acero
 
 from bucketlake.index.simple import assign_buckets, buckets_for_literals
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
-from bucketlake.read.predicate import (
-    SPARK_SETTINGS,
-    Predicate,
-    parse_where,
-    to_arrow_expression,
-)
-from bucketlake.read.predicate_tree import Opaque, leaves
 from bucketlake.read.pruning import matching_hash_keys
-from bucketlake.read.sql_literal import decode_string
+from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.parser import SPARK_SETTINGS, parse_where
+from bucketlake.where.predicate import Opaque, Predicate, leaves
+from bucketlake.where.sql_literal import decode_string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

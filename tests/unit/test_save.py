@@ -142,6 +142,9 @@ def test_tuning_is_passed_over_in_silence_and_unknown_options_are_named(table_pa
         ("hoodie.datasource.write.recordkey.field", "at", ConfigError),
         ("hoodie.datasource.write.partitionpath.field", "id", ConfigError),
         ("hoodie.bucket.index.num.buckets", "8", IndexStateError),
+        ("hoodie.datasource.write.hive_style_partitioning", "true", ConfigError),
+        ("hoodie.datasource.write.partitionpath.urlencode", "true", ConfigError),
+        ("hoodie.datasource.write.keygenerator.type", "COMPLEX", ConfigError),
     ],
 )
 def test_option_that_contradicts_the_table_is_refused(
@@ -151,6 +154,24 @@ def test_option_that_contradicts_the_table_is_refused(
     with pytest.raises(error):
         bl.save(rows("b"), str(table_path), options=OPTIONS | {key: value})
     assert ids_of(table_path) == ["a"]
+
+
+def test_table_is_made_with_the_key_generator_of_the_options(table_path: Path) -> None:
+    generator = "org.apache.hudi.keygen.ComplexKeyGenerator"
+    options = OPTIONS | {"hoodie.datasource.write.keygenerator.class": generator}
+    bl.save(rows("a"), str(table_path), options=options)
+    table = bl.open_table(str(table_path))
+    assert table.config().key_spec.generator.value == "COMPLEX"
+    assert table.to_arrow(columns=["_hoodie_record_key"]).to_pydict() == {
+        "_hoodie_record_key": ["id:a"]
+    }
+
+
+def test_key_generator_of_somebodys_own_is_refused(table_path: Path) -> None:
+    options = OPTIONS | {"hoodie.datasource.write.keygenerator.class": "com.example.MyKeyGenerator"}
+    with pytest.raises(UnsupportedFeatureError, match="MyKeyGenerator"):
+        bl.save(rows("a"), str(table_path), options=options)
+    assert not table_path.exists()
 
 
 def test_overwrite_replaces_all_rows_and_keeps_the_history(table_path: Path) -> None:

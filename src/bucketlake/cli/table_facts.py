@@ -30,10 +30,18 @@ def table_facts(table: bl.Table) -> dict[str, object]:
     }
 
 
-def _index_facts(index: bl.SimpleBucket | None) -> dict[str, object]:
+def _index_facts(index: bl.SimpleBucket | bl.PartitionBucket | None) -> dict[str, object]:
     if index is None:
         return {"index": None}
     fields = list(index.hash_fields or ())
+    if isinstance(index, bl.PartitionBucket):
+        return {
+            "index": "partition_bucket",
+            "rule": index.rule_name,
+            "rules": index.expressions,
+            "buckets": index.default,
+            "hash_fields": fields,
+        }
     return {"index": "simple_bucket", "buckets": index.count, "hash_fields": fields}
 
 

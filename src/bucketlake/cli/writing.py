@@ -23,7 +23,14 @@ from bucketlake.cli.options import (
 from bucketlake.cli.output import Output
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
+from bucketlake.index.partition_rules import split_expressions
 from bucketlake.model.table_type import TableType
+
+metadata_table_option = click.option(
+    "--without-metadata-table",
+    is_flag=True,
+    help="Take Hudi's metadata table off first; its next write builds it anew.",
+)
 
 
 @click.command(
@@ -64,6 +71,11 @@ from bucketlake.model.table_type import TableType
 )
 @index_options(default=4)
 @click.option(
+    "--rules",
+    metavar="TEXT",
+    help="Buckets by partition, pattern,count;pattern,count ...; --buckets for all others.",
+)
+@click.option(
     "--table-type",
     type=click.Choice([kind.value.lower() for kind in TableType]),
     default=TableType.COPY_ON_WRITE.value.lower(),
@@ -71,6 +83,7 @@ from bucketlake.model.table_type import TableType
     help="How the table takes updates.",
 )
 @click.option("--hive-style", is_flag=True, help="Name partition folders COLUMN=VALUE.")
+@click.option("--url-encode", is_flag=True, help="Encode special characters in folder names.")
 @click.option("--name", help="Name of the table; its folder's, if not set.")
 def create(
     path: str,
@@ -84,20 +97,27 @@ def create(
     ordering: str | None,
     buckets: int,
     hash_fields: list[str],
+    rules: str | None,
     table_type: str,
     hive_style: bool,
+    url_encode: bool,
     name: str | None,
 ) -> None:
     """Make an empty table at PATH."""
+    fields = hash_fields or None
+    index: bl.SimpleBucket | bl.PartitionBucket = bl.SimpleBucket(buckets, fields)
+    if rules is not None:
+        index = bl.PartitionBucket(split_expressions(rules), buckets, hash_fields=fields)
     table = bl.create_table(
         path,
         schema=_schema(like, schema_text, file_format),
         record_key=key,
         partition_by=partition_by,
         ordering=ordering,
-        index=bl.SimpleBucket(buckets, hash_fields or None),
+        index=index,
         table_type=table_type,
         hive_style=hive_style,
+        url_encode=url_encode,
         name=name,
         storage_options=storage_options,
     )
@@ -114,6 +134,7 @@ def create(
 @data_files
 @index_options(default=None)
 @click.option("--add-columns", is_flag=True, help="Give the table the columns that it lacks.")
+@metadata_table_option
 def upsert(
     path: str,
     storage_options: dict[str, str],
@@ -124,6 +145,7 @@ def upsert(
     buckets: int | None,
     hash_fields: list[str],
     add_columns: bool,
+    without_metadata_table: bool,
 ) -> None:
     """Insert or update records.
 
@@ -134,6 +156,8 @@ def upsert(
     rows = _read(files, table, reading_of(file_format, null_values), output)
     if not add_columns:
         require_known_columns(rows, table.schema(), ", ".join(map(str, files)))
+    if without_metadata_table:
+        table.drop_metadata_table()
     with output.progress(f"upserting {rows.num_rows:,} rows"):
         result = table.upsert(rows)
     output.facts(_facts(result))
@@ -148,6 +172,7 @@ def upsert(
 @table_path
 @data_files
 @index_options(default=None)
+@metadata_table_option
 def delete(
     path: str,
     storage_options: dict[str, str],
@@ -157,6 +182,7 @@ def delete(
     null_values: tuple[str, ...],
     buckets: int | None,
     hash_fields: list[str],
+    without_metadata_table: bool,
 ) -> None:
     """Delete records by key.
 
@@ -166,6 +192,8 @@ def delete(
     index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)
     keys = _read(files, table, reading_of(file_format, null_values), output)
+    if without_metadata_table:
+        table.drop_metadata_table()
     with output.progress(f"deleting {keys.num_rows:,} keys"):
         result = table.delete(keys)
     output.facts(_facts(result))

@@ -12,7 +12,12 @@ import re
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
 from bucketlake.errors import ConfigError
-from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
+from bucketlake.model.keys import (
+    KeyGenerator,
+    KeySpec,
+    TimestampPartition,
+    inferred_generator,
+)
 
 _TIMESTAMP_KIND = "TIMESTAMP"
 _CLASS_SUFFIX = "KeyGenerator"
@@ -91,11 +96,7 @@ def _inferred(
 ) -> KeyGenerator:
     if any(":" in partition_field for partition_field in partition_fields):
         return KeyGenerator.CUSTOM
-    if not partition_fields:
-        return KeyGenerator.NON_PARTITION
-    if len(record_key_fields) == len(partition_fields) == 1:
-        return KeyGenerator.SIMPLE
-    return KeyGenerator.COMPLEX
+    return inferred_generator(record_key_fields, partition_fields)
 
 
 def _split_kinds(partition_fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

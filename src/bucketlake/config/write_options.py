@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
-from bucketlake.config.key_entries import key_spec_of
+from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
-from bucketlake.model.keys import KeySpec
+from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, Operation
 
 _ALIASES = {
@@ -56,6 +56,9 @@ _USED = {
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
     "hoodie.bucket.index.hash.field",
+    "hoodie.bucket.index.partition.expressions",
+    "hoodie.bucket.index.partition.rule.type",
+    "hoodie.bucket.index.partition.rule",
 }
 
 _ONLY_VALUE = {
@@ -68,7 +71,6 @@ _ONLY_VALUE = {
     "hoodie.index.type": "BUCKET",
     "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.storage.layout.type": "BUCKET",
-    "hoodie.bucket.index.partition.expressions": "",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
     "hoodie.write.table.version": "9",
     "hoodie.write.concurrency.mode": "SINGLE_WRITER",
@@ -126,10 +128,13 @@ class JobOptions:
         None where the options name none.
     key_spec : KeySpec
         Keys and partitions.
+    generator : KeyGenerator or None
+    hive_style, url_encode : bool or None
+        As ``key_spec`` has them; None where the options leave them to the table.
     ordering_fields : tuple of str
         Empty for commit-time ordering.
     index_options : mapping of str to str
-        The options of the index, for ``SimpleBucket.from_options``.
+        The options of the index, for ``index_from_options``.
     partitions_to_delete : tuple of str
         For ``delete_partition``.
     without_metadata_table : bool
@@ -141,6 +146,9 @@ class JobOptions:
     operation: Operation
     table_name: str | None
     key_spec: KeySpec
+    generator: KeyGenerator | None
+    hive_style: bool | None
+    url_encode: bool | None
     ordering_fields: tuple[str, ...]
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
@@ -161,16 +169,31 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         if given.get(key, only).strip().upper() != only.upper():
             raise ConfigError(key, given[key], f"bucketlake only does {only or 'without it'!r}")
     entries = Entries(given)
+    spec = key_spec_of(entries)
     return JobOptions(
         operation=_operation(given),
         table_name=given.get(keys.NAME),
-        key_spec=key_spec_of(entries),
+        key_spec=spec,
+        generator=_generator(entries),
+        hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
+        url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         ordering_fields=_ordering(given, entries),
         index_options={k: v for k, v in given.items() if "index" in k},
         partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
+
+
+def _generator(entries: Entries) -> KeyGenerator | None:
+    name = key_generator_name(entries)
+    generator = None if name is None else key_generator_of(name)
+    if name is not None and generator is None:
+        known = ", ".join(known.value for known in KeyGenerator)
+        raise UnsupportedFeatureError(
+            f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use one of {known}"
+        )
+    return generator
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

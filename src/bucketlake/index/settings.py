@@ -1,13 +1,17 @@
-"""The index setting of a table: stored in the extension folder, checked against what is asked.
+"""The index of a table: what it stores of it, and what a caller says, as one value.
 
 Hudi stores no bucket setting in a table, so every writer has to be told it again, and a wrong count
-silently puts a key into a second file group. The first write of bucketlake stores the setting;
-later ones read it, and refuse another one.
+silently puts a key into a second file group. The first write of bucketlake stores count and hash
+fields; later ones read them, and refuse others. A table with a hashing config is partition-level:
+there the newest committed version says the counts (``index/hashing_config.py``), and the stored
+count is that of the time before the first version.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
 from bucketlake.errors import (
@@ -18,19 +22,37 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.index.hashing_config import (
+    INITIAL_INSTANT,
+    HashingConfig,
+    is_partition_level,
+    latest_config,
+    save_config,
+)
+from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
+from bucketlake.index.partition_rules import RuleCompiler, split_expressions
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+TableIndex: TypeAlias = SimpleBucket | PartitionBucket
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
 _OTHER_KINDS = {
-    f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta/configs": "partition-level bucket",
     f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata": "consistent hashing bucket",
 }
 
 
-def read_index(storage: Storage) -> SimpleBucket | None:
-    """Return the stored setting; None where no write of bucketlake has stored one."""
+def index_from_options(options: Mapping[str, str]) -> TableIndex:
+    """Read the index from the ``hoodie.*`` options of a Hudi job; ConfigError where it is none."""
+    if options.get(EXPRESSIONS_OPTION, "").strip():
+        return PartitionBucket.from_options(options)
+    return SimpleBucket.from_options(options)
+
+
+def read_stored(storage: Storage) -> SimpleBucket | None:
+    """Return the stored count and hash fields; None where no write of bucketlake stored any."""
     try:
         data = storage.read(SETTINGS_FILE)
     except ObjectNotFoundError:
@@ -54,13 +76,17 @@ def read_index(storage: Storage) -> SimpleBucket | None:
     return index
 
 
-def store_index(storage: Storage, index: SimpleBucket) -> None:
-    """Store the setting of a table that has none; IndexStateError where another one is stored."""
+def store_index(storage: Storage, index: TableIndex) -> None:
+    """Store the index of a table that has none; IndexStateError where another one is stored.
+
+    A partition-level index without a version of its hashing config becomes the initial one.
+    """
+    count = index.default if isinstance(index, PartitionBucket) else index.count
     data = json.dumps(
         {
             "engine": "SIMPLE",
             "version": 1,
-            "bucketCount": index.count,
+            "bucketCount": count,
             "hashFields": list(index.hash_fields or ()),
         },
         indent=2,
@@ -68,41 +94,76 @@ def store_index(storage: Storage, index: SimpleBucket) -> None:
     try:
         storage.put_if_absent(SETTINGS_FILE, data)
     except AlreadyExistsError:
-        resolve_index(storage, index)
+        require_given(storage, SimpleBucket(count, index.hash_fields), read_stored(storage))
+    if isinstance(index, PartitionBucket) and not is_partition_level(storage):
+        initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
+        save_config(storage, initial)
 
 
-def resolve_index(storage: Storage, given: SimpleBucket | None) -> SimpleBucket | None:
-    """Return the index that the table is under, checking what the caller says it is.
+def resolve_index(
+    storage: Storage, timeline: Timeline, given: TableIndex | None
+) -> TableIndex | None:
+    """Return the index that a table is under at a point of its timeline.
 
     Parameters
     ----------
     storage : Storage
         The table's storage.
-    given : SimpleBucket or None
-        What the caller says; None asks the table alone.
+    timeline : Timeline
+        Its timeline; restricted to a time, for the index of that time.
+    given : SimpleBucket, PartitionBucket or None
+        What the caller knows: counts and hash fields where the table stores none, and a rule of
+        the user's own.
 
     Returns
     -------
-    SimpleBucket or None
-        None where the table stores no setting and the caller gave none.
+    SimpleBucket, PartitionBucket or None
+        None where neither the table nor the caller says one.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table's rules cannot be followed.
     """
-    stored = read_index(storage)
-    if stored is not None and given is not None and stored != given:
+    stored = read_stored(storage)
+    config = latest_config(storage, timeline)
+    if config is None:
+        # Rules that came later say nothing of the time before.
+        is_later = isinstance(given, PartitionBucket) and is_partition_level(storage)
+        return stored or (None if is_later else given)
+    hash_fields = next((known.hash_fields for known in (stored, given) if known is not None), None)
+    rule: str | RuleCompiler = config.rule
+    if isinstance(given, PartitionBucket) and given.rule_name == config.rule:
+        rule = given.rule
+    try:
+        rules = split_expressions(config.expressions)
+        return PartitionBucket(rules, config.default_count, rule, hash_fields)
+    except ConfigError as error:
+        raise UnsupportedFeatureError(
+            f"partition rules of instant {config.instant} ({error})",
+            storage.root,
+            "open the table with index= and the rule, or write to it with Hudi",
+        ) from error
+
+
+def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:
+    """Refuse an index that a caller names where the table is under another one."""
+    if given is not None and found != given:
         raise IndexStateError(
             f"index={given!r} was asked for",
-            f"{storage.root} holds {stored!r}",
+            f"{storage.root} holds {found!r}",
             "open the table without index=, or write its rows to a new table",
         )
-    return stored or given
 
 
-def require_index(storage: Storage, index: SimpleBucket | None) -> SimpleBucket:
+def require_index(storage: Storage, timeline: Timeline, given: TableIndex | None) -> TableIndex:
     """Return the index that a write uses; refuse a table whose index is unknown or another."""
     for folder, kind in _OTHER_KINDS.items():
         if next(iter(storage.list(folder)), None) is not None:
             raise UnsupportedFeatureError(
                 f"writing to a table with a {kind} index", storage.root, "write to it with Hudi"
             )
+    index = resolve_index(storage, timeline, given)
     if index is None:
         raise ConfigError(
             "index",

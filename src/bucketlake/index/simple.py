@@ -64,6 +64,10 @@ class SimpleBucket:
         if self.hash_fields is not None:
             object.__setattr__(self, "hash_fields", _checked_fields(self.hash_fields))
 
+    def count_of(self, partition_path: str) -> int:  # noqa: ARG002 -- as other kinds have it.
+        """Return the count, which all partitions have."""
+        return self.count
+
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields.
 
@@ -110,7 +114,7 @@ class SimpleBucket:
 
 def assign_buckets(
     record_keys: pa.Array | pa.ChunkedArray | Sequence[str],
-    bucket_count: int,
+    bucket_count: int | npt.NDArray[np.int32],
     hash_fields: Sequence[str] = (),
 ) -> npt.NDArray[np.int32]:
     """Compute the bucket of each record key.
@@ -119,8 +123,8 @@ def assign_buckets(
     ----------
     record_keys : Array or ChunkedArray of string type, or sequence of str
         Keys as ``_hoodie_record_key`` stores them.
-    bucket_count : int
-        Buckets of the partition.
+    bucket_count : int or ndarray of int32, shape (n_keys,)
+        Buckets of the partition, for all keys or for each.
     hash_fields : sequence of str
         Record key fields that choose the bucket; none for all of them.
 
@@ -138,7 +142,7 @@ def assign_buckets(
         record_keys = pa.array(record_keys, pa.string())
     hashes = hash_index_keys(record_keys, hash_fields)
     # The sign bit is masked before the modulo, as Hudi does it (RFC-29).
-    return (hashes & np.int32(0x7FFFFFFF)) % np.int32(bucket_count)
+    return (hashes & np.int32(0x7FFFFFFF)) % np.asarray(bucket_count, np.int32)
 
 
 def buckets_for_literals(

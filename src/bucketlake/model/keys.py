@@ -73,6 +73,17 @@ class TimestampPartition:
     output_timezone: str | None = None
 
 
+def inferred_generator(
+    record_key_fields: tuple[str, ...], partition_fields: tuple[str, ...]
+) -> KeyGenerator:
+    """Return the generator of a table that names none, as Hudi infers it."""
+    if not partition_fields:
+        return KeyGenerator.NON_PARTITION
+    if len(record_key_fields) == len(partition_fields) == 1:
+        return KeyGenerator.SIMPLE
+    return KeyGenerator.COMPLEX
+
+
 @dataclass(frozen=True, slots=True)
 class KeySpec:
     """Settings of a table's record keys and partition paths."""

@@ -49,8 +49,8 @@ def read_arrow(
 
 
 def _condition(where: str, schema: pa.Schema) -> pc.Expression:
-    from bucketlake.read.arrow_filter import to_arrow_expression
-    from bucketlake.read.where_parser import parse_where  # Its SQL parser is slow to import.
+    from bucketlake.where.arrow_filter import to_arrow_expression
+    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
 
     return to_arrow_expression(parse_where(where, schema), schema)
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
+from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec, key_text
@@ -85,7 +86,7 @@ def list_buckets(snapshot: Snapshot) -> list[Bucket]:
 
 def locate_key(
     snapshot: Snapshot,
-    index: SimpleBucket | None,
+    index: BucketIndex | None,
     key: str | Mapping[str, Any],
     partition: str | None,
 ) -> list[RecordLocation]:
@@ -93,10 +94,10 @@ def locate_key(
     text = key if isinstance(key, str) else _key_text(snapshot.config.key_spec, key, snapshot)
     slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
     if index is not None:
-        bucket_id = int(
-            assign_buckets(pa.array([text]), index.count, tuple(index.hash_fields or ()))[0]
-        )
-        slices = [s for s in slices if _bucket(s).bucket_id == bucket_id]
+        counts = np.array([index.count_of(s.partition_path) for s in slices], np.int32)
+        fields = tuple(index.hash_fields or ())
+        wanted = assign_buckets([text] * len(slices), counts, fields).tolist()
+        slices = [s for s, b in zip(slices, wanted, strict=True) if _bucket(s).bucket_id == b]
     found = (_find(snapshot, s, text) for s in slices if s.base_file is not None)
     return [location for location in found if location is not None]
 

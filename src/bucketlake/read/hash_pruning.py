@@ -20,7 +20,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.schema import RECORD_KEY
-from bucketlake.read.predicate_tree import (
+from bucketlake.where.predicate import (
     And,
     Comparison,
     Constant,
@@ -34,7 +34,7 @@ from bucketlake.read.predicate_tree import (
     leaves,
     negate,
 )
-from bucketlake.read.sql_literal import Value
+from bucketlake.where.sql_literal import Value
 
 KEYS_MAX = 1024
 """Keys that pruning looks at; more of them would hardly leave a bucket out."""

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment
-from bucketlake.read.arrow_filter import apply_test
-from bucketlake.read.predicate_tree import (
+from bucketlake.where.arrow_filter import apply_test
+from bucketlake.where.predicate import (
     COLUMN_TESTS,
     And,
     ColumnTest,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.format.avro_schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.kinds import BucketIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, with_meta
@@ -48,7 +48,7 @@ class ReadPlan:
 
 def plan_read(
     snapshot: Snapshot,
-    index: SimpleBucket | None,
+    index: BucketIndex | None,
     *,
     where: str | None = None,
     columns: Sequence[str] | None = None,
@@ -61,7 +61,7 @@ def plan_read(
     ----------
     snapshot : Snapshot
         The pinned table.
-    index : SimpleBucket or None
+    index : BucketIndex or None
         How keys find their bucket; None prunes no buckets.
     where : str, optional
         SQL condition to prune by.
@@ -78,6 +78,14 @@ def plan_read(
     )
     require_base_files_only(slices, snapshot.storage.root)
     return ReadPlan(schema, _by_schema(snapshot, slices, schema), report)
+
+
+def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
+    """Plan a read of all rows of some slices; its report tells of these alone."""
+    require_base_files_only(slices, snapshot.storage.root)
+    paths, count = {one.partition_path for one in slices}, len(slices)
+    report = PruningReport(len(paths), len(paths), count, count, None, None, None)
+    return ReadPlan(snapshot.schema, _by_schema(snapshot, slices, snapshot.schema), report)
 
 
 def _readable_schema(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bucketlake.index.simple import SimpleBucket, bucket_id_of_file_id, buckets_for_literals
+from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.simple import bucket_id_of_file_id, buckets_for_literals
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.schema import with_meta
@@ -21,8 +22,8 @@ from bucketlake.read.partition_pruning import (
     partitions_that_may_match,
     readable_fields,
 )
-from bucketlake.read.predicate_tree import COLUMN_TESTS, Predicate, leaves
 from bucketlake.read.snapshot import Snapshot
+from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
 
 __all__ = [
     "PruningReport",
@@ -47,7 +48,7 @@ class PruningReport:
     file_groups_total, file_groups_kept : int
         File groups, and those that are read.
     bucket_ids : tuple of int or None
-        Buckets that are read in each partition, ascending; None where all are.
+        Buckets that are read, of one partition or another, ascending; None where all are.
     partition_reason, bucket_reason : str or None
         Why no partition, and why no bucket, was left out; None where some were.
     """
@@ -63,7 +64,7 @@ class PruningReport:
 
 def prune_slices(
     snapshot: Snapshot,
-    index: SimpleBucket | None,
+    index: BucketIndex | None,
     where: str | None,
     *,
     time_zone: str | None = None,
@@ -75,7 +76,7 @@ def prune_slices(
     ----------
     snapshot : Snapshot
         The pinned table.
-    index : SimpleBucket or None
+    index : BucketIndex or None
         The table's index, its bucket count beyond doubt; None prunes no buckets.
     where : str or None
         SQL condition; None keeps all slices.
@@ -99,7 +100,7 @@ def prune_slices(
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why
         )
-    from bucketlake.read.where_parser import parse_where  # Its SQL parser is slow to import.
+    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
 
     schema = snapshot.schema
     predicate = parse_where(where, with_meta(schema), time_zone=time_zone)
@@ -118,7 +119,7 @@ def prune(
     predicate: Predicate,
     slices: Sequence[FileSlice],
     key_spec: KeySpec,
-    index: SimpleBucket | None,
+    index: BucketIndex | None,
     schema: pa.Schema,
     *,
     bare_keys: bool = True,
@@ -136,15 +137,15 @@ def prune(
     )
     kept = in_partitions
     if buckets is not None:
-        readable = {*buckets, None}
-        kept = [one for one in in_partitions if _bucket_of(one) in readable]
+        readable = {path: {*held, None} for path, held in buckets.items()}
+        kept = [one for one in in_partitions if _bucket_of(one) in readable[one.partition_path]]
     none_left_out = len(partitions) == len(paths)
     return kept, PruningReport(
         partitions_total=len(paths),
         partitions_kept=len(partitions),
         file_groups_total=len(slices),
         file_groups_kept=len(kept),
-        bucket_ids=buckets,
+        bucket_ids=None if buckets is None else tuple(sorted(set().union(*buckets.values()))),
         partition_reason=_why_all(predicate, key_spec, schema) if none_left_out else None,
         bucket_reason=bucket_reason,
     )
@@ -154,17 +155,19 @@ def _buckets(
     predicate: Predicate,
     slices: Sequence[FileSlice],
     key_spec: KeySpec,
-    index: SimpleBucket | None,
+    index: BucketIndex | None,
     schema: pa.Schema,
     *,
     bare_keys: bool,
-) -> tuple[tuple[int, ...] | None, str | None]:
-    """Return the buckets to read, or None and why all are."""
+) -> tuple[dict[str, frozenset[int]] | None, str | None]:
+    """Return the buckets to read in each partition, or None and why all are."""
     if index is None:
         return None, "the table's bucket setting is not known; open it with index="
-    beyond = max((_bucket_of(one) or 0 for one in slices), default=0)
-    if beyond >= index.count:
-        return None, f"there is a bucket {beyond}, where {index.count} buckets are set"
+    counts = {one.partition_path: index.count_of(one.partition_path) for one in slices}
+    for one in slices:
+        bucket, count = _bucket_of(one), counts[one.partition_path]
+        if bucket is not None and bucket >= count:
+            return None, f"there is a bucket {bucket}, where {count} buckets are set"
     fields = tuple(index.hash_fields or ())
     # A partition field's values stand in the paths.
     commas = any("," in one.partition_path for one in slices)
@@ -174,10 +177,11 @@ def _buckets(
     )
     if found.keys is None:
         return None, found.reason
-    buckets = buckets_for_literals(found.keys, index.count, fields)
-    if len(buckets) == index.count:
-        return None, f"{len(found.keys)} keys fall into all buckets"
-    return tuple(sorted(buckets)), None
+    keys = found.keys
+    of_count = {count: buckets_for_literals(keys, count, fields) for count in {*counts.values()}}
+    if counts and all(len(buckets) == count for count, buckets in of_count.items()):
+        return None, f"{len(keys)} keys fall into all buckets"
+    return {path: of_count[count] for path, count in counts.items()}, None
 
 
 def _bucket_of(one: FileSlice) -> int | None:

@@ -10,19 +10,24 @@ from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's
 
 from bucketlake.errors import ConfigError
 from bucketlake.read.plan import ReadPlan
-from bucketlake.read.predicate import SPARK_SETTINGS
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.schema import spark_from_arrow
+from bucketlake.where.parser import SPARK_SETTINGS
 
 _GLOB_CHARACTERS = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
     """Return the session to use; ConfigError where none is active."""
-    session = spark or SparkSession.getActiveSession()
+    session = spark or running_session()
     if session is None:
         raise ConfigError("spark", None, "start a SparkSession first, or hand one in")
     return session
+
+
+def running_session() -> SparkSession | None:
+    """Return the active session; None where there is none."""
+    return SparkSession.getActiveSession()
 
 
 def has_usual_settings(spark: SparkSession) -> bool:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
+from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.storage.base import Storage
@@ -25,7 +26,7 @@ FILES_CHECKED_MAX = 16
 
 
 def require_matching_index(
-    storage: Storage, slices: Sequence[FileSlice], index: SimpleBucket
+    storage: Storage, slices: Sequence[FileSlice], index: BucketIndex
 ) -> None:
     """Refuse an index that stored keys contradict.
 
@@ -41,20 +42,26 @@ def require_matching_index(
         _check_file(storage, file_slice, index)
 
 
-def _check_file(storage: Storage, file_slice: FileSlice, index: SimpleBucket) -> None:
+def _check_file(storage: Storage, file_slice: FileSlice, index: BucketIndex) -> None:
     assert file_slice.base_file is not None
     path = file_slice.base_file.path
     bucket_id = bucket_id_of_file_id(file_slice.file_id)
     with BaseFileReader(storage, path) as reader:
         for chunk in reader.iter_chunks([RECORD_KEY], rows_max=131_072):
-            require_keys_of_bucket(chunk[RECORD_KEY], bucket_id, index, path)
+            require_keys_of_bucket(
+                chunk[RECORD_KEY], file_slice.partition_path, bucket_id, index, path
+            )
 
 
 def require_keys_of_bucket(
-    keys: pa.Array | pa.ChunkedArray, bucket_id: int, index: SimpleBucket, path: str
+    keys: pa.Array | pa.ChunkedArray,
+    partition_path: str,
+    bucket_id: int,
+    index: BucketIndex,
+    path: str,
 ) -> None:
     """Refuse stored keys of a file that hash to another bucket than the file's."""
-    buckets = assign_buckets(keys, index.count, tuple(index.hash_fields or ()))
+    buckets = assign_buckets(keys, index.count_of(partition_path), tuple(index.hash_fields or ()))
     wrong = np.flatnonzero(buckets != bucket_id)
     if len(wrong):
         raise IndexStateError(

@@ -10,7 +10,7 @@ job (``write/recovery.py``).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -90,6 +90,7 @@ def commit_write(
     *,
     replaced: Mapping[str, tuple[FileId, ...]],
     extra: Mapping[str, str],
+    recheck: Callable[[Timeline], None] | None = None,
 ) -> InstantTime:
     """Publish a write; return its completion time.
 
@@ -103,6 +104,8 @@ def commit_write(
         File groups that leave the table with this commit.
     extra : mapping of str to str
         Extra metadata: the schema, the index settings, what the caller adds.
+    recheck : callable, optional
+        Raises where, by the newest timeline, something else no longer holds that the write needs.
 
     Raises
     ------
@@ -115,6 +118,8 @@ def commit_write(
     timeline = load_timeline(write.storage, write.config)
     _require_inflight(write, timeline)
     _require_no_conflict(write, timeline, _buckets(by_partition, replaced))
+    if recheck is not None:
+        recheck(timeline)
     _mark_partitions(write, by_partition)
     metadata = CommitMetadata(write.operation.value, by_partition, dict(extra), dict(replaced))
     outcome = claim_commit(

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bucketlake.errors import AlreadyExistsError, CommitConflictError, FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.kinds import BucketIndex
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
@@ -51,7 +51,7 @@ class GroupWriter:
         Data schema of the new files, without meta columns.
     rule : MergeRule
         Which record wins.
-    index : SimpleBucket
+    index : BucketIndex
         How keys find their bucket, to check files of other programs by.
     """
 
@@ -59,7 +59,7 @@ class GroupWriter:
     instant: InstantTime
     schema: pa.Schema
     rule: MergeRule
-    index: SimpleBucket
+    index: BucketIndex
 
     def write(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat | None:
         """Write the new base file of a group.
@@ -110,7 +110,9 @@ class GroupWriter:
             for chunk in reader.iter_chunks(columns, rows_max=rows):
                 if foreign:  # Its writer may have been told another bucket count.
                     keys = chunk[RECORD_KEY]
-                    require_keys_of_bucket(keys, plan.bucket_id, self.index, plan.base_path)
+                    require_keys_of_bucket(
+                        keys, plan.partition_path, plan.bucket_id, self.index, plan.base_path
+                    )
                 yield cast_table(chunk, target)
 
     def _publish(self, plan: GroupPlan, path: str, data: memoryview) -> None:

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import BucketLakeError, InputError
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitConflictError,
+    IndexStateError,
+    InputError,
+)
 from bucketlake.format.avro_schema import avro_from_arrow
-from bucketlake.index.settings import read_index, require_index, store_index
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.hashing_config import HashingConfig, latest_config, save_config
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.settings import (
+    TableIndex,
+    read_stored,
+    require_index,
+    store_index,
+)
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
@@ -26,7 +37,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import require_base_files_only
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, issued_times, system_now_ms
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
@@ -48,13 +59,13 @@ class Target:
         The table as pinned for the write.
     clock : InstantClock
         Source of new times.
-    index : SimpleBucket
+    index : TableIndex
         How records find their file group.
     """
 
     snapshot: Snapshot
     clock: InstantClock
-    index: SimpleBucket
+    index: TableIndex
 
     @property
     def storage(self) -> Storage:
@@ -70,7 +81,7 @@ class Target:
 def open_target(
     storage: Storage,
     config: TableConfig,
-    index: SimpleBucket | None,
+    index: TableIndex | None,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> Target:
     """Pin a table for a write: check that it can be written, settle failed writes.
@@ -83,9 +94,10 @@ def open_target(
         If the index is unknown, or not the one that the table holds.
     """
     check_writable(config, storage.root)
-    known = require_index(storage, index)
-    known.check_hash_fields(config.key_spec.record_key_fields)
-    timeline, _ = settle_failed_writes(storage, config, load_timeline(storage, config))
+    timeline = load_timeline(storage, config)
+    require_index(storage, timeline, index).check_hash_fields(config.key_spec.record_key_fields)
+    timeline, _ = settle_failed_writes(storage, config, timeline)
+    known = require_index(storage, timeline, index)  # What was settled may have been a rescale.
     clock = InstantClock(
         config.timeline_timezone, now_ms, issued_times(storage.root, config.timeline_timezone)
     )
@@ -126,22 +138,63 @@ def write_records(
         return WriteResult(None)
     write = _begin(target, operation)
     try:
-        plan = plan_write(
-            operation,
-            write.instant,
-            counts,
-            slices,
-            target.index,
-            tasks_wanted=source.tasks_wanted,
+        return _write(write, target, source, tagger, counts, slices, extra or {})
+    except BaseException:
+        _give_up(write)
+        raise
+
+
+def overwrite_partitions(
+    target: Target,
+    index: PartitionBucket,
+    partitions: Sequence[str],
+    source: RecordSource,
+) -> WriteResult:
+    """Write partitions anew under another index, and save its rules, in one commit (RFC-89).
+
+    Parameters
+    ----------
+    target : Target
+        The table, under the index that it has.
+    index : PartitionBucket
+        The one that it gets.
+    partitions : sequence of str
+        Paths of the partitions to overwrite; none saves the rules alone.
+    source : RecordSource
+        All rows of those partitions as ``target`` pins them.
+
+    Raises
+    ------
+    CommitConflictError
+        If one of the partitions, or the rules, changed meanwhile.
+    """
+    renewed = replace(target, index=index)
+    tagger = Tagger(target.config.key_spec, index, target.snapshot.schema)
+    slices = target.snapshot.partition_slices(partitions)
+    require_base_files_only(slices, target.storage.root)
+    counts = source.count_groups(tagger) if partitions else {}
+    strayed = {path for path, _ in counts}.difference(partitions)
+    if strayed:
+        raise IndexStateError(
+            f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
+            f"some belong into {min(strayed)!r} by their columns",
+            "overwrite the partitions with their own rows first",
         )
-        rule = _merge_rule(target.config, operation)
-        writer = GroupWriter(target.storage, write.instant, schema, rule, target.index)
-        task = WriteTask(
-            tagger, writer, operation is Operation.DELETE, _delete_marker(target.config)
-        )
-        stats = source.write_groups(plan, task) if plan.groups else []
-        _require_complete(plan, stats)
-        return _commit(write, target, stats, plan, schema, extra or {})
+    _adopt(target, slices)
+    config = latest_config(target.storage, target.snapshot.timeline)
+    write = _begin(target, Operation.INSERT_OVERWRITE)
+
+    def recheck(timeline: Timeline) -> None:
+        _require_untouched(write, partitions, timeline)
+        if latest_config(target.storage, timeline) != config:
+            raise CommitConflictError(
+                write.instant, "meanwhile the rules of the table were changed; plan it anew"
+            )
+
+    try:
+        rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
+        save_config(target.storage, rules)
+        return _write(write, renewed, source, tagger, counts, slices, {}, recheck)
     except BaseException:
         _give_up(write)
         raise
@@ -166,10 +219,37 @@ def delete_partitions(
             Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
         )
         schema = target.snapshot.schema
-        return _commit(write, target, [], plan, schema, extra or {})
+        return _commit(write, target, [], plan, schema, extra or {}, None)
     except BaseException:
         _give_up(write)
         raise
+
+
+def _write(
+    write: PendingWrite,
+    target: Target,
+    source: RecordSource,
+    tagger: Tagger,
+    counts: GroupCounts,
+    slices: Sequence[FileSlice],
+    extra: Mapping[str, str],
+    recheck: Callable[[Timeline], None] | None = None,
+) -> WriteResult:
+    """Plan, have the groups written, and commit."""
+    operation = write.operation
+    plan = plan_write(
+        operation, write.instant, counts, slices, target.index, tasks_wanted=source.tasks_wanted
+    )
+    rule = _merge_rule(target.config, operation)
+    writer = GroupWriter(target.storage, write.instant, tagger.schema, rule, target.index)
+    task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
+    stats = source.write_groups(plan, task) if plan.groups else []
+    _require_complete(plan, stats)
+
+    def same_counts(timeline: Timeline) -> None:
+        _require_same_counts(write, target, stats, timeline)
+
+    return _commit(write, target, stats, plan, tagger.schema, extra, recheck or same_counts)
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -218,7 +298,7 @@ def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
     """Store the index setting of a table that has none, once its files agree with it."""
-    if read_index(target.storage) is None:
+    if read_stored(target.storage) is None:
         require_matching_index(target.storage, slices, target.index)
         store_index(target.storage, target.index)
 
@@ -255,6 +335,7 @@ def _commit(
     plan: WritePlan,
     schema: pa.Schema,
     extra: Mapping[str, str],
+    recheck: Callable[[Timeline], None] | None,
 ) -> WriteResult:
     commit_write(
         write,
@@ -265,6 +346,7 @@ def _commit(
             **extra,
             "schema": _schema_text(target, schema),
         },
+        recheck=recheck,
     )
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
@@ -274,6 +356,37 @@ def _commit(
         deleted=sum(s.delete_count for s in stats),
         file_groups=len(stats) + replaced_count,
     )
+
+
+def _require_same_counts(
+    write: PendingWrite, target: Target, stats: Sequence[WriteStat], timeline: Timeline
+) -> None:
+    """Refuse a commit whose buckets were counted by rules that no longer hold (RFC-89)."""
+    now = require_index(target.storage, timeline, target.index)
+    for partition in sorted({stat.partition_path for stat in stats}):
+        used, held = target.index.count_of(partition), now.count_of(partition)
+        if used != held:
+            config = latest_config(target.storage, timeline)
+            raise CommitConflictError(
+                write.instant,
+                f"was counted with {used} buckets in partition {partition!r}, which has {held} by "
+                f"the hashing config of instant {config.instant if config else None}; retry it",
+            )
+
+
+def _require_untouched(write: PendingWrite, partitions: Sequence[str], timeline: Timeline) -> None:
+    """Refuse a commit that would take out what was written into its partitions meanwhile."""
+    known = {i.requested_at for i in write.pinned.completed_commits()}
+    for instant in timeline.completed_commits():
+        if instant.requested_at not in known:
+            other = timeline.read_commit(write.storage, instant)
+            common = {*other.write_stats, *other.replaced_file_ids}.intersection(partitions)
+            if common:
+                raise CommitConflictError(
+                    write.instant,
+                    f"instant {instant.requested_at} changed partition {min(common)!r} meanwhile; "
+                    "retry it",
+                )
 
 
 def _schema_text(target: Target, schema: pa.Schema) -> str:

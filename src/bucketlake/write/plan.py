@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bucketlake.errors import BucketOutOfRangeError, IndexStateError, InputError
-from bucketlake.index.simple import SimpleBucket, bucket_id_of_file_id, new_file_id
+from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.simple import bucket_id_of_file_id, new_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
@@ -118,7 +119,7 @@ class Placement:
 
 
 def live_buckets(
-    slices: Sequence[FileSlice], index: SimpleBucket
+    slices: Sequence[FileSlice], index: BucketIndex
 ) -> dict[tuple[str, int], FileSlice]:
     """Map (partition path, bucket) to its live slice, checking the file groups found.
 
@@ -132,12 +133,13 @@ def live_buckets(
     found: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         bucket_id = bucket_id_of_file_id(file_slice.file_id)
-        if bucket_id >= index.count:
-            raise BucketOutOfRangeError(file_slice.file_id, bucket_id, index.count)
+        count = index.count_of(file_slice.partition_path)
+        if bucket_id >= count:
+            raise BucketOutOfRangeError(file_slice.file_id, bucket_id, count)
         other = found.setdefault((file_slice.partition_path, bucket_id), file_slice)
         if other is not file_slice:
             raise IndexStateError(
-                f"a bucket index has one file group per bucket ({index.count} buckets)",
+                f"a bucket index has one file group per bucket ({count} buckets)",
                 f"partition {file_slice.partition_path!r} has two for bucket {bucket_id}: "
                 f"{other.file_id} (instant {other.instant}) and {file_slice.file_id} "
                 f"(instant {file_slice.instant})",
@@ -151,7 +153,7 @@ def plan_write(
     instant: InstantTime,
     counts: Mapping[tuple[str, int], int],
     slices: Sequence[FileSlice],
-    index: SimpleBucket,
+    index: BucketIndex,
     *,
     tasks_wanted: int,
 ) -> WritePlan:
@@ -167,7 +169,7 @@ def plan_write(
         Incoming records per file group.
     slices : sequence of FileSlice
         Live slices of the partitions that the write touches (of all, for a table overwrite).
-    index : SimpleBucket
+    index : BucketIndex
         The table's index.
     tasks_wanted : int
         Tasks to spread the groups over; fewer where there are fewer groups, more where a task

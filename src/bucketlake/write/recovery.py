@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.index.hashing_config import config_path
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -79,6 +80,9 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
     if instant in {i.requested_at for i in load_timeline(storage, config).completed()}:
         return True  # A writer that knows no outcomes completed it while this one decided.
     _delete_marked_files(storage, instant)
+    if action is Action.REPLACE_COMMIT:
+        # Of a rescale (RFC-89). Once its instant is gone, a version that stayed would count.
+        storage.delete(config_path(instant))
     remove_pending(storage, config, instant, action)
     return False
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.index.simple import SimpleBucket, assign_buckets
+from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.simple import assign_buckets
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_table
@@ -54,14 +55,14 @@ class Tagger:
     ----------
     key_spec : KeySpec
         How the table makes keys and paths.
-    index : SimpleBucket
+    index : BucketIndex
         How a key finds its bucket.
     schema : pa.Schema
         Columns in the types of the table: a key's text depends on its column's type.
     """
 
     key_spec: KeySpec
-    index: SimpleBucket
+    index: BucketIndex
     schema: pa.Schema
 
     @property
@@ -81,13 +82,11 @@ class Tagger:
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         paths = partition_paths(columns, self.key_spec)
         paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
-        hash_fields = tuple(self.index.hash_fields or ())
-        return TaggedRecords(
-            keys,
-            paths.dictionary.to_pylist(),
-            paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False),
-            assign_buckets(keys, self.index.count, hash_fields),
-        )
+        partitions = paths.dictionary.to_pylist()
+        codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+        counts = np.array([self.index.count_of(path) for path in partitions], np.int32)
+        buckets = assign_buckets(keys, counts[codes], tuple(self.index.hash_fields or ()))
+        return TaggedRecords(keys, partitions, codes, buckets)
 
 
 def count_groups(tagged: TaggedRecords) -> pa.RecordBatch:

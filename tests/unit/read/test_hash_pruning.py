@@ -7,7 +7,7 @@ import pytest
 
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.read.hash_pruning import KEYS_MAX, find_hash_keys, matching_hash_keys
-from bucketlake.read.where_parser import parse_where
+from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema(
     {

@@ -13,7 +13,7 @@ from bucketlake.read.partition_pruning import (
     partitions_that_may_match,
     readable_fields,
 )
-from bucketlake.read.where_parser import parse_where
+from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema(
     {

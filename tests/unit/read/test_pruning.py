@@ -10,7 +10,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.read.pruning import PruningReport, prune
-from bucketlake.read.where_parser import parse_where
+from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
 EIGHT = SimpleBucket(8)

@@ -14,7 +14,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from bucketlake.read.sql_literal import (
+from bucketlake.where.sql_literal import (
     DECIMAL_DIGITS_MAX,
     DOUBLE_TEXT,
     INTEGER_TEXT,
@@ -25,7 +25,7 @@ from bucketlake.read.sql_literal import (
     fits_bits,
     is_float32,
 )
-from bucketlake.read.sql_time import (
+from bucketlake.where.sql_time import (
     NotUnderstood,
     parse_date,
     parse_local_timestamp,

@@ -15,7 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 from bucketlake.errors import InputError
-from bucketlake.read.sql_literal import decode_string
+from bucketlake.where.sql_literal import decode_string
 
 _CORRECT = "correct the condition; a name that is a word of SQL goes in backquotes"
 _OPERAND_ENDS = frozenset(

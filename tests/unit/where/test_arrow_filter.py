@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.read.arrow_filter import to_arrow_expression
-from bucketlake.read.where_parser import parse_where
+from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.parser import parse_where
 
 ROWS = pa.table(
     {

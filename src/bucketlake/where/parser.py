@@ -2,7 +2,7 @@
 
 sqlglot parses; this module reads its tree, strictly: a node is understood only where each part of
 it is, a literal only where Spark compares it exactly (:mod:`.comparable`), a string only by its
-own characters. The rest becomes :class:`~.predicate_tree.Opaque`. The reading is Spark's under the
+own characters. The rest becomes :class:`~.predicate.Opaque`. The reading is Spark's under the
 settings of :data:`SPARK_SETTINGS`; under others a caller must not prune by it.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from bucketlake.model.schema import META_NAMES
-from bucketlake.read.comparable import comparable_value
-from bucketlake.read.predicate_tree import (
+from bucketlake.where.comparable import comparable_value
+from bucketlake.where.predicate import (
     And,
     Comparison,
     Constant,
@@ -31,15 +31,15 @@ from bucketlake.read.predicate_tree import (
     Or,
     Predicate,
 )
-from bucketlake.read.sql_literal import (
+from bucketlake.where.sql_literal import (
     LiteralKind,
     SqlLiteral,
     Value,
     cast_literal,
     number_literal,
 )
-from bucketlake.read.sql_time import NotUnderstood
-from bucketlake.read.where_syntax import find_doubt, parse_tokens, refused, tokenize
+from bucketlake.where.sql_time import NotUnderstood
+from bucketlake.where.syntax import find_doubt, parse_tokens, refused, tokenize
 
 SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
     {

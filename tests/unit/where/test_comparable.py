@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bucketlake.read.comparable import comparable_value
-from bucketlake.read.sql_literal import LiteralKind, SqlLiteral
-from bucketlake.read.sql_time import NotUnderstood
+from bucketlake.where.comparable import comparable_value
+from bucketlake.where.sql_literal import LiteralKind, SqlLiteral
+from bucketlake.where.sql_time import NotUnderstood
 
 UTC_TIME = pa.timestamp("us", "UTC")
 INTEGER, DECIMAL, STRING = LiteralKind.INTEGER, LiteralKind.DECIMAL, LiteralKind.STRING

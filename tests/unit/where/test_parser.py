@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import InputError
-from bucketlake.read.predicate_tree import (
+from bucketlake.where.parser import parse_where
+from bucketlake.where.predicate import (
     And,
     Comparison,
     Constant,
@@ -20,7 +21,6 @@ from bucketlake.read.predicate_tree import (
     Or,
     Predicate,
 )
-from bucketlake.read.where_parser import parse_where
 
 SCHEMA = pa.schema(
     {

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.read.predicate_tree import (
+from bucketlake.where.predicate import (
     And,
     ColumnTest,
     Constant,
@@ -31,7 +31,7 @@ from bucketlake.read.predicate_tree import (
     Or,
     Predicate,
 )
-from bucketlake.read.sql_literal import DECIMAL_DIGITS_MAX, Value, count_digits
+from bucketlake.where.sql_literal import DECIMAL_DIGITS_MAX, Value, count_digits
 
 Column: TypeAlias = pc.Expression | pa.Array
 """What a test is applied to; Arrow's functions take both alike."""
@@ -69,7 +69,7 @@ def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expressio
 
     Examples
     --------
-    >>> from bucketlake.read.predicate_tree import Comparison
+    >>> from bucketlake.where.predicate import Comparison
     >>> schema = pa.schema({"n": pa.int64()})
     >>> rows = pa.table({"n": [1, 2, None]}, schema=schema)
     >>> where = Not(Comparison("n", Operator.EQUAL, 1))

@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeAlias
 
-from bucketlake.read.sql_time import (
+from bucketlake.where.sql_time import (
     NotUnderstood,
     parse_date,
     parse_local_timestamp,

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from bucketlake.read.sql_literal import (
+from bucketlake.where.sql_literal import (
     LiteralKind,
     SqlLiteral,
     cast_literal,
     decode_string,
     number_literal,
 )
-from bucketlake.read.sql_time import NotUnderstood, parse_timestamp
+from bucketlake.where.sql_time import NotUnderstood, parse_timestamp
 
 BACKSLASH = "\\"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from bucketlake.read.sql_literal import Value
+from bucketlake.where.sql_literal import Value
 
 
 class Operator(Enum):

@@ -1,0 +1,65 @@
+"""Commands that keep a table in shape: rescale."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+import bucketlake as bl
+from bucketlake.cli.options import CommandWithExample, table_path
+from bucketlake.cli.output import Output
+from bucketlake.index.partition_rules import split_expressions
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake rescale orders --rules 'country=(US|CN),64;country=,8' --default 1
+    bucketlake rescale orders --add 'day=2026-11-2[78],32' --run
+    """,
+)
+@table_path
+@click.option("--rules", metavar="TEXT", help="All rules: pattern,count;pattern,count ...")
+@click.option("--add", metavar="TEXT", help="Rules to put before those that the table has.")
+@click.option(
+    "--default",
+    type=click.IntRange(min=1),
+    help="Buckets of partitions that no rule fits; those of before, if not set.",
+)
+@click.option("--rule", metavar="KIND", help="regex or range; that of before, if not set.")
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def rescale(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    rules: str | None,
+    add: str | None,
+    default: int | None,
+    rule: str | None,
+    run: bool,
+) -> None:
+    """Give partitions other bucket counts.
+
+    Partitions whose count changes are written anew, all others keep their files. Another default
+    may change many partitions.
+    """
+    if (rules is None) == (add is None):
+        raise click.UsageError("give either --rules or --add")
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("rescaling" if run else "looking at the partitions"):
+        report = table.rescale(
+            None if rules is None else dict(split_expressions(rules)),
+            add=None if add is None else dict(split_expressions(add)),
+            default=default,
+            rule=rule,
+            dry_run=not run,
+        )
+    output.facts(
+        {
+            "rules": report.index.expressions,
+            "default": report.index.default,
+            "partitions": [asdict(change) for change in report.partitions],
+            "instant": report.instant,
+        }
+    )

@@ -1,0 +1,200 @@
+"""Versions of a partition-level hashing config, in Hudi's place and form (RFC-89).
+
+``configs/<instant>.hashing_config`` below the index folder says from which instant on which rules
+give partitions their bucket counts. A version counts unless the replace commit that wrote it is
+still pending; versions older than the active timeline move to ``archive/``. A table is
+partition-level where it has one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.errors import (
+    AlreadyExistsError,
+    FormatError,
+    ObjectNotFoundError,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action
+
+META_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta"
+CONFIGS_FOLDER = f"{META_FOLDER}/configs"
+ARCHIVE_FOLDER = f"{META_FOLDER}/archive"
+
+INITIAL_INSTANT = InstantTime("00000000000000")
+"""Instant of the version that a table is made with: fourteen zeros, older than any other."""
+
+_SUFFIX = ".hashing_config"
+_MERGED_ARCHIVE = f"{ARCHIVE_FOLDER}/archived{_SUFFIX}"  # The RFC's form; Hudi 1.2.0 writes none.
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class HashingConfig:
+    """One version of a table's rules.
+
+    Attributes
+    ----------
+    expressions : str
+        What the rule reads: ``pattern,count;pattern,count`` for ``regex``.
+    default_count : int
+        Bucket count of a partition that no expression fits.
+    rule : str
+        Name of the rule.
+    instant : InstantTime
+        The replace commit that wrote it, or ``INITIAL_INSTANT``.
+    """
+
+    expressions: str
+    default_count: int
+    rule: str
+    instant: InstantTime
+
+    def to_json(self) -> bytes:
+        """Print as Hudi does.
+
+        Examples
+        --------
+        >>> config = HashingConfig("a,3", 2, "regex", InstantTime("20261120232955071"))
+        >>> print(config.to_json().decode())
+        {
+          "expressions" : "a,3",
+          "defaultBucketNumber" : 2,
+          "rule" : "regex",
+          "version" : 1,
+          "instant" : "20261120232955071"
+        }
+        """
+        entries = {
+            "expressions": self.expressions,
+            "defaultBucketNumber": self.default_count,
+            "rule": self.rule,
+            "version": _VERSION,
+            "instant": self.instant,
+        }
+        text = json.dumps(entries, indent=2, separators=(",", " : "), ensure_ascii=False)
+        return text.encode()
+
+
+def config_path(instant: InstantTime) -> str:
+    """Return where an active version lies, relative to the table."""
+    return f"{CONFIGS_FOLDER}/{instant}{_SUFFIX}"
+
+
+def save_config(storage: Storage, config: HashingConfig) -> None:
+    """Save a new version; AlreadyExistsError where its instant has one."""
+    storage.put_if_absent(config_path(config.instant), config.to_json())
+
+
+def is_partition_level(storage: Storage) -> bool:
+    """Tell whether a table has any version of a hashing config."""
+    return next(iter(storage.list(META_FOLDER)), None) is not None
+
+
+def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
+    """Return the versions that count, archived ones first, oldest first.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    timeline : Timeline
+        The active timeline; where it is restricted to a time, so are the versions.
+    """
+    pending = {
+        instant.requested_at
+        for instant in timeline.pending()
+        if instant.action is Action.REPLACE_COMMIT
+    }
+    found: dict[InstantTime, HashingConfig] = {}
+    # Active ones first: one that is archived meanwhile is then seen in one place or in both.
+    newest = timeline.newest_time()
+    for instant in _active_instants(storage):
+        # One that came after the timeline was listed does not count for it.
+        is_known = instant == INITIAL_INSTANT or (newest is not None and instant <= newest)
+        if is_known and instant not in pending:
+            with suppress(ObjectNotFoundError):
+                found[instant] = _read(storage, config_path(instant))
+    found |= {config.instant: config for config in _archived(storage)}
+    until = timeline.until
+    return [found[i] for i in sorted(found) if until is None or i <= until]
+
+
+def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
+    """Return the newest version that counts; None where none does, as before the first rescale."""
+    return next(reversed(committed_configs(storage, timeline)), None)
+
+
+def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
+    """Move the versions to the archive that only time travel can ask for; return their instants.
+
+    Those are the versions older than the active timeline, but for the newest of them, as in Hudi.
+    """
+    start = timeline.start
+    old = sorted(i for i in _active_instants(storage) if start is not None and i < start)
+    for instant in old[:-1]:
+        with suppress(AlreadyExistsError):  # An archival before this one died between two steps.
+            storage.put_if_absent(
+                f"{ARCHIVE_FOLDER}/{instant}{_SUFFIX}", storage.read(config_path(instant))
+            )
+        storage.delete(config_path(instant))
+    return old[:-1]
+
+
+def _active_instants(storage: Storage) -> Iterator[InstantTime]:
+    for stored in storage.list(CONFIGS_FOLDER, recursive=False):
+        name = stored.path.rpartition("/")[2]
+        if name.endswith(_SUFFIX) and not name.startswith("."):
+            yield InstantTime(name.removesuffix(_SUFFIX))
+
+
+def _archived(storage: Storage) -> Iterator[HashingConfig]:
+    for stored in storage.list(ARCHIVE_FOLDER, recursive=False):
+        if stored.path == _MERGED_ARCHIVE:
+            yield from _read_merged(storage)
+        elif stored.path.endswith(_SUFFIX) and "/." not in stored.path.removeprefix(ARCHIVE_FOLDER):
+            yield _read(storage, stored.path)
+
+
+def _read(storage: Storage, path: str) -> HashingConfig:
+    instant = path.rpartition("/")[2].removesuffix(_SUFFIX)
+    return _parse(_load(storage, path), InstantTime(instant), path)
+
+
+def _read_merged(storage: Storage) -> Iterator[HashingConfig]:
+    """Read the one file of versions by instant that the RFC describes."""
+    versions = _load(storage, _MERGED_ARCHIVE)
+    for instant, entries in versions.items():
+        yield _parse(entries, InstantTime(instant), _MERGED_ARCHIVE)
+
+
+def _load(storage: Storage, path: str) -> dict[str, Any]:
+    data = storage.read(path)
+    try:
+        loaded = json.loads(data)
+    except ValueError:
+        loaded = None
+    if not isinstance(loaded, dict):
+        raise FormatError(path, "a JSON object", repr(data[:80]))
+    return loaded
+
+
+def _parse(entries: Any, instant: InstantTime, path: str) -> HashingConfig:
+    """Read a version; the draft of the RFC had other names for its entries."""
+    if not isinstance(entries, Mapping):
+        raise FormatError(path, "a version as a JSON object", repr(entries)[:80])
+    expressions = entries.get("expressions", entries.get("expression"))
+    default = entries.get("defaultBucketNumber", entries.get("default"))
+    rule = entries.get("rule")
+    if type(expressions) is not str or type(default) is not int or type(rule) is not str:
+        expected = "expressions and rule as text, defaultBucketNumber as a number"
+        raise FormatError(path, expected, repr(entries)[:200])
+    return HashingConfig(expressions, default, rule, instant)

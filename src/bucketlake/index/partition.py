@@ -1,0 +1,118 @@
+"""The partition-level bucket index: a simple bucket index whose count follows from the partition.
+
+RFC-89. Which rules a table has is versioned (``index/hashing_config.py``); this is what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from bucketlake.errors import ConfigError
+from bucketlake.index.partition_rules import (
+    Expressions,
+    RuleCompiler,
+    bucket_count_of,
+    check_count,
+    join_expressions,
+    rule_named,
+    split_expressions,
+)
+from bucketlake.index.simple import SimpleBucket
+
+EXPRESSIONS_OPTION = "hoodie.bucket.index.partition.expressions"
+RULE_OPTION = "hoodie.bucket.index.partition.rule.type"
+DRAFT_RULE_OPTION = "hoodie.bucket.index.partition.rule"  # The RFC's draft names it so.
+
+
+@dataclass(frozen=True)
+class PartitionBucket:
+    """A number of buckets for each partition, by rules; compatible with Hudi's ``BUCKET`` index.
+
+    Parameters
+    ----------
+    rules : mapping of str to int
+        Bucket count by what the rule reads; the first that fits a partition path counts.
+    default : int
+        Bucket count of partitions that none fits.
+    rule : str or callable
+        ``regex``: Java patterns, found anywhere in the path, the one rule that Hudi knows.
+        ``range``: ``from..to``, of paths compared as text, the first included and the second not.
+        Or a function that takes the rules as pairs and returns a function from partition path to
+        bucket count or None.
+    hash_fields : sequence of str, optional
+        Record key fields that choose the bucket; None for all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a count is out of range, or the rule cannot read what it is given.
+
+    Examples
+    --------
+    >>> index = PartitionBucket({"dt=2024-06-0[1-5]": 8, "dt=2024-": 16}, default=4)
+    >>> [index.count_of(path) for path in ("dt=2024-06-03", "dt=2024-07-01", "dt=2023-01-01")]
+    [8, 16, 4]
+    """
+
+    rules: Mapping[str, int] | Expressions
+    default: int
+    rule: str | RuleCompiler = "regex"
+    hash_fields: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
+        rules = tuple((pattern, check_count(count, repr(pattern))) for pattern, count in pairs)
+        object.__setattr__(self, "rules", rules)
+        checked = SimpleBucket(self.default, self.hash_fields)
+        object.__setattr__(self, "hash_fields", checked.hash_fields)
+        if not rules:
+            raise ConfigError("rules", rules, "at least one rule; without any use SimpleBucket")
+        join_expressions(rules)
+        self.count_of("")
+
+    @property
+    def expressions(self) -> str:
+        """The rules as Hudi's options spell them: ``pattern,count;pattern,count``."""
+        return join_expressions(self._pairs)
+
+    @property
+    def rule_name(self) -> str:
+        """Name of the rule, as it is stored."""
+        if isinstance(self.rule, str):
+            return self.rule.lower()
+        return f"{self.rule.__module__}:{self.rule.__qualname__}"
+
+    def count_of(self, partition_path: str) -> int:
+        """Return how many buckets a partition has."""
+        rule = rule_named(self.rule) if isinstance(self.rule, str) else self.rule
+        return bucket_count_of(rule, self._pairs, self.default, partition_path)
+
+    def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
+        """Refuse hash fields that are no record key fields, by a ConfigError."""
+        SimpleBucket(self.default, self.hash_fields).check_hash_fields(record_key_fields)
+
+    def to_options(self) -> dict[str, str]:
+        """Return the ``hoodie.*`` options that tell Hudi of this index."""
+        options = SimpleBucket(self.default, self.hash_fields).to_options()
+        return options | {EXPRESSIONS_OPTION: self.expressions, RULE_OPTION: self.rule_name}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Read the index from the ``hoodie.*`` options of a Hudi job.
+
+        Raises
+        ------
+        ConfigError
+            If the options name another index, no default count, or expressions that are none.
+        """
+        simple = SimpleBucket.from_options(options)
+        rule = options.get(RULE_OPTION) or options.get(DRAFT_RULE_OPTION) or "regex"
+        expressions = split_expressions(options.get(EXPRESSIONS_OPTION, ""))
+        return cls(expressions, simple.count, rule, simple.hash_fields)
+
+    @property
+    def _pairs(self) -> Expressions:
+        assert isinstance(self.rules, tuple)
+        return self.rules

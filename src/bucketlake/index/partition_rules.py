@@ -1,0 +1,165 @@
+"""Rules that give each partition its bucket count (RFC-89).
+
+A rule reads its expressions once and then answers for partition paths, as they are stored; the
+first expression that fits counts, and none leaves the default. ``regex`` is Hudi's
+own rule, and the only one that Hudi knows; ``range`` compares paths as text. A rule of the user's
+own is a function that the caller hands in: a name in a table's files is never imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from bucketlake.errors import ConfigError
+from bucketlake.index.java_regex import compile_java
+from bucketlake.index.simple import BUCKET_COUNT_MAX
+
+PartitionRule = Callable[[str], int | None]
+"""Gives a partition path its bucket count, or None to leave it to the default."""
+
+Expressions = tuple[tuple[str, int], ...]
+"""Patterns, or what a rule has for them, and the bucket count of each, in order of priority."""
+
+RuleCompiler = Callable[[Expressions], PartitionRule]
+"""Reads expressions; ConfigError where one is wrong."""
+
+PATHS_REMEMBERED = 500_000  # RFC-89: about 200 MB.
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+
+
+@lru_cache(maxsize=PATHS_REMEMBERED)
+def bucket_count_of(rule: RuleCompiler, expressions: str, default: int, partition_path: str) -> int:
+    """Return the bucket count of a partition.
+
+    Parameters
+    ----------
+    rule : RuleCompiler
+        As :func:`rule_named` returns it, or the user's own.
+    expressions : tuple of (str, int)
+        What the rule reads.
+    default : int
+        Count where no expression fits.
+    partition_path : str
+        Relative path of the partition, as stored.
+
+    Examples
+    --------
+    >>> expressions = (("dt=2024-06-0[1-5]", 8), ("dt=2024-.*", 16))
+    >>> bucket_count_of(rule_named("regex"), expressions, 4, "dt=2024-06-09")
+    16
+    """
+    count = _compiled(rule, expressions)(partition_path)
+    return default if count is None else check_count(count, f"partition {partition_path!r}")
+
+
+@lru_cache(maxsize=64)
+def _compiled(rule: RuleCompiler, expressions: Expressions) -> PartitionRule:
+    return rule(expressions)
+
+
+def rule_named(name: str) -> RuleCompiler:
+    """Return the rule of a name, in any case of letters; ConfigError where there is none."""
+    rule = _RULES.get(name.lower())
+    if rule is None:
+        raise ConfigError("partition rule", name, f"one of {', '.join(_RULES)}")
+    return rule
+
+
+def split_expressions(expressions: str) -> Expressions:
+    """Take ``pattern,count;pattern,count`` apart, as Java's ``split`` does.
+
+    Raises
+    ------
+    ConfigError
+        If an expression is not a pattern and a count, or the count is out of range.
+
+    Examples
+    --------
+    >>> split_expressions("a,1; b ,2;")
+    (('a', 1), ('b', 2))
+    """
+    found = []
+    for text in _java_split(expressions, ";"):
+        parts = _java_split(text.strip(), ",")
+        if len(parts) != 2:
+            raise ConfigError(
+                "partition expressions",
+                expressions,
+                f"pattern,count;pattern,count … with no comma in a pattern; {text!r} is not",
+            )
+        pattern, count = parts[0].strip(), parts[1].strip()
+        if not _WHOLE_NUMBER.fullmatch(count):
+            raise ConfigError("partition expressions", expressions, f"{count!r} is no bucket count")
+        found.append((pattern, check_count(int(count), f"expression {text.strip()!r}")))
+    return tuple(found)
+
+
+def join_expressions(expressions: Expressions) -> str:
+    """Print expressions; undoes :func:`split_expressions`.
+
+    Raises
+    ------
+    ConfigError
+        If a pattern has a comma or a semicolon, which would end it.
+    """
+    for pattern, _ in expressions:
+        if "," in pattern or ";" in pattern:
+            raise ConfigError("pattern", pattern, "a pattern without comma and semicolon")
+    return ";".join(f"{pattern},{count}" for pattern, count in expressions)
+
+
+def _java_split(text: str, separator: str) -> list[str]:
+    """Split; empty parts at the end are dropped, and a text without separator is one part."""
+    parts = text.split(separator)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def check_count(count: int, where: str) -> int:
+    """Return a bucket count; ConfigError where it is none."""
+    if type(count) is not int or not 1 <= count <= BUCKET_COUNT_MAX:
+        raise ConfigError(
+            f"bucket count of {where}", count, f"give an integer from 1 to {BUCKET_COUNT_MAX}"
+        )
+    return count
+
+
+def _regex(expressions: Expressions) -> PartitionRule:
+    """Hudi's rule: the first pattern that is found anywhere in the path."""
+    patterns = [(compile_java(pattern), count) for pattern, count in expressions]
+
+    def count_of(partition_path: str) -> int | None:
+        return next((count for found, count in patterns if found.search(partition_path)), None)
+
+    return count_of
+
+
+def _range(expressions: Expressions) -> PartitionRule:
+    """Ranges of paths, ``from..to``: from included, to not; either may be left out."""
+    ranges = []
+    for text, count in expressions:
+        low, separator, high = text.partition("..")
+        if not separator or (high and low >= high):
+            raise ConfigError(
+                "partition expressions", expressions, f"from..to,count with from < to, not {text!r}"
+            )
+        ranges.append((low, high, count))
+
+    def count_of(partition_path: str) -> int | None:
+        return next(
+            (
+                n
+                for low, high, n in ranges
+                if low <= partition_path and (not high or partition_path < high)
+            ),
+            None,
+        )
+
+    return count_of
+
+
+_RULES: dict[str, RuleCompiler] = {"regex": _regex, "range": _range}

@@ -1,0 +1,128 @@
+"""Making an empty table: what it may be, and what is written.
+
+``hoodie.properties`` comes last, and without it there is no table: none is ever half made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError, ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.format.avro_schema import avro_from_arrow
+from bucketlake.index.settings import TableIndex, store_index
+from bucketlake.model.keys import KeySpec
+from bucketlake.model.partition_path import check_partitioning
+from bucketlake.model.schema import normalise_schema
+from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import create_timeline
+from bucketlake.timeline.table_properties import create_table_properties
+
+
+def make_table(
+    storage: Storage,
+    schema: pa.Schema,
+    key_spec: KeySpec,
+    ordering_fields: tuple[str, ...],
+    index: TableIndex,
+    *,
+    table_type: str,
+    name: str | None,
+) -> None:
+    """Make an empty table of version 9 at the root of a storage.
+
+    Parameters
+    ----------
+    storage : Storage
+        Rooted where the table shall lie.
+    schema : pyarrow.Schema
+        Columns of the records.
+    key_spec : KeySpec
+        How keys and partition paths are made.
+    ordering_fields : tuple of str
+        Event-time ordering by these columns; none for commit-time ordering.
+    index : TableIndex
+        How keys find their file group.
+    table_type : str
+        ``copy_on_write``.
+    name : str or None
+        Name of the table; None takes the last part of the path.
+
+    Raises
+    ------
+    InputError, ConfigError, UnsupportedFeatureError, AlreadyExistsError
+        As ``create_table``.
+    """
+    path = storage.root
+    stored = normalise_schema(schema, f"schema of {path}")
+    _require_named_columns(path, stored, key_spec, ordering_fields)
+    check_partitioning(key_spec)
+    index.check_hash_fields(key_spec.record_key_fields)
+    table_name = name or _name_from_path(path)
+    config = TableConfig(
+        name=table_name,
+        table_type=_table_type(table_type),
+        key_spec=key_spec,
+        merge_mode=MergeMode.EVENT_TIME if ordering_fields else MergeMode.COMMIT_TIME,
+        ordering_fields=ordering_fields,
+        create_schema=avro_from_arrow(stored, table_name),
+    )
+    if storage.stat(PROPERTIES_FILE) is not None:
+        raise AlreadyExistsError(path, "create table", "a Hudi table is there; use open_table")
+    _require_room(storage, path)
+    store_index(storage, index)
+    create_timeline(storage, config)
+    create_table_properties(storage, config)
+
+
+def _require_named_columns(
+    path: str, schema: pa.Schema, spec: KeySpec, ordering: Iterable[str]
+) -> None:
+    roles = {
+        "record_key": spec.record_key_fields,
+        "partition_by": spec.partition_fields,
+        "ordering": tuple(ordering),
+    }
+    if not spec.record_key_fields:
+        raise ConfigError("record_key", (), "name at least one column")
+    for role, names in roles.items():
+        for column in names:
+            if column not in schema.names:
+                raise InputError(
+                    f"create table {path}",
+                    f"{role} names column {column!r}, which the schema lacks; it has "
+                    f"{schema.names}",
+                    "name a column of the schema",
+                )
+
+
+def _require_room(storage: Storage, path: str) -> None:
+    """Refuse a folder with somebody's files: readers would take them for the table's."""
+    objects = (stored.path for stored in storage.list(""))
+    foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
+    if foreign is not None:
+        raise InputError(
+            f"create table {path}",
+            f"the folder holds {foreign}, which is no part of a Hudi table",
+            "choose an empty folder",
+        )
+
+
+def _table_type(text: str) -> TableType:
+    known = {t.value.lower(): t for t in TableType}
+    if text.lower() not in known:
+        raise ConfigError("table_type", text, f"one of {', '.join(known)}")
+    if known[text.lower()] is TableType.MERGE_ON_READ:
+        raise UnsupportedFeatureError(
+            "writing merge-on-read tables", "create_table", "use table_type='copy_on_write'"
+        )
+    return known[text.lower()]
+
+
+def _name_from_path(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", path.rstrip("/").rpartition("/")[2]) or "table"

@@ -1,0 +1,133 @@
+"""Versions of a hashing config: which count, when, and in which form they are read and written."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from bucketlake.errors import AlreadyExistsError, FormatError
+from bucketlake.index.hashing_config import (
+    ARCHIVE_FOLDER,
+    CONFIGS_FOLDER,
+    INITIAL_INSTANT,
+    HashingConfig,
+    archive_configs,
+    committed_configs,
+    config_path,
+    is_partition_level,
+    latest_config,
+    save_config,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action, Instant, State
+
+
+def at(number: int) -> InstantTime:
+    return InstantTime(f"2026010100000{number:04}")
+
+
+def timeline(*pending: int, until: int | None = None, last: int = 9) -> Timeline:
+    instants = (
+        *(Instant(at(n), Action.REPLACE_COMMIT, State.INFLIGHT) for n in pending),
+        Instant(at(last), Action.COMMIT, State.COMPLETED, at(last)),
+    )
+    return Timeline(instants, "", 2, None, until=None if until is None else at(until))
+
+
+def empty_storage() -> MemoryStorage:
+    return MemoryStorage(uuid.uuid4().hex)  # Those of one name share what they hold.
+
+
+def a_config(instant: InstantTime, count: int = 3) -> HashingConfig:
+    return HashingConfig("eu,5", count, "regex", instant)
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    storage = empty_storage()
+    for n in (0, 1, 2):
+        save_config(storage, a_config(at(n) if n else INITIAL_INSTANT, n + 1))
+    return storage
+
+
+def counts(storage: MemoryStorage, known: Timeline) -> list[int]:
+    return [config.default_count for config in committed_configs(storage, known)]
+
+
+def test_versions_count_from_the_oldest_on_but_for_pending_ones(storage: MemoryStorage) -> None:
+    assert counts(storage, timeline()) == [1, 2, 3]
+    assert counts(storage, timeline(2)) == [1, 2]
+    assert latest_config(storage, timeline(1)) == a_config(at(2), 3)
+
+
+def test_a_time_travel_sees_the_versions_of_its_time(storage: MemoryStorage) -> None:
+    assert counts(storage, timeline(until=1)) == [1, 2]
+    storage.delete(config_path(INITIAL_INSTANT))
+    assert latest_config(storage, timeline(until=0)) is None
+
+
+def test_a_version_that_came_after_the_timeline_was_listed_does_not_count(
+    storage: MemoryStorage,
+) -> None:
+    assert counts(storage, timeline(last=1)) == [1, 2]
+
+
+def test_all_versions_older_than_the_timeline_but_the_newest_are_archived(
+    storage: MemoryStorage,
+) -> None:
+    save_config(storage, a_config(at(4), 5))
+    active = replace(timeline(), start=at(3))
+    assert archive_configs(storage, active) == [INITIAL_INSTANT, at(1)]
+    assert archive_configs(storage, active) == []
+    listed = sorted(stored.path for stored in storage.list(CONFIGS_FOLDER))
+    assert listed == [config_path(at(2)), config_path(at(4))]
+    assert counts(storage, active) == [1, 2, 3, 5]
+
+
+def test_a_table_without_versions_is_not_partition_level() -> None:
+    storage = empty_storage()
+    assert not is_partition_level(storage)
+    assert latest_config(storage, timeline()) is None
+
+
+def test_a_first_version_that_is_pending_does_not_count() -> None:
+    storage = empty_storage()
+    save_config(storage, a_config(at(1)))
+    assert latest_config(storage, timeline(1)) is None
+
+
+def test_a_version_is_never_replaced(storage: MemoryStorage) -> None:
+    with pytest.raises(AlreadyExistsError):
+        save_config(storage, a_config(at(1)))
+
+
+def test_archived_versions_count_in_the_form_of_hudi_and_of_the_rfc(storage: MemoryStorage) -> None:
+    for n in (1, 2):
+        storage.delete(config_path(at(n)))
+    storage.put(f"{ARCHIVE_FOLDER}/{at(1)}.hashing_config", a_config(at(1), 7).to_json())
+    merged = {at(2): json.loads(a_config(at(2), 8).to_json())}
+    draft = {at(3): {"expression": "a,1", "rule": "regex", "default": 9}}
+    path = f"{ARCHIVE_FOLDER}/archived.hashing_config"
+    storage.put(path, json.dumps(merged | draft).encode())
+    assert counts(storage, timeline()) == [1, 7, 8, 9]
+
+
+def test_strange_files_beside_the_versions_are_passed_over(storage: MemoryStorage) -> None:
+    storage.put(f"{CONFIGS_FOLDER}/.{at(5)}.hashing_config.crc", b"crc")
+    storage.put(f"{CONFIGS_FOLDER}/README", b"words")
+    assert counts(storage, timeline()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"{}", b'{"expressions": 1, "rule": "regex", "defaultBucketNumber": 1}'],
+)
+def test_a_version_that_cannot_be_read_is_named(storage: MemoryStorage, data: bytes) -> None:
+    storage.put(config_path(at(9)), data)
+    with pytest.raises(FormatError, match=at(9)):
+        committed_configs(storage, timeline())
