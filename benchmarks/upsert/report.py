@@ -1,17 +1,14 @@
 """Medians, ratios and aims of upsert results, as a page with tables and a plot.
 
 Ratios are taken pair by pair: a peer's seconds over ours in the same round, then the median of
-these, so that a slow minute of the machine falls on both sides. The page and the plot are made
-from the result files alone.
+these, so that a slow minute of the machine falls on both sides.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 Result = Mapping[str, Any]
@@ -43,27 +40,6 @@ AIMS = (
 )
 ROWS_MAX_OVER_MEAN = 1.25
 WORKER_OVER_GROUP = 3.0
-
-
-def render(results: Path, docs: Path) -> Iterator[Path]:
-    """Write the page and the plot of every result file in a folder; yield what was written."""
-    found = [json.loads(path.read_text()) for path in results.glob("upsert-*.json")]
-    if not found:
-        raise SystemExit(f"no upsert-*.json in {results}; run the benchmark first")
-    found.sort(key=lambda result: result["data"]["rows"])
-    docs.mkdir(parents=True, exist_ok=True)
-    text, plot = docs / "upsert.md", docs / "upsert.svg"
-    text.write_text(page(found))
-    yield text
-    from benchmarks.upsert.plot import draw
-
-    draw(_most_telling(found), plot)
-    yield plot
-
-
-def _most_telling(results: Sequence[Result]) -> Result:
-    """The result with the most rounds, the larger table on a tie."""
-    return max(results, key=lambda r: (r["settings"]["rounds"], r["data"]["rows"]))
 
 
 def seconds(result: Result, name: str, step: str) -> list[float]:

@@ -3,7 +3,7 @@
 Each contender loads the orders into a fresh table, upserts the changes, and reads everything back;
 a result that differs from the generator's checksum ends its run. Every contender's process stays
 alive from the warm-up to the last round. The result file is written anew after each contender's
-turn, so a run that is cut short keeps what it measured. Tables and plots are made by `report.py`.
+turn, so a run that is cut short keeps what it measured. Tables and plots are made by `render.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.upsert import data as generator
-from benchmarks.upsert import report, usage
+from benchmarks.upsert import usage
 from benchmarks.upsert.process import REPOSITORY, ContenderError, ContenderProcess
 from benchmarks.upsert.rows import DataSet
 
@@ -69,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(ALL))
         return 0
     if options.render:
-        for written in report.render(options.out, options.docs):
+        from benchmarks.upsert.render import render  # It needs matplotlib, which no run does.
+
+        for written in render(options.out, options.docs):
             print(written)
         return 0
     path, failed = run(options)

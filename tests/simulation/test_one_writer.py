@@ -12,7 +12,7 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
-from tests.simulation.world import SCHEMA, World
+from tests.simulation.world import SCHEMA, World, rescale
 
 STEPS = 10
 
@@ -81,3 +81,31 @@ def test_death_at_every_step_leaves_the_table_before_or_after_and_writable() -> 
         upsert(MemoryStorage("crash"), 3)
         assert values_of("crash") == LATER, storage.replay()
     assert seen == {False, True}
+
+
+@pytest.mark.slow
+def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_after() -> None:
+    rules = {"a": 3}
+
+    def run(storage: FaultyStorage | MemoryStorage) -> None:
+        target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+        rescale(target, rules, 2, None)
+
+    counting = FaultyStorage(fresh_table("count"), reads_count=False)
+    run(counting)
+    assert counting.operations >= 9
+    seen = set()
+    for fault in crash_points(counting.operations):
+        storage = FaultyStorage(fresh_table("crash"), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            run(storage)
+        assert values_of("crash") == BEFORE, storage.replay()
+        index = bl.open_table("memory://crash").index
+        assert index in (bl.SimpleBucket(2), bl.PartitionBucket(rules, 2)), storage.replay()
+        seen.add(type(index))
+        upsert(MemoryStorage("crash"), 3)
+        table = bl.open_table("memory://crash")
+        assert values_of("crash") == LATER, storage.replay()
+        for key in LATER:
+            assert len(table.locate(key)) == 1, storage.replay()
+    assert seen == {bl.SimpleBucket, bl.PartitionBucket}

@@ -8,23 +8,27 @@ are possible, and every read must show one of them; what an error promises narro
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
+from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.plan import plan_slices
+from bucketlake.services.rescale import new_index, plan_rescale, run_rescale
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import WriteTask
 
@@ -33,6 +37,20 @@ PARTITIONS = ["a", "b"]
 
 Rows = dict[tuple[str, str], tuple[int, int]]
 """Rows of the table: value and ordering value, by partition and key."""
+
+
+def rescale(target: Target, rules: dict[str, int], default: int, world: World | None) -> None:
+    """Rescale by rows in this process."""
+    index = new_index(target.index, rules, None, default, None)
+    changes = plan_rescale(target.snapshot, target.index, index)
+
+    def rows_of(partitions: Sequence[str]) -> ArrowSource:
+        slices = target.snapshot.partition_slices(partitions)
+        plan = plan_slices(target.snapshot, slices)
+        rows = read_arrow(target.storage, plan, where=None, columns=None)
+        return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
+
+    run_rescale(target, index, changes, rows_of)
 
 
 class RememberingSource(ArrowSource):
@@ -80,8 +98,15 @@ class World:
         """Do one random thing."""
         self.now_ms += self.random.choice([1, 7, 1000, -500])  # Clocks also go back.
         action = self.random.choices(
-            [self.upsert, self.delete, self.overwrite, self.drop_partition, self.late_task],
-            [6, 2, 1, 1, 2],
+            [
+                self.upsert,
+                self.delete,
+                self.overwrite,
+                self.drop_partition,
+                self.rescale,
+                self.late_task,
+            ],
+            [6, 2, 1, 1, 2, 2],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -118,6 +143,14 @@ class World:
             may_be_refused=True,
         )
 
+    def rescale(self) -> None:
+        """Give partitions other bucket counts; no row changes."""
+        rules = {p: self.random.randrange(1, 5) for p in PARTITIONS if self.random.random() < 0.7}
+        default = self.random.randrange(1, 4)
+        self._attempt(
+            lambda target: rescale(target, rules or {"none": 1}, default, self), lambda state: state
+        )
+
     def late_task(self) -> None:
         """Run the tasks of an earlier write once more, perhaps to die in the middle."""
         if not self.late_tasks:
@@ -147,7 +180,7 @@ class World:
 
     def _attempt(
         self,
-        run: Callable[[object], object],
+        run: Callable[[Target], object],
         after: Callable[[Rows], Rows],
         *,
         may_be_refused: bool = False,
@@ -197,6 +230,10 @@ class World:
         seen: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in got}
         assert len(seen) == len(got), self.story("a row is there twice")
         assert seen in self.states, self.story(f"read {seen}, possible are {self.states}")
+        table = bl.open_table(f"memory://{self.name}")
+        for partition, key in seen:
+            found = table.locate(key, partition)
+            assert len(found) == 1, self.story(f"{key} of {partition} is not in its bucket")
 
     def check_nothing_is_left_over(self) -> None:
         """After a write that succeeded, every data file belongs to a completed commit."""
@@ -208,6 +245,9 @@ class World:
         # A put that took effect twice over may leave a requested instant, never an inflight one.
         inflight = [i for i in timeline.pending() if i.state is State.INFLIGHT]
         assert not inflight, self.story(f"{inflight} is left over")
+        for config in self.storage.list(CONFIGS_FOLDER):
+            version = config.path.rpartition("/")[2].partition(".")[0]
+            assert version in completed, self.story(f"the rules of {version} are left over")
         times = [i.completed_at for i in timeline.completed()]
         assert all(times), self.story("a completed instant has no completion time")
         assert len(set(times)) == len(times), self.story("two completions at one time")

@@ -17,9 +17,18 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import bucketlake as bl
-from benchmarks.upsert.contenders.spark import SparkContender, checksum, start_session
+from benchmarks.upsert.contenders.spark import (
+    SparkContender,
+    checksum,
+    placement_of,
+    start_session,
+)
 from benchmarks.upsert.process import serve
 from benchmarks.upsert.rows import KEY, ORDERING, PARTITION, DataSet
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.spark.source import SparkSource
+from bucketlake.write.plan import WritePlan
+from bucketlake.write.source import WriteTask
 
 SESSION = {"spark.sql.shuffle.partitions": "4"}
 
@@ -31,6 +40,7 @@ class BucketLake(SparkContender):
         super().__init__(spark)
         self._cores, self._buckets = settings["cores"], settings["buckets"]
         self._worker_idle_bytes = 0
+        self._plans = _noted_plans()
         self.settings = {
             **SESSION,
             "index": f"SimpleBucket({self._buckets})",
@@ -69,6 +79,10 @@ class BucketLake(SparkContender):
 
     def observe(self, step: str, table: Path) -> dict[str, Any]:
         seen = super().observe(step, table)
+        # The shuffle carries packed rows, so Spark's count of it says nothing. A task refuses other
+        # rows than the plan has for it.
+        seen["stages"] = [placement_of(n, _rows_by_task(p)) for n, p in enumerate(self._plans)]
+        self._plans.clear()
         if step != "read":
             seen["worker_idle_bytes"] = self._worker_idle_bytes
             seen["largest_group_arrow_bytes"] = largest_group_arrow_bytes(table)
@@ -78,6 +92,26 @@ class BucketLake(SparkContender):
         facts = super().facts()
         versions = {**facts["versions"], "pyarrow": pa.__version__}
         return {**facts, "versions": versions}
+
+
+def _noted_plans() -> list[WritePlan]:
+    """Return a list to which every later write of this process adds its plan."""
+    plans: list[WritePlan] = []
+    write_groups = SparkSource.write_groups
+
+    def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+        plans.append(plan)
+        return write_groups(source, plan, task)
+
+    SparkSource.write_groups = noting  # type: ignore[method-assign]
+    return plans
+
+
+def _rows_by_task(plan: WritePlan) -> list[int]:
+    rows = [0] * plan.task_count
+    for group in plan.groups:
+        rows[group.task] += group.records
+    return rows
 
 
 def largest_group_arrow_bytes(table: Path) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +122,14 @@ def _rows_by_task(spark: SparkSession, stage: Mapping[str, int]) -> dict[str, An
         metrics = tasks.apply(position).taskMetrics()
         if metrics.isDefined():
             rows.append(metrics.get().shuffleReadMetrics().recordsRead())
+    return placement_of(stage["id"], rows)
+
+
+def placement_of(stage: int, rows: Sequence[int]) -> dict[str, Any]:
+    """Say how evenly rows were placed, of their number in each task."""
     mean = sum(rows) / len(rows)
     return {
-        "stage": stage["id"],
+        "stage": stage,
         "tasks": len(rows),
         "tasks_without_rows": rows.count(0),
         "rows": sum(rows),

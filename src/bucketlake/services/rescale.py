@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, StorageError
 from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler
@@ -150,7 +151,8 @@ def run_rescale(
         result = overwrite_partitions(target, index, partitions, source)
     finally:
         source.close()
-    archive_configs(target.storage, load_timeline(target.storage, target.config))
+    with suppress(StorageError):  # The rescale is done; the next one archives what stayed.
+        archive_configs(target.storage, load_timeline(target.storage, target.config))
     return RescaleReport(index, tuple(changes), result.instant)
 
 
