@@ -18,6 +18,7 @@ from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.settings import TableIndex, require_given, require_index, resolve_index
 from bucketlake.model.keys import (
@@ -516,6 +517,17 @@ class Table:
         """
         storage, config = self._open()
         return list(load_timeline(storage, config).instants)
+
+    def rule_versions(self) -> list[HashingConfig]:
+        """Return the versions of a partition-level table's rules that count (RFC-89).
+
+        Returns
+        -------
+        list of HashingConfig
+            Oldest first, archived ones among them; empty where the table has one count for all.
+        """
+        storage, config = self._open()
+        return committed_configs(storage, load_timeline(storage, config))
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""

@@ -316,6 +316,10 @@ def test_partitions_are_rescaled_once_it_is_asked_for(run: Run) -> None:
     assert done["partitions"] == planned["partitions"]
     shown = answer(run("show", "flights", "--output", "json"))
     assert (shown["rules"], shown["last_commit"]) == ("01-01,8;01-02,4", done["instant"])
+    assert [version["expressions"] for version in shown["rule_versions"]] == [
+        "01-02,4",
+        "01-01,8;01-02,4",
+    ]
     assert len(answer(run("read", "flights", "--output", "json"))["rows"]) == 3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import bucketlake as bl
 from bucketlake.timeline.instant import Instant, State
 
@@ -21,6 +23,7 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "ordering": list(config.ordering_fields),
         "merge_mode": config.merge_mode.value.lower(),
         **_index_facts(table.index),
+        **_rule_facts(table),
         "commits": len(commits),
         "last_commit": commits[-1].requested_at if commits else None,
         "columns": [
@@ -43,6 +46,11 @@ def _index_facts(index: bl.SimpleBucket | bl.PartitionBucket | None) -> dict[str
             "hash_fields": fields,
         }
     return {"index": "simple_bucket", "buckets": index.count, "hash_fields": fields}
+
+
+def _rule_facts(table: bl.Table) -> dict[str, object]:
+    versions = [asdict(version) for version in table.rule_versions()]
+    return {"rule_versions": versions} if versions else {}
 
 
 def instant_facts(instant: Instant) -> dict[str, object]:
