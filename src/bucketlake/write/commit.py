@@ -25,7 +25,6 @@ from bucketlake.format.partition_metadata import (
     partition_marker_path,
     render_partition_metadata,
 )
-from bucketlake.index.simple import bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -36,6 +35,7 @@ from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit
 from bucketlake.timeline.transitions import complete, create_requested, to_inflight
+from bucketlake.write.conflict import commits_since, require_no_common_bucket, touched_buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,8 @@ def commit_write(
     by_partition = _by_partition(stats)
     timeline = load_timeline(write.storage, write.config)
     _require_inflight(write, timeline)
-    _require_no_conflict(write, timeline, _buckets(by_partition, replaced))
+    since = commits_since(write.storage, write.pinned, timeline)
+    require_no_common_bucket(write.instant, touched_buckets(by_partition, replaced), since)
     if recheck is not None:
         recheck(timeline)
     _mark_partitions(write, by_partition)
@@ -150,45 +151,11 @@ def _by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]
     return {partition: tuple(held) for partition, held in grouped.items()}
 
 
-def _buckets(
-    by_partition: Mapping[str, tuple[WriteStat, ...]], replaced: Mapping[str, tuple[FileId, ...]]
-) -> set[tuple[str, int]]:
-    touched = {
-        (partition, bucket_id_of_file_id(stat.file_id))
-        for partition, stats in by_partition.items()
-        for stat in stats
-    }
-    return touched | {
-        (partition, bucket_id_of_file_id(file_id))
-        for partition, file_ids in replaced.items()
-        for file_id in file_ids
-    }
-
-
 def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
     if write.instant not in {i.requested_at for i in timeline.pending()}:
         raise CommitConflictError(
             write.instant, "is no longer on the timeline: another writer rolled it back; retry"
         )
-
-
-def _require_no_conflict(
-    write: PendingWrite, timeline: Timeline, touched: set[tuple[str, int]]
-) -> None:
-    """Compare with what completed since the write was planned, bucket by bucket (RFC-29)."""
-    known = {i.requested_at for i in write.pinned.completed_commits()}
-    for instant in timeline.completed_commits():
-        if instant.requested_at in known:
-            continue
-        other = timeline.read_commit(write.storage, instant)
-        common = touched & _buckets(other.write_stats, other.replaced_file_ids)
-        if common:
-            partition, bucket_id = min(common)
-            raise CommitConflictError(
-                write.instant,
-                f"instant {instant.requested_at} changed bucket {bucket_id} of partition "
-                f"{partition!r} meanwhile; retry the write",
-            )
 
 
 def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, object]) -> None:

@@ -41,6 +41,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, issued_times, system_now_ms
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
+from bucketlake.write.conflict import commits_since, require_untouched_partitions
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.merge import MergeRule
 from bucketlake.write.plan import WritePlan, plan_write
@@ -185,7 +186,8 @@ def overwrite_partitions(
     write = _begin(target, Operation.INSERT_OVERWRITE)
 
     def recheck(timeline: Timeline) -> None:
-        _require_untouched(write, partitions, timeline)
+        since = commits_since(target.storage, write.pinned, timeline)
+        require_untouched_partitions(write.instant, partitions, since)
         if latest_config(target.storage, timeline) != config:
             raise CommitConflictError(
                 write.instant, "meanwhile the rules of the table were changed; plan it anew"
@@ -372,21 +374,6 @@ def _require_same_counts(
                 f"was counted with {used} buckets in partition {partition!r}, which has {held} by "
                 f"the hashing config of instant {config.instant if config else None}; retry it",
             )
-
-
-def _require_untouched(write: PendingWrite, partitions: Sequence[str], timeline: Timeline) -> None:
-    """Refuse a commit that would take out what was written into its partitions meanwhile."""
-    known = {i.requested_at for i in write.pinned.completed_commits()}
-    for instant in timeline.completed_commits():
-        if instant.requested_at not in known:
-            other = timeline.read_commit(write.storage, instant)
-            common = {*other.write_stats, *other.replaced_file_ids}.intersection(partitions)
-            if common:
-                raise CommitConflictError(
-                    write.instant,
-                    f"instant {instant.requested_at} changed partition {min(common)!r} meanwhile; "
-                    "retry it",
-                )
 
 
 def _schema_text(target: Target, schema: pa.Schema) -> str:
