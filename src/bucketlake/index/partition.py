@@ -15,6 +15,7 @@ from bucketlake.index.partition_rules import (
     RuleCompiler,
     bucket_count_of,
     check_count,
+    compile_rule,
     join_expressions,
     rule_named,
     split_expressions,
@@ -70,7 +71,7 @@ class PartitionBucket:
         if not rules:
             raise ConfigError("rules", rules, "at least one rule; without any use SimpleBucket")
         join_expressions(rules)
-        self.count_of("")
+        compile_rule(self._compiler, rules)
 
     @property
     def expressions(self) -> str:
@@ -86,8 +87,7 @@ class PartitionBucket:
 
     def count_of(self, partition_path: str) -> int:
         """Return how many buckets a partition has."""
-        rule = rule_named(self.rule) if isinstance(self.rule, str) else self.rule
-        return bucket_count_of(rule, self._pairs, self.default, partition_path)
+        return bucket_count_of(self._compiler, self._pairs, self.default, partition_path)
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields, by a ConfigError."""
@@ -111,6 +111,10 @@ class PartitionBucket:
         rule = options.get(RULE_OPTION) or options.get(DRAFT_RULE_OPTION) or "regex"
         expressions = split_expressions(options.get(EXPRESSIONS_OPTION, ""))
         return cls(expressions, simple.count, rule, simple.hash_fields)
+
+    @property
+    def _compiler(self) -> RuleCompiler:
+        return rule_named(self.rule) if isinstance(self.rule, str) else self.rule
 
     @property
     def _pairs(self) -> Expressions:

@@ -31,7 +31,9 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 @lru_cache(maxsize=PATHS_REMEMBERED)
-def bucket_count_of(rule: RuleCompiler, expressions: str, default: int, partition_path: str) -> int:
+def bucket_count_of(
+    rule: RuleCompiler, expressions: Expressions, default: int, partition_path: str
+) -> int:
     """Return the bucket count of a partition.
 
     Parameters
@@ -51,12 +53,13 @@ def bucket_count_of(rule: RuleCompiler, expressions: str, default: int, partitio
     >>> bucket_count_of(rule_named("regex"), expressions, 4, "dt=2024-06-09")
     16
     """
-    count = _compiled(rule, expressions)(partition_path)
+    count = compile_rule(rule, expressions)(partition_path)
     return default if count is None else check_count(count, f"partition {partition_path!r}")
 
 
 @lru_cache(maxsize=64)
-def _compiled(rule: RuleCompiler, expressions: Expressions) -> PartitionRule:
+def compile_rule(rule: RuleCompiler, expressions: Expressions) -> PartitionRule:
+    """Have a rule read its expressions; ConfigError where it cannot."""
     return rule(expressions)
 
 
