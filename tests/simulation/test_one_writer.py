@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.errors import AlreadyExistsError
+from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.create import make_table
 from bucketlake.write.ingest import open_target, write_records
 from tests.simulation.world import SCHEMA, World, rescale
 
 STEPS = 10
+TWO = bl.SimpleBucket(2)
 
 
 def test_no_committed_row_is_lost_or_doubled_whatever_fails(seed: int) -> None:
@@ -43,14 +49,18 @@ def fresh_table(name: str) -> MemoryStorage:
         record_key=["id"],
         partition_by=["p"],
         ordering="ts",
-        index=bl.SimpleBucket(2),
+        index=TWO,
     )
     table.upsert(rows(range(4), 1))
     return MemoryStorage(name)
 
 
-def upsert(storage: FaultyStorage | MemoryStorage, v: int) -> None:
-    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+def upsert(
+    storage: FaultyStorage | MemoryStorage,
+    v: int,
+    index: bl.SimpleBucket | bl.PartitionBucket = TWO,
+) -> None:
+    target = open_target(storage, read_table_config(storage), index)
     write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 6), v), threads=1))
 
 
@@ -88,7 +98,7 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
     rules = {"a": 3}
 
     def run(storage: FaultyStorage | MemoryStorage) -> None:
-        target = open_target(storage, read_table_config(storage), bl.SimpleBucket(2))
+        target = open_target(storage, read_table_config(storage), TWO)
         rescale(target, rules, 2, None)
 
     counting = FaultyStorage(fresh_table("count"), reads_count=False)
@@ -101,7 +111,7 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
             run(storage)
         assert values_of("crash") == BEFORE, storage.replay()
         index = bl.open_table("memory://crash").index
-        assert index in (bl.SimpleBucket(2), bl.PartitionBucket(rules, 2)), storage.replay()
+        assert index in (TWO, bl.PartitionBucket(rules, 2)), storage.replay()
         seen.add(type(index))
         upsert(MemoryStorage("crash"), 3)
         table = bl.open_table("memory://crash")
@@ -109,3 +119,26 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
         for key in LATER:
             assert len(table.locate(key)) == 1, storage.replay()
     assert seen == {bl.SimpleBucket, bl.PartitionBucket}
+
+
+def make(storage: FaultyStorage | MemoryStorage, index: bl.PartitionBucket) -> None:
+    spec = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
+    make_table(storage, SCHEMA, spec, ("ts",), index, table_type="copy_on_write", name="made")
+
+
+def test_death_at_every_step_of_making_a_table_leaves_none_or_one_with_its_rules() -> None:
+    index = bl.PartitionBucket({"a": 3}, 2)
+    forget("made")
+    counting = FaultyStorage(MemoryStorage("made"), reads_count=False)
+    make(counting, index)
+    for fault in crash_points(counting.operations):
+        forget("made")
+        storage = FaultyStorage(MemoryStorage("made"), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            make(storage, index)
+        with suppress(AlreadyExistsError):
+            make(MemoryStorage("made"), index)
+        assert bl.open_table("memory://made").index == index, storage.replay()
+        upsert(MemoryStorage("made"), 1, index)
+        assert bl.open_table("memory://made").to_arrow().num_rows == 4, storage.replay()
+    forget("made")

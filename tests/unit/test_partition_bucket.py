@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,14 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
+from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 RULES = {"2024-06-0[1-2]": 8, "2024": 3}
@@ -225,6 +230,31 @@ def test_the_draft_name_of_the_rule_option_is_understood(table_path: Path) -> No
     bl.save(rows(0, 100), str(table_path), options=OPTIONS | expressions | rule)
     index = bl.open_table(str(table_path)).index
     assert index == bl.PartitionBucket({"2024..2025": 4}, 2, rule="range")
+
+
+def test_death_while_a_table_of_hudi_is_taken_up_leaves_no_count_without_its_rules(
+    golden_table: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Hudi's Spark writer stores no rules; our first write does, beside count and hash fields."""
+    path = golden_table("cow_partition_level")
+    index = bl.PartitionBucket({"eu": 5, "us": 2}, 3)
+    bl.open_table(str(path)).drop_metadata_table()
+    batch = bl.open_table(str(path)).to_arrow()
+
+    def upsert(storage: FaultyStorage) -> None:
+        target = open_target(storage, read_table_config(storage), index)
+        write_records(target, Operation.UPSERT, ArrowSource(batch))
+
+    for number, fault in enumerate(crash_points(6)):
+        copy = shutil.copytree(path, tmp_path / f"copy{number}")
+        storage = FaultyStorage(LocalStorage(str(copy)), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            upsert(storage)
+        table = bl.open_table(str(copy), index=index)
+        assert table.index == index, storage.replay()
+        assert table.upsert(batch).updated == batch.num_rows, storage.replay()
+        assert bl.open_table(str(copy)).index == index, storage.replay()
+        assert table.to_arrow().num_rows == batch.num_rows, storage.replay()
 
 
 # ---- rescale ------------------------------------------------------------------------------------

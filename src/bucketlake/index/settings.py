@@ -81,6 +81,10 @@ def store_index(storage: Storage, index: TableIndex) -> None:
 
     A partition-level index without a version of its hashing config becomes the initial one.
     """
+    if isinstance(index, PartitionBucket) and not is_partition_level(storage):
+        # First: a table that stores a count and no rules would pass for one with a single count.
+        initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
+        save_config(storage, initial)
     count = index.default if isinstance(index, PartitionBucket) else index.count
     data = json.dumps(
         {
@@ -95,9 +99,6 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         storage.put_if_absent(SETTINGS_FILE, data)
     except AlreadyExistsError:
         require_given(storage, SimpleBucket(count, index.hash_fields), read_stored(storage))
-    if isinstance(index, PartitionBucket) and not is_partition_level(storage):
-        initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
-        save_config(storage, initial)
 
 
 def resolve_index(
