@@ -9,7 +9,7 @@ partition-level where it has one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ from bucketlake.timeline.instant import Action
 META_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta"
 CONFIGS_FOLDER = f"{META_FOLDER}/configs"
 ARCHIVE_FOLDER = f"{META_FOLDER}/archive"
+
+DRAFT_FILE = f"{HOODIE_FOLDER}/.simple_hashing/config"
+"""All versions in one file, as the draft of RFC-89 has them; no release of Hudi wrote it."""
 
 INITIAL_INSTANT = InstantTime("00000000000000")
 """Instant of the version that a table is made with: fourteen zeros, older than any other."""
@@ -100,7 +103,7 @@ def is_partition_level(storage: Storage) -> bool:
 
 
 def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
-    """Return the versions that count, archived ones first, oldest first.
+    """Return the versions that count, oldest first: those of the draft, archived and active ones.
 
     Parameters
     ----------
@@ -109,28 +112,47 @@ def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfi
     timeline : Timeline
         The active timeline; where it is restricted to a time, so are the versions.
     """
-    pending = {
-        instant.requested_at
-        for instant in timeline.pending()
-        if instant.action is Action.REPLACE_COMMIT
-    }
-    found: dict[InstantTime, HashingConfig] = {}
     # Active ones first: one that is archived meanwhile is then seen in one place or in both.
-    newest = timeline.newest_time()
-    for instant in _active_instants(storage):
-        # One that came after the timeline was listed does not count for it.
-        is_known = instant == INITIAL_INSTANT or (newest is not None and instant <= newest)
-        if is_known and instant not in pending:
-            with suppress(ObjectNotFoundError):
-                found[instant] = _read(storage, config_path(instant))
-    found |= {config.instant: config for config in _archived(storage)}
-    until = timeline.until
-    return [found[i] for i in sorted(found) if until is None or i <= until]
+    active = _active(storage, timeline)
+    found = _counting([*_read_map(storage, DRAFT_FILE), *_archived(storage)], timeline) | active
+    return [found[instant] for instant in sorted(found)]
 
 
 def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
     """Return the newest version that counts; None where none does, as before the first rescale."""
-    return next(reversed(committed_configs(storage, timeline)), None)
+    found = _active(storage, timeline)
+    if not found:  # Archival leaves the newest one.
+        older = committed_configs if timeline.until is not None else _draft_configs
+        return next(reversed(older(storage, timeline)), None)
+    return found[max(found)]
+
+
+def _draft_configs(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
+    found = _counting(_read_map(storage, DRAFT_FILE), timeline)
+    return [found[instant] for instant in sorted(found)]
+
+
+def _active(storage: Storage, timeline: Timeline) -> dict[InstantTime, HashingConfig]:
+    newest, found = timeline.newest_time(), []
+    for instant in _active_instants(storage):
+        # One that came after the timeline was listed does not count for it.
+        if instant == INITIAL_INSTANT or (newest is not None and instant <= newest):
+            with suppress(ObjectNotFoundError):
+                found.append(_read(storage, config_path(instant)))
+    return _counting(found, timeline)
+
+
+def _counting(
+    configs: Iterable[HashingConfig], timeline: Timeline
+) -> dict[InstantTime, HashingConfig]:
+    """Leave out what is pending, and what is later than the timeline's end."""
+    pending = {i.requested_at for i in timeline.pending() if i.action is Action.REPLACE_COMMIT}
+    return {
+        config.instant: config
+        for config in configs
+        if config.instant not in pending
+        and (timeline.until is None or config.instant <= timeline.until)
+    }
 
 
 def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
@@ -159,7 +181,7 @@ def _active_instants(storage: Storage) -> Iterator[InstantTime]:
 def _archived(storage: Storage) -> Iterator[HashingConfig]:
     for stored in storage.list(ARCHIVE_FOLDER, recursive=False):
         if stored.path == _MERGED_ARCHIVE:
-            yield from _read_merged(storage)
+            yield from _read_map(storage, _MERGED_ARCHIVE)
         elif stored.path.endswith(_SUFFIX) and "/." not in stored.path.removeprefix(ARCHIVE_FOLDER):
             yield _read(storage, stored.path)
 
@@ -169,11 +191,11 @@ def _read(storage: Storage, path: str) -> HashingConfig:
     return _parse(_load(storage, path), InstantTime(instant), path)
 
 
-def _read_merged(storage: Storage) -> Iterator[HashingConfig]:
-    """Read the one file of versions by instant that the RFC describes."""
-    versions = _load(storage, _MERGED_ARCHIVE)
-    for instant, entries in versions.items():
-        yield _parse(entries, InstantTime(instant), _MERGED_ARCHIVE)
+def _read_map(storage: Storage, path: str) -> Iterator[HashingConfig]:
+    """Read the file of all versions by instant that RFC and draft describe, if it is there."""
+    with suppress(ObjectNotFoundError):
+        for instant, entries in _load(storage, path).items():
+            yield _parse(entries, InstantTime(instant), path)
 
 
 def _load(storage: Storage, path: str) -> dict[str, Any]:

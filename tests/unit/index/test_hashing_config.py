@@ -12,6 +12,7 @@ from bucketlake.errors import AlreadyExistsError, FormatError
 from bucketlake.index.hashing_config import (
     ARCHIVE_FOLDER,
     CONFIGS_FOLDER,
+    DRAFT_FILE,
     INITIAL_INSTANT,
     HashingConfig,
     archive_configs,
@@ -115,6 +116,29 @@ def test_archived_versions_count_in_the_form_of_hudi_and_of_the_rfc(storage: Mem
     path = f"{ARCHIVE_FOLDER}/archived.hashing_config"
     storage.put(path, json.dumps(merged | draft).encode())
     assert counts(storage, timeline()) == [1, 7, 8, 9]
+
+
+def test_versions_of_the_draft_count_until_there_are_others() -> None:
+    storage = empty_storage()
+    entries = {"expression": "a,1", "rule": "regex", "default": 9}
+    storage.put(DRAFT_FILE, json.dumps({at(1): entries, at(2): entries | {"default": 8}}).encode())
+    assert counts(storage, timeline()) == [9, 8]
+    assert latest_config(storage, timeline()) == HashingConfig("a,1", 8, "regex", at(2))
+    assert latest_config(storage, timeline(2)) == HashingConfig("a,1", 9, "regex", at(1))
+    assert latest_config(storage, timeline(until=1)) == HashingConfig("a,1", 9, "regex", at(1))
+    save_config(storage, a_config(at(3)))
+    assert latest_config(storage, timeline()) == a_config(at(3))
+    assert counts(storage, timeline()) == [9, 8, 3]
+
+
+def test_a_time_travel_finds_archived_versions(storage: MemoryStorage) -> None:
+    for instant in (INITIAL_INSTANT, at(1)):
+        data = storage.read(config_path(instant))
+        storage.put(f"{ARCHIVE_FOLDER}/{instant}.hashing_config", data)
+        storage.delete(config_path(instant))
+    assert latest_config(storage, timeline(until=1)) == a_config(at(1), 2)
+    assert latest_config(storage, timeline(until=0)) == a_config(INITIAL_INSTANT, 1)
+    assert latest_config(storage, timeline()) == a_config(at(2), 3)
 
 
 def test_strange_files_beside_the_versions_are_passed_over(storage: MemoryStorage) -> None:
