@@ -96,9 +96,11 @@ def open_target(
     """
     check_writable(config, storage.root)
     timeline = load_timeline(storage, config)
-    require_index(storage, timeline, index).check_hash_fields(config.key_spec.record_key_fields)
-    timeline, _ = settle_failed_writes(storage, config, timeline)
-    known = require_index(storage, timeline, index)  # What was settled may have been a rescale.
+    known = require_index(storage, timeline, index)
+    known.check_hash_fields(config.key_spec.record_key_fields)
+    timeline, settled = settle_failed_writes(storage, config, timeline)
+    if settled.finished:  # A rescale, perhaps.
+        known = require_index(storage, timeline, index)
     clock = InstantClock(
         config.timeline_timezone, now_ms, issued_times(storage.root, config.timeline_timezone)
     )
