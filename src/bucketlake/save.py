@@ -159,12 +159,13 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
 def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:
     """Open a table; its own rules, once it has some, outweigh those of a job (RFC-89)."""
     held = open_table(path, storage_options=storage_options)
+    if held.index == asked:
+        return held
     if not isinstance(held.index, PartitionBucket):
         return open_table(path, asked, storage_options)
-    if held.index != asked:
-        warnings.warn(
-            f"the options ask for {asked!r}; the table has rules of its own, which count: "
-            f"{held.index!r}",
-            stacklevel=4,
-        )
+    warnings.warn(
+        f"the options ask for {asked!r}; the table has rules of its own, which count: "
+        f"{held.index!r}",
+        stacklevel=4,
+    )
     return held

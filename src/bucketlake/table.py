@@ -34,7 +34,7 @@ from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate
 from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
+from bucketlake.services.rescale import RescaleReport, Rules, new_index, plan_rescale, run_rescale
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
@@ -541,9 +541,9 @@ class Table:
 
     def rescale(
         self,
-        rules: Mapping[str, int] | None = None,
+        rules: Rules | None = None,
         *,
-        add: Mapping[str, int] | None = None,
+        add: Rules | None = None,
         default: int | None = None,
         rule: str | RuleCompiler | None = None,
         spark: SparkSession | None = None,
@@ -556,9 +556,9 @@ class Table:
 
         Parameters
         ----------
-        rules : mapping of str to int, optional
+        rules : mapping of str to int, or pairs, optional
             All rules that the table gets, as in :class:`PartitionBucket`.
-        add : mapping of str to int, optional
+        add : mapping of str to int, or pairs, optional
             Rules to put before those that the table has.
         default : int, optional
             Count of partitions that no rule fits; by default the one that the table has. Another

@@ -333,3 +333,9 @@ def test_rescale_that_is_not_clear_is_wrong_usage(flights: Run, arguments: tuple
 def test_rules_that_cannot_be_read_are_refused(flights: Run) -> None:
     result = flights("rescale", "flights", "--rules", "a", "--run", exit_code=1)
     assert "pattern,count" in result.stderr
+
+
+def test_the_first_of_two_rules_with_one_pattern_counts(flights: Run) -> None:
+    result = flights("rescale", "flights", "--rules", "01-01,8;01-01,5", "--output", "json")
+    [change] = answer(result)["partitions"]
+    assert change["new_count"] == 8

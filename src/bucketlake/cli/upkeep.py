@@ -49,8 +49,8 @@ def rescale(
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("rescaling" if run else "looking at the partitions"):
         report = table.rescale(
-            None if rules is None else dict(split_expressions(rules)),
-            add=None if add is None else dict(split_expressions(add)),
+            None if rules is None else split_expressions(rules),
+            add=None if add is None else split_expressions(add),
             default=default,
             rule=rule,
             dry_run=not run,

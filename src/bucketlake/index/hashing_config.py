@@ -114,25 +114,20 @@ def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfi
     """
     # Active ones first: one that is archived meanwhile is then seen in one place or in both.
     active = _active(storage, timeline)
-    found = _counting([*_read_map(storage, DRAFT_FILE), *_archived(storage)], timeline) | active
-    return [found[instant] for instant in sorted(found)]
+    return _counting([*_read_map(storage, DRAFT_FILE), *_archived(storage), *active], timeline)
 
 
 def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
     """Return the newest version that counts; None where none does, as before the first rescale."""
     found = _active(storage, timeline)
-    if not found:  # Archival leaves the newest one.
-        older = committed_configs if timeline.until is not None else _draft_configs
-        return next(reversed(older(storage, timeline)), None)
-    return found[max(found)]
+    if not found and timeline.until is not None:
+        found = committed_configs(storage, timeline)
+    elif not found:  # Nor is there an archived one then: archival leaves the newest.
+        found = _counting(_read_map(storage, DRAFT_FILE), timeline)
+    return found[-1] if found else None
 
 
-def _draft_configs(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
-    found = _counting(_read_map(storage, DRAFT_FILE), timeline)
-    return [found[instant] for instant in sorted(found)]
-
-
-def _active(storage: Storage, timeline: Timeline) -> dict[InstantTime, HashingConfig]:
+def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
     newest, found = timeline.newest_time(), []
     for instant in _active_instants(storage):
         # One that came after the timeline was listed does not count for it.
@@ -142,17 +137,16 @@ def _active(storage: Storage, timeline: Timeline) -> dict[InstantTime, HashingCo
     return _counting(found, timeline)
 
 
-def _counting(
-    configs: Iterable[HashingConfig], timeline: Timeline
-) -> dict[InstantTime, HashingConfig]:
-    """Leave out what is pending, and what is later than the timeline's end."""
+def _counting(configs: Iterable[HashingConfig], timeline: Timeline) -> list[HashingConfig]:
+    """Leave out what is pending or later than the timeline's end; one an instant, oldest first."""
     pending = {i.requested_at for i in timeline.pending() if i.action is Action.REPLACE_COMMIT}
-    return {
+    until = timeline.until
+    found = {
         config.instant: config
         for config in configs
-        if config.instant not in pending
-        and (timeline.until is None or config.instant <= timeline.until)
+        if config.instant not in pending and (until is None or config.instant <= until)
     }
+    return [found[instant] for instant in sorted(found)]
 
 
 def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
