@@ -27,6 +27,7 @@ from bucketlake.index.settings import (
     TableIndex,
     read_stored,
     require_index,
+    resolve_index,
     store_index,
 )
 from bucketlake.model.file_slice import FileSlice
@@ -366,7 +367,8 @@ def _require_same_counts(
     write: PendingWrite, target: Target, stats: Sequence[WriteStat], timeline: Timeline
 ) -> None:
     """Refuse a commit whose buckets were counted by rules that no longer hold (RFC-89)."""
-    now = require_index(target.storage, timeline, target.index)
+    now = resolve_index(target.storage, timeline, target.index)
+    assert now is not None, "the write had an index"
     for partition in sorted({stat.partition_path for stat in stats}):
         used, held = target.index.count_of(partition), now.count_of(partition)
         if used != held:
