@@ -21,6 +21,7 @@ from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.settings import TableIndex, require_given, require_index, resolve_index
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import (
     KeyGenerator,
     KeySpec,
@@ -35,6 +36,7 @@ from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.rescale import RescaleReport, Rules, new_index, plan_rescale, run_rescale
+from bucketlake.services.rollback import RollbackReport, roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
@@ -609,6 +611,52 @@ class Table:
             return self._stored_rows(plan_slices(target.snapshot, slices), spark)
 
         return run_rescale(target, index, changes, rows_of)
+
+    def rollback(
+        self, instant: str, *, cascade: bool = False, dry_run: bool = False
+    ) -> RollbackReport:
+        """Roll a commit back: its files, its rules and the commit itself go, as if it never was.
+
+        Parameters
+        ----------
+        instant : str
+            Requested time of the commit, as :meth:`timeline` shows it.
+        cascade : bool
+            Roll back the later commits that build on it, too, and lose what they wrote. A commit
+            builds on another one where it touched the same file groups, or, after a rescale,
+            changed the rules or counted by them (RFC-89).
+        dry_run : bool
+            Tell what would be done, and do nothing.
+
+        Returns
+        -------
+        RollbackReport
+            The commits that go, newest first.
+
+        Raises
+        ------
+        TimelineError
+            If there is no such commit, a savepoint holds it, or later ones build on it.
+        IndexStateError
+            If files of before were cleaned meanwhile.
+        CommitOutcomeUnknownError
+            If storage failed after it may have begun; the next write carries it on then.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> rides = create_table(
+        ...     "memory://docs/rides", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> _ = rides.upsert(pa.table({"id": ["a"]}))
+        >>> mistaken = rides.upsert(pa.table({"id": ["b"]}))
+        >>> [commit.operation for commit in rides.rollback(mistaken.instant).commits]
+        ['UPSERT']
+        >>> rides.to_arrow()["id"].to_pylist()
+        ['a']
+        """
+        undone = InstantTime(instant)
+        return roll_back(*self._open(), self.index, undone, cascade=cascade, dry_run=dry_run)
 
     def drop_metadata_table(self) -> None:
         """Take Hudi's metadata table off, so that bucketlake can write.

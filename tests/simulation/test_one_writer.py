@@ -9,10 +9,13 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import AlreadyExistsError
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import Operation
+from bucketlake.services.rollback import roll_back
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table
@@ -118,6 +121,41 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
         assert values_of("crash") == LATER, storage.replay()
         for key in LATER:
             assert len(table.locate(key)) == 1, storage.replay()
+    assert seen == {bl.SimpleBucket, bl.PartitionBucket}
+
+
+@pytest.mark.slow
+def test_death_at_every_step_of_a_rollback_is_made_good_by_the_next_write() -> None:
+    """A rescale goes: rows stay, and rules and buckets are always those of one another."""
+
+    def rescaled(name: str) -> tuple[MemoryStorage, InstantTime]:
+        storage = fresh_table(name)
+        target = open_target(storage, read_table_config(storage), TWO)
+        instant = rescale(target, {"a": 3}, 2, None).instant
+        assert instant is not None
+        return storage, instant
+
+    def run(storage: FaultyStorage | MemoryStorage, instant: InstantTime) -> None:
+        roll_back(storage, read_table_config(storage), None, instant)
+
+    storage, instant = rescaled("count")
+    counting = FaultyStorage(storage, reads_count=False)
+    run(counting, instant)
+    assert counting.operations >= 12
+    seen = set()
+    for fault in crash_points(counting.operations):
+        storage, instant = rescaled("crash")
+        faulty = FaultyStorage(storage, [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            run(faulty, instant)
+        assert values_of("crash") == BEFORE, faulty.replay()
+        seen.add(type(bl.open_table("memory://crash").index))
+        upsert(MemoryStorage("crash"), 3)
+        table = bl.open_table("memory://crash")
+        assert values_of("crash") == LATER, faulty.replay()
+        for key in LATER:
+            assert len(table.locate(key)) == 1, faulty.replay()
+        assert all(i.state is State.COMPLETED for i in table.timeline()), faulty.replay()
     assert seen == {bl.SimpleBucket, bl.PartitionBucket}
 
 

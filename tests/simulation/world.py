@@ -17,11 +17,13 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.model.file_name import BaseFileName
+from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.plan import plan_slices
-from bucketlake.services.rescale import new_index, plan_rescale, run_rescale
+from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
+from bucketlake.services.rollback import roll_back
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
@@ -39,7 +41,9 @@ Rows = dict[tuple[str, str], tuple[int, int]]
 """Rows of the table: value and ordering value, by partition and key."""
 
 
-def rescale(target: Target, rules: dict[str, int], default: int, world: World | None) -> None:
+def rescale(
+    target: Target, rules: dict[str, int], default: int, world: World | None
+) -> RescaleReport:
     """Rescale by rows in this process."""
     index = new_index(target.index, rules, None, default, None)
     changes = plan_rescale(target.snapshot, target.index, index)
@@ -50,7 +54,7 @@ def rescale(target: Target, rules: dict[str, int], default: int, world: World | 
         rows = read_arrow(target.storage, plan, where=None, columns=None)
         return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
 
-    run_rescale(target, index, changes, rows_of)
+    return run_rescale(target, index, changes, rows_of)
 
 
 class RememberingSource(ArrowSource):
@@ -87,6 +91,7 @@ class World:
             index=bl.SimpleBucket(2),
         )
         self.states: list[Rows] = [{}]
+        self.before: dict[str, Rows] = {}  # What a commit found, by its instant, where certain.
         self.faulty = FaultyStorage(self.storage)
         self.log: list[str] = []
 
@@ -104,9 +109,10 @@ class World:
                 self.overwrite,
                 self.drop_partition,
                 self.rescale,
+                self.roll_back,
                 self.late_task,
             ],
-            [6, 2, 1, 1, 2, 2],
+            [6, 2, 1, 1, 2, 2, 2],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -151,6 +157,22 @@ class World:
             lambda target: rescale(target, rules or {"none": 1}, default, self), lambda state: state
         )
 
+    def roll_back(self) -> None:
+        """Roll the newest commit back."""
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        commits = timeline.completed_commits()
+        if not commits or commits[-1].requested_at not in self.before:
+            return
+        newest = commits[-1].requested_at
+        before = self.before[newest]
+        self._attempt(
+            lambda target: roll_back(
+                target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
+            ),
+            lambda _: before,
+            may_be_refused=bool(timeline.pending()),  # It may become the newest commit.
+        )
+
     def late_task(self) -> None:
         """Run the tasks of an earlier write once more, perhaps to die in the middle."""
         if not self.late_tasks:
@@ -190,7 +212,7 @@ class World:
         try:
             config = read_table_config(faulty)
             target = open_target(faulty, config, bl.SimpleBucket(2), lambda: self.now_ms)
-            run(target)
+            result = run(target)
         except (SimulatedCrash, CommitOutcomeUnknownError) as error:
             self.log.append(f"  {error!r}")
             self.states = _distinct([*self.states, *written])
@@ -199,6 +221,8 @@ class World:
             self.log.append(f"  {error!r}")
             assert faulty.faults or may_be_refused, error  # noqa: PT017
         else:
+            if isinstance(result, WriteResult | RescaleReport) and len(self.states) == 1:
+                self.before[str(result.instant)] = self.states[0]
             self.states = _distinct(written)
             self.check_nothing_is_left_over()
 

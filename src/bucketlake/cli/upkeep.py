@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape: rescale."""
+"""Commands that keep a table in shape: rescale, rollback."""
 
 from __future__ import annotations
 
@@ -61,5 +61,40 @@ def rescale(
             "default": report.index.default,
             "partitions": [asdict(change) for change in report.partitions],
             "instant": report.instant,
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake rollback orders 20261122101530123
+    bucketlake rollback orders 20261122101530123 --cascade --run
+    """,
+)
+@table_path
+@click.argument("instant")
+@click.option("--cascade", is_flag=True, help="Also roll back later commits that build on it.")
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def rollback(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    instant: str,
+    cascade: bool,
+    run: bool,
+) -> None:
+    """Roll a commit back: its files, its rules and the commit itself go.
+
+    INSTANT is the time of a commit, as "bucketlake timeline" shows it. A rescale that later commits
+    build on is undone without losing them by another rescale to the earlier rules.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("rolling back" if run else "looking at the commits"):
+        report = table.rollback(instant, cascade=cascade, dry_run=not run)
+    output.facts(
+        {
+            "commits": [asdict(commit) for commit in report.commits],
+            "rollbacks": list(report.instants),
         }
     )

@@ -8,7 +8,7 @@ than the active timeline are ``timeline/archived.py``'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -126,6 +126,16 @@ class Timeline:
             until = min(until, self.until)
         kept = tuple(instant for instant in self.instants if instant.requested_at <= until)
         return replace(self, instants=kept, until=until, newest_written_ms=None)
+
+    def without(self, undone: Collection[InstantTime]) -> Timeline:
+        """Return the timeline as it would be if some commits had not completed."""
+        instants = tuple(
+            replace(one, state=State.INFLIGHT, completed_at=None)
+            if one.requested_at in undone and one.action.writes_data
+            else one
+            for one in self.instants
+        )
+        return replace(self, instants=instants)
 
     def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         """Return what a completed commit wrote; its file is read once per Timeline object.

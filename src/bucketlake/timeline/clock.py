@@ -117,3 +117,10 @@ def _following(instant: InstantTime) -> InstantTime:
     """Return the next millisecond, by the digits: zones play no part in it."""
     at = instant_to_datetime(instant) + timedelta(milliseconds=1)
     return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
+
+
+def table_clock(
+    table_root: str, timezone: TimelineTimezone, now_ms: Callable[[], int] = system_now_ms
+) -> InstantClock:
+    """Return a clock for a table that stays ahead of all that the process issued for it."""
+    return InstantClock(timezone, now_ms, issued_times(table_root, timezone))

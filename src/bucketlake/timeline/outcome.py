@@ -156,6 +156,14 @@ def claim_rollback(storage: Storage, instant: InstantTime) -> Outcome:
     return _settle(storage, instant, Outcome(_new_claim_id()))
 
 
+def forbid_commit(storage: Storage, instant: InstantTime) -> None:
+    """Say ``rollback`` of an instant that a plan on the timeline undoes, whatever stood there.
+
+    A commit that was published would otherwise be published again from its own outcome.
+    """
+    storage.put(outcome_path(instant), Outcome(_new_claim_id()).to_json())
+
+
 def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
     """Return the outcome of an instant; None where neither side has claimed it yet."""
     path = outcome_path(instant)

@@ -39,7 +39,7 @@ from bucketlake.read.file_system_view import require_base_files_only
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.clock import InstantClock, issued_times, system_now_ms
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
 from bucketlake.write.conflict import commits_since, require_untouched_partitions
@@ -96,15 +96,13 @@ def open_target(
         If the index is unknown, or not the one that the table holds.
     """
     check_writable(config, storage.root)
-    timeline = load_timeline(storage, config)
-    known = require_index(storage, timeline, index)
+    found = load_timeline(storage, config)
+    known = require_index(storage, found, index)
     known.check_hash_fields(config.key_spec.record_key_fields)
-    timeline, settled = settle_failed_writes(storage, config, timeline)
-    if settled.finished:  # A rescale, perhaps.
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, found, clock)
+    if timeline is not found:  # A rescale, perhaps, was finished or undone.
         known = require_index(storage, timeline, index)
-    clock = InstantClock(
-        config.timeline_timezone, now_ms, issued_times(storage.root, config.timeline_timezone)
-    )
     return Target(load_snapshot(storage, config, timeline), clock, known)
 
 

@@ -1,0 +1,132 @@
+"""Rollback plans and the metadata of completed rollbacks, as Hudi keeps them on the timeline.
+
+Both name files by absolute paths, as their writer called the table; a plan is read by the partition
+and the file name alone, so that one of a table that was moved still holds, and none leads outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.format.avro_records import Record, decode_record, encode_record
+from bucketlake.model.file_name import BaseFileName, InstantTime
+
+_PLAN = "HoodieRollbackPlan"
+_METADATA = "HoodieRollbackMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a rollback undoes, and the files that go with it.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Requested time of what is undone.
+    action : str
+        Its action, in Hudi's spelling.
+    files : mapping of str to tuple of str
+        Names of the files to delete, by partition path.
+    """
+
+    instant: InstantTime
+    action: str
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files to delete, relative to the table."""
+        return [
+            f"{partition}/{name}" if partition else name
+            for partition, names in self.files.items()
+            for name in names
+        ]
+
+
+def encode_rollback_plan(plan: RollbackPlan, root: str) -> bytes:
+    """Write a plan, the files as absolute paths below ``root``."""
+    requests = [
+        {
+            "partitionPath": partition,
+            "fileId": _file_id(name),
+            "latestBaseInstant": plan.instant,
+            "filesToBeDeleted": [_absolute(root, partition, name)],
+            "logBlocksToBeDeleted": {},
+        }
+        for partition, names in plan.files.items()
+        for name in names
+    ]
+    return encode_record(
+        _PLAN, {"instantToRollback": _instant_info(plan), "RollbackRequests": requests}
+    )
+
+
+def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
+    """Read a plan.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a plan's, or it names no instant.
+    UnsupportedFeatureError
+        If it cancels blocks inside log files, as those of table version 6 do.
+    """
+    record = decode_record(data, path, _PLAN)
+    undone = record["instantToRollback"]
+    if undone is None:
+        raise FormatError(path, "a rollback plan with the instant to roll back", "none")
+    files: dict[str, list[str]] = {}
+    for request in record["RollbackRequests"] or []:
+        if request["logBlocksToBeDeleted"]:
+            raise UnsupportedFeatureError(
+                "a rollback that cancels blocks of log files", path, "let Hudi finish it"
+            )
+        names = (text.rpartition("/")[2] for text in request["filesToBeDeleted"])
+        files.setdefault(request["partitionPath"], []).extend(name for name in names if name)
+    return RollbackPlan(
+        InstantTime(undone["commitTime"]),
+        undone["action"],
+        {partition: tuple(names) for partition, names in files.items()},
+    )
+
+
+def encode_rollback(
+    plan: RollbackPlan, root: str, *, started_at: InstantTime, duration_ms: int
+) -> bytes:
+    """Write the metadata of a rollback that was carried out."""
+    partitions: dict[str, Record] = {
+        partition: {
+            "partitionPath": partition,
+            "successDeleteFiles": [_absolute(root, partition, name) for name in names],
+            "failedDeleteFiles": [],
+            "rollbackLogFiles": {},
+            "logFilesFromFailedCommit": {},
+        }
+        for partition, names in plan.files.items()
+    }
+    return encode_record(
+        _METADATA,
+        {
+            "startRollbackTime": started_at,
+            "timeTakenInMillis": duration_ms,
+            "totalFilesDeleted": len(plan.paths),
+            "commitsRollback": [plan.instant],
+            "partitionMetadata": partitions,
+            "instantsRollback": [_instant_info(plan)],
+        },
+    )
+
+
+def _instant_info(plan: RollbackPlan) -> Record:
+    return {"commitTime": plan.instant, "action": plan.action}
+
+
+def _absolute(root: str, partition: str, name: str) -> str:
+    return "/".join(filter(None, (root.rstrip("/"), partition, name)))
+
+
+def _file_id(name: str) -> str:
+    parsed = BaseFileName.from_file_name(name)
+    return "" if parsed is None else parsed.file_id

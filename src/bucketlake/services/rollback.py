@@ -1,0 +1,304 @@
+"""Rolling back commits: which can go, what goes with them, and what must then hold.
+
+A commit can go while the table still has the files of before, and while no later commit builds on
+it. Files, rules (RFC-89) and the instant go together, newest commit first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    CommitOutcomeUnknownError,
+    IndexStateError,
+    StorageError,
+    TimelineError,
+)
+from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.index.hashing_config import committed_configs
+from bucketlake.index.settings import TableIndex, resolve_index
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.instant import Action, Instant
+from bucketlake.write.plan import live_buckets
+from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.rollback import begin_rollback, carry_out_rollback
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneCommit:
+    """A commit that is rolled back.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Its requested time.
+    operation : str
+        What it did, in Hudi's spelling.
+    partitions : tuple of str
+        Partitions that it touched.
+    files : int
+        Files of its that are deleted.
+    size_bytes : int
+        Their bytes.
+    rules : bool
+        Whether it wrote partition rules, which go with it.
+    """
+
+    instant: InstantTime
+    operation: str
+    partitions: tuple[str, ...]
+    files: int
+    size_bytes: int
+    rules: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackReport:
+    """What a rollback does, or has done.
+
+    Attributes
+    ----------
+    commits : tuple of UndoneCommit
+        Commits that go, newest first.
+    instants : tuple of InstantTime
+        The rollbacks on the timeline, one a commit; none for a dry run.
+    """
+
+    commits: tuple[UndoneCommit, ...]
+    instants: tuple[InstantTime, ...] = ()
+
+
+def roll_back(
+    storage: Storage,
+    config: TableConfig,
+    index: TableIndex | None,
+    instant: InstantTime,
+    *,
+    cascade: bool = False,
+    dry_run: bool = False,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> RollbackReport:
+    """Roll a commit back, or tell what that would do.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    index : TableIndex or None
+        What the caller knows of the index; None where that is nothing.
+    instant : InstantTime
+        The commit.
+    cascade : bool
+        Whether later commits that build on it go, too; otherwise they forbid it.
+    dry_run : bool
+        Whether to leave the table as it is.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    TimelineError
+        If there is no such commit, a savepoint holds it, or later commits build on it.
+    IndexStateError
+        If files of before were cleaned meanwhile, or would not fit the index of before.
+    CommitOutcomeUnknownError
+        If storage failed after it may have begun.
+    """
+    check_writable(config, storage.root)
+    timeline = load_timeline(storage, config)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    if not dry_run:
+        timeline = settle_failed_writes(storage, config, timeline, clock)
+    snapshot = load_snapshot(storage, config, timeline)
+    commits = _commits_to_undo(snapshot, index, instant, cascade)
+    report = RollbackReport(tuple(_describe(snapshot, one) for one in commits))
+    if dry_run:
+        return report
+    plans = [rollback_plan(snapshot, one) for one in commits]
+    return replace(report, instants=tuple(_undo(storage, config, clock, plan) for plan in plans))
+
+
+def _undo(
+    storage: Storage, config: TableConfig, clock: InstantClock, plan: RollbackPlan
+) -> InstantTime:
+    try:
+        instant = begin_rollback(storage, config, load_timeline(storage, config), clock, plan)
+        carry_out_rollback(storage, config, clock, instant)
+    except StorageError as error:
+        raise CommitOutcomeUnknownError(
+            plan.instant,
+            f"storage failed while it was rolled back ({error}); a rollback that the timeline "
+            "shows as pending is carried on by the next write",
+        ) from error
+    return instant
+
+
+def _commits_to_undo(
+    snapshot: Snapshot, index: TableIndex | None, instant: InstantTime, cascade: bool
+) -> list[Instant]:
+    """Return the commits that go, newest first; refuse what would lose or double rows."""
+    timeline = snapshot.timeline
+    found = timeline.find_completed(instant)
+    if found is None:
+        raise TimelineError(instant, _why_absent(timeline, instant))
+    _require_no_savepoint(timeline, instant)
+    gone = _with_dependents(snapshot.storage, timeline, index, found)
+    if len(gone) > 1 and not cascade:
+        later = ", ".join(one.requested_at for one in gone[1:4]) + (", …" if len(gone) > 4 else "")
+        raise TimelineError(
+            instant,
+            f"{len(gone) - 1} later commits build on it ({later}): roll them back with it by "
+            "cascade=True, which loses what they wrote; or keep the rows, and where it is a "
+            "rescale write the earlier rules by another rescale",
+        )
+    _require_state_of_before(snapshot, index, gone)
+    return gone[::-1]
+
+
+def _describe(snapshot: Snapshot, instant: Instant) -> UndoneCommit:
+    commit = snapshot.timeline.read_commit(snapshot.storage, instant)
+    versions = committed_configs(snapshot.storage, snapshot.timeline)
+    return UndoneCommit(
+        instant.requested_at,
+        commit.operation,
+        tuple(sorted(_partitions(commit))),
+        len(_stats(commit)),
+        sum(stat.file_size_bytes for stat in _stats(commit)),
+        instant.requested_at in {version.instant for version in versions},
+    )
+
+
+def rollback_plan(snapshot: Snapshot, instant: Instant) -> RollbackPlan:
+    """Return what goes with a completed commit: the files that its metadata names."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for stat in _stats(snapshot.timeline.read_commit(snapshot.storage, instant)):
+        files[stat.partition_path].append(stat.path.rpartition("/")[2])
+    by_partition = {path: tuple(names) for path, names in files.items()}
+    return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
+
+
+def _why_absent(timeline: Timeline, instant: InstantTime) -> str:
+    if timeline.start is not None and instant < timeline.start:
+        return f"it is older than the active timeline, which starts at {timeline.start}"
+    if any(one.requested_at == instant for one in timeline.pending()):
+        return "it is not completed; the next write rolls it back"
+    return "no commit of the table has this time; its timeline shows those that there are"
+
+
+def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
+    for one in timeline.completed():
+        if one.action is Action.SAVEPOINT and one.requested_at >= instant:
+            raise TimelineError(
+                instant, f"savepoint {one.requested_at} holds it: delete that first"
+            )
+
+
+def _with_dependents(
+    storage: Storage, timeline: Timeline, index: TableIndex | None, found: Instant
+) -> list[Instant]:
+    """Return the commit and those that build on it, directly or not, oldest first."""
+    gone = [found]
+    undone = [timeline.read_commit(storage, found)]
+    for later in _later(timeline, found):
+        commit = timeline.read_commit(storage, later)
+        if any(_builds_on(commit, one) for one in undone) or _counted_otherwise(
+            storage, timeline, index, later, commit, gone
+        ):
+            gone.append(later)
+            undone.append(commit)
+    return gone
+
+
+def _later(timeline: Timeline, found: Instant) -> Iterator[Instant]:
+    completed_at = timeline.completion_time(found.requested_at)
+    for other in timeline.completed_commits():
+        completed_after = (timeline.completion_time(other.requested_at) or "") > (
+            completed_at or ""
+        )
+        if other != found and (other.requested_at > found.requested_at or completed_after):
+            yield other
+
+
+def _builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
+    """Tell whether a commit touched file groups, or overwrote partitions, of an earlier one."""
+    if _file_groups(later) & _file_groups(earlier):
+        return True
+    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
+    return bool(overwritten & _partitions(later) & _partitions(earlier))
+
+
+def _counted_otherwise(
+    storage: Storage,
+    timeline: Timeline,
+    index: TableIndex | None,
+    later: Instant,
+    commit: CommitMetadata,
+    gone: Sequence[Instant],
+) -> bool:
+    """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
+    instants = {one.requested_at for one in gone}
+    rules = [config.instant for config in committed_configs(storage, timeline)]
+    if not instants.intersection(rules):
+        return False
+    if later.requested_at in rules:
+        return True
+    now = resolve_index(storage, timeline, index)
+    before = resolve_index(storage, timeline.without(instants), index)
+    return (
+        now is None
+        or before is None
+        or any(now.count_of(path) != before.count_of(path) for path in _partitions(commit))
+    )
+
+
+def _require_state_of_before(
+    snapshot: Snapshot, index: TableIndex | None, gone: Sequence[Instant]
+) -> None:
+    """Refuse where the table could not be read or written as it was before."""
+    storage, undone = snapshot.storage, {one.requested_at for one in gone}
+    commits = [snapshot.timeline.read_commit(storage, one) for one in gone]
+    before = load_snapshot(storage, snapshot.config, snapshot.timeline.without(undone))
+    slices = before.partition_slices(sorted({p for commit in commits for p in _partitions(commit)}))
+    held = {(one.partition_path, one.file_id) for one in slices}
+    created = {
+        (stat.partition_path, stat.file_id)
+        for commit in commits
+        for stat in _stats(commit)
+        if stat.previous_commit == NO_PREVIOUS_COMMIT
+    }
+    lost = {group for commit in commits for group in _file_groups(commit)} - created - held
+    if lost:
+        partition, file_id = min(lost)
+        raise IndexStateError(
+            f"a rollback of {min(undone)} needs the files of before",
+            f"those of file group {file_id} in partition {partition!r} were cleaned",
+            "keep the commit, and write the rows that you want with another one",
+        )
+    known = resolve_index(storage, before.timeline, index)
+    if known is not None:
+        live_buckets(slices, known)
+
+
+def _stats(commit: CommitMetadata) -> list[WriteStat]:
+    return [stat for held in commit.write_stats.values() for stat in held]
+
+
+def _file_groups(commit: CommitMetadata) -> set[tuple[str, str]]:
+    written = {(stat.partition_path, str(stat.file_id)) for stat in _stats(commit)}
+    replaced = commit.replaced_file_ids.items()
+    return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
+
+
+def _partitions(commit: CommitMetadata) -> set[str]:
+    return {*commit.write_stats, *commit.replaced_file_ids}

@@ -1,0 +1,257 @@
+"""Rolling commits back: what goes, what is refused, and that the table is as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import IndexStateError, TimelineError
+from bucketlake.format.rollback_metadata import (
+    RollbackPlan,
+    decode_rollback_plan,
+    encode_rollback_plan,
+)
+from bucketlake.index.hashing_config import config_path
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.instant import Action, State
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+INDEX = bl.PartitionBucket({"a": 3}, default=2)
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    """A partition-level table with rows 0 to 20 in the partitions a and b."""
+    name = f"rollback-{next(_NUMBERS)}"
+    made = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+    )
+    made.upsert(rows(range(20)))
+    yield made
+    forget(name)
+
+
+def rows(numbers: range, v: int = 0, days: str = "ab") -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{n}", "day": days[n % len(days)], "v": v or n} for n in numbers], SCHEMA
+    )
+
+
+def instant_of(done: object) -> InstantTime:
+    instant = done.instant  # type: ignore[attr-defined]
+    assert instant is not None
+    return instant
+
+
+def objects(table: bl.Table) -> set[str]:
+    return {o.path for o in MemoryStorage(table.path.removeprefix("memory://")).list("")}
+
+
+def data_of(table: bl.Table) -> list[dict[str, object]]:
+    found = table.to_arrow().sort_by([("day", "ascending"), ("id", "ascending")])
+    return found.to_pylist()
+
+
+def assert_sound(table: bl.Table, keys: int) -> None:
+    """Every key is in its bucket, and the next write finds it there."""
+    before = data_of(table)
+    assert len(before) == keys
+    for row in before:
+        assert len(table.locate(row["id"], row["day"])) == 1
+    again = pa.Table.from_pylist(before, SCHEMA)
+    assert table.upsert(again).updated == keys
+    assert data_of(table) == before
+
+
+def test_an_upsert_goes_with_its_files_and_leaves_a_rollback_on_the_timeline(
+    table: bl.Table,
+) -> None:
+    before, held = data_of(table), objects(table)
+    mistaken = instant_of(table.upsert(rows(range(10, 30), 7)))
+    report = table.rollback(mistaken)
+    assert [c.instant for c in report.commits] == [mistaken]
+    assert report.commits[0].partitions == ("a", "b")
+    assert report.commits[0].files == 5
+    assert not report.commits[0].rules
+    assert data_of(table) == before
+    new = {path for path in objects(table) - held if "/outcome/" not in path}
+    assert {path.rpartition(".")[2] for path in new} == {"requested", "inflight", "rollback"}
+    [rollback] = [i for i in table.timeline() if i.action is Action.ROLLBACK]
+    assert (rollback.requested_at, rollback.state) == (report.instants[0], State.COMPLETED)
+    assert_sound(table, 20)
+
+
+def test_the_first_commit_can_go(table: bl.Table) -> None:
+    table.rollback(table.timeline()[0].requested_at)
+    assert table.to_arrow().num_rows == 0
+    assert table.buckets() == []
+    assert table.upsert(rows(range(20))).inserted == 20
+
+
+def test_a_rescale_goes_with_its_rules_and_the_old_file_groups_are_back(table: bl.Table) -> None:
+    before, groups = data_of(table), table.buckets()
+    rescaled = instant_of(table.rescale({"a": 6, "b": 5}, dry_run=False))
+    report = table.rollback(rescaled)
+    assert report.commits[0].rules
+    assert table.buckets() == groups
+    assert data_of(table) == before
+    assert config_path(rescaled) not in objects(table)
+    assert bl.open_table(table.path).index == INDEX
+    assert_sound(table, 20)
+
+
+def test_the_upgrade_of_a_simple_table_can_go(table: bl.Table) -> None:
+    name = f"{table.path}-simple"
+    simple = bl.create_table(
+        name, schema=SCHEMA, record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(4)
+    )
+    simple.upsert(rows(range(20)))
+    simple.rollback(instant_of(simple.rescale({"a": 9}, dry_run=False)))
+    assert bl.open_table(name).index == bl.SimpleBucket(4)
+    assert_sound(simple, 20)
+    forget(name.removeprefix("memory://"))
+
+
+def test_several_rescales_go_newest_first(table: bl.Table) -> None:
+    groups = table.buckets()
+    first, second, third = (
+        instant_of(table.rescale(rules, dry_run=False))
+        for rules in ({"a": 6}, {"a": 6, "b": 5}, {"c": 9, "a": 6, "b": 5})
+    )
+    with pytest.raises(TimelineError, match="2 later commits build on it"):
+        table.rollback(first)
+    report = table.rollback(first, cascade=True)
+    assert [c.instant for c in report.commits] == [third, second, first]
+    assert all(c.rules for c in report.commits)
+    assert len(report.instants) == 3
+    assert table.buckets() == groups
+    assert [v.instant for v in table.rule_versions()] == ["0" * 14]
+    assert_sound(table, 20)
+
+
+def test_later_commits_to_other_partitions_stay(table: bl.Table) -> None:
+    rescaled = instant_of(table.rescale({"a": 6}, dry_run=False))
+    later = instant_of(table.upsert(rows(range(30, 36), days="b")))
+    table.rollback(rescaled)
+    assert bl.open_table(table.path).index == INDEX
+    assert later in {i.requested_at for i in table.timeline()}
+    assert_sound(table, 26)
+
+
+def test_a_later_commit_to_a_partition_that_was_rescaled_forbids_it(table: bl.Table) -> None:
+    rescaled = instant_of(table.rescale({"a": 6}, dry_run=False))
+    later = instant_of(table.upsert(rows(range(30, 31), days="a")))
+    before = objects(table)
+    with pytest.raises(TimelineError, match=later):
+        table.rollback(rescaled)
+    assert objects(table) == before
+    table.rollback(rescaled, cascade=True)
+    assert_sound(table, 20)
+
+
+def test_a_later_partition_that_was_counted_by_the_rules_forbids_it(table: bl.Table) -> None:
+    rescaled = instant_of(table.rescale(add={"c": 7}, dry_run=False))
+    later = instant_of(table.upsert(rows(range(30, 60), days="c")))
+    table.upsert(rows(range(60, 70), days="d"))  # Has the same count either way.
+    with pytest.raises(TimelineError, match=f"1 later commits build on it .{later}"):
+        table.rollback(rescaled)
+    assert len(table.rollback(rescaled, cascade=True).commits) == 2
+    assert_sound(table, 30)
+
+
+def test_later_commits_to_other_buckets_stay_when_an_upsert_goes(table: bl.Table) -> None:
+    groups = {b.bucket_id: b for b in table.buckets() if b.partition_path == "b"}
+    found = {k: table.locate(k, "b")[0].bucket_id for k in (f"k{n}" for n in range(1, 20, 2))}
+    here, there = (next(k for k, b in found.items() if b == bucket) for bucket in groups)
+    mistaken = instant_of(table.upsert(pa.table({"id": [here], "day": ["b"], "v": [-1]}, SCHEMA)))
+    table.upsert(pa.table({"id": [there], "day": ["b"], "v": [-2]}, SCHEMA))
+    table.rollback(mistaken)
+    values = {row["id"]: row["v"] for row in data_of(table)}
+    assert (values[here], values[there]) == (int(here[1:]), -2)
+
+
+def test_an_overwrite_and_a_dropped_partition_come_back(table: bl.Table) -> None:
+    before = data_of(table)
+    table.rollback(instant_of(table.delete_partitions(["a"])))
+    assert data_of(table) == before
+    table.rollback(instant_of(table.insert_overwrite(rows(range(90, 99)), whole_table=True)))
+    assert data_of(table) == before
+    assert_sound(table, 20)
+
+
+def test_a_dry_run_changes_nothing(table: bl.Table) -> None:
+    rescaled = instant_of(table.rescale({"a": 6}, dry_run=False))
+    table.upsert(rows(range(30, 32), days="a"))
+    before = objects(table)
+    report = table.rollback(rescaled, cascade=True, dry_run=True)
+    assert [c.operation for c in report.commits] == ["UPSERT", "INSERT_OVERWRITE"]
+    assert report.commits[1].size_bytes > 0
+    assert report.instants == ()
+    assert objects(table) == before
+
+
+@pytest.mark.parametrize(
+    ("instant", "problem"),
+    [("20300101000000000", "no commit"), ("20200101000000000", "older"), ("x", "no commit")],
+)
+def test_an_unknown_instant_is_refused(table: bl.Table, instant: str, problem: str) -> None:
+    before = objects(table)
+    with pytest.raises(TimelineError, match=problem):
+        table.rollback(instant)
+    assert objects(table) == before
+
+
+def test_a_commit_whose_files_of_before_were_cleaned_stays(table: bl.Table) -> None:
+    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    old = [b.path for b in table.buckets() if b.partition_path == "a"]
+    rescaled = instant_of(table.rescale({"a": 6}, dry_run=False))
+    storage.delete(old[0])
+    with pytest.raises(IndexStateError, match="were cleaned"):
+        table.rollback(rescaled)
+    upserted = instant_of(table.upsert(rows(range(20), 5, "b")))
+    for path in [p for p in objects(table) if p.startswith("b/") and upserted not in p]:
+        if path.endswith(".parquet"):
+            storage.delete(path)
+    with pytest.raises(IndexStateError, match="were cleaned"):
+        table.rollback(upserted)
+    assert {r["v"] for r in data_of(table) if r["day"] == "b"} == {5}
+
+
+def test_a_savepoint_holds_its_commit_and_those_before(table: bl.Table) -> None:
+    first = table.timeline()[0].requested_at
+    second = instant_of(table.upsert(rows(range(5))))
+    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    storage.put(f".hoodie/timeline/{second}.savepoint.inflight", b"")
+    storage.put(f".hoodie/timeline/{second}_{int(second) + 5}.savepoint", b"")
+    for instant in (first, second):
+        with pytest.raises(TimelineError, match="savepoint"):
+            table.rollback(instant, cascade=True)
+    third = instant_of(table.upsert(rows(range(5))))
+    table.rollback(third)
+    assert_sound(table, 20)
+
+
+def test_a_plan_names_files_below_its_own_table_alone() -> None:
+    plan = RollbackPlan(InstantTime("1"), "commit", {"a/b": ("x.parquet",), "": ("y.parquet",)})
+    moved = decode_rollback_plan(encode_rollback_plan(plan, "/elsewhere/t/"), "p")
+    assert moved == plan
+    assert moved.paths == ["a/b/x.parquet", "y.parquet"]
+    hostile = RollbackPlan(InstantTime("1"), "commit", {"a": ("../../../etc/passwd",)})
+    read = decode_rollback_plan(encode_rollback_plan(hostile, "/t"), "p")
+    assert read.paths == ["a/passwd"]
+
+
+def test_a_local_table_is_rolled_back_too(tmp_path: Path) -> None:
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+    )
+    table.upsert(rows(range(20)))
+    table.rollback(instant_of(table.upsert(rows(range(40)))))
+    assert_sound(table, 20)
