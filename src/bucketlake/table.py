@@ -20,6 +20,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
+from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.settings import TableIndex, require_given, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import (
@@ -530,6 +531,18 @@ class Table:
         """
         storage, config = self._open()
         return committed_configs(storage, load_timeline(storage, config))
+
+    def recorded_counts(self) -> dict[str, RecordedCount]:
+        """Return the bucket counts that partitions of a partition-level table got (RFC-89).
+
+        Returns
+        -------
+        dict
+            Count and the commit that gave it, by partition path. A recorded count stays when the
+            rules change without a rescale; a later rescale, of Hudi's too, outweighs it.
+        """
+        storage, config = self._open()
+        return recorded_counts(storage, load_timeline(storage, config))
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""

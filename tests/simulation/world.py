@@ -16,6 +16,7 @@ import pyarrow as pa
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
+from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
@@ -269,9 +270,10 @@ class World:
         # A put that took effect twice over may leave a requested instant, never an inflight one.
         inflight = [i for i in timeline.pending() if i.state is State.INFLIGHT]
         assert not inflight, self.story(f"{inflight} is left over")
-        for config in self.storage.list(CONFIGS_FOLDER):
-            version = config.path.rpartition("/")[2].partition(".")[0]
-            assert version in completed, self.story(f"the rules of {version} are left over")
+        for folder in (CONFIGS_FOLDER, RECORD_FOLDER):
+            for stored in self.storage.list(folder):
+                version = stored.path.rpartition("/")[2].partition(".")[0]
+                assert version in completed, self.story(f"{stored.path} is left over")
         times = [i.completed_at for i in timeline.completed()]
         assert all(times), self.story("a completed instant has no completion time")
         assert len(set(times)) == len(times), self.story("two completions at one time")

@@ -50,7 +50,9 @@ def _index_facts(index: bl.SimpleBucket | bl.PartitionBucket | None) -> dict[str
 
 def _rule_facts(table: bl.Table) -> dict[str, object]:
     versions = [asdict(version) for version in table.rule_versions()]
-    return {"rule_versions": versions} if versions else {}
+    if not versions:
+        return {}
+    return {"rule_versions": versions, "recorded_partitions": len(table.recorded_counts())}
 
 
 def instant_facts(instant: Instant) -> dict[str, object]:

@@ -6,7 +6,7 @@ RFC-89. Which rules a table has is versioned (``index/hashing_config.py``); this
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from bucketlake.errors import ConfigError
@@ -61,6 +61,10 @@ class PartitionBucket:
     default: int
     rule: str | RuleCompiler = "regex"
     hash_fields: Sequence[str] | None = None
+    # What the table recorded is no part of what its user asks for.
+    _recorded: Mapping[str, int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
@@ -87,7 +91,16 @@ class PartitionBucket:
 
     def count_of(self, partition_path: str) -> int:
         """Return how many buckets a partition has."""
+        recorded = self._recorded.get(partition_path)
+        if recorded is not None:
+            return recorded
         return bucket_count_of(self._compiler, self._pairs, self.default, partition_path)
+
+    def with_recorded(self, counts: Mapping[str, int]) -> Self:
+        """Return the index with counts of partitions that beat the rules."""
+        index = replace(self)
+        object.__setattr__(index, "_recorded", dict(counts))
+        return index
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields, by a ConfigError."""

@@ -3,8 +3,9 @@
 Hudi stores no bucket setting in a table, so every writer has to be told it again, and a wrong count
 silently puts a key into a second file group. The first write of bucketlake stores count and hash
 fields; later ones read them, and refuse others. A table with a hashing config is partition-level:
-there the newest committed version says the counts (``index/hashing_config.py``), and the stored
-count is that of the time before the first version.
+there the newest committed version says the counts (``index/hashing_config.py``) of partitions
+without a recorded one (``index/recorded_counts.py``), and the stored count is that of the time
+before the first version.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
+from bucketlake.index.recorded_counts import recorded_counts, with_recorded
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -138,13 +140,23 @@ def resolve_index(
         rule = given.rule
     try:
         rules = split_expressions(config.expressions)
-        return PartitionBucket(rules, config.default_count, rule, hash_fields)
+        index = PartitionBucket(rules, config.default_count, rule, hash_fields)
     except ConfigError as error:
         raise UnsupportedFeatureError(
             f"partition rules of instant {config.instant} ({error})",
             storage.root,
             "open the table with index= and the rule, or write to it with Hudi",
         ) from error
+    return with_recorded(index, config, recorded_counts(storage, timeline))
+
+
+def count_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
+    """Say which instant a partition-level table has the count of a partition from."""
+    config = latest_config(storage, timeline)
+    recorded = recorded_counts(storage, timeline).get(partition_path)
+    if recorded is not None and (config is None or recorded.instant >= config.instant):
+        return f"the record of instant {recorded.instant}"
+    return f"the hashing config of instant {config.instant if config else None}"
 
 
 def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:

@@ -20,6 +20,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.hashing_config import committed_configs
+from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
@@ -253,13 +254,18 @@ def _counted_otherwise(
         return False
     if later.requested_at in rules:
         return True
-    now = resolve_index(storage, timeline, index)
-    before = resolve_index(storage, timeline.without(instants), index)
+    # By the rules alone: Hudi, which knows no recorded counts, must find the rows, too.
+    now = _by_rules(resolve_index(storage, timeline, index))
+    before = _by_rules(resolve_index(storage, timeline.without(instants), index))
     return (
         now is None
         or before is None
         or any(now.count_of(path) != before.count_of(path) for path in _partitions(commit))
     )
+
+
+def _by_rules(index: TableIndex | None) -> TableIndex | None:
+    return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
 def _require_state_of_before(

@@ -90,7 +90,7 @@ def commit_write(
     *,
     replaced: Mapping[str, tuple[FileId, ...]],
     extra: Mapping[str, str],
-    recheck: Callable[[Timeline], None] | None = None,
+    prepare: Callable[[Timeline], None] | None = None,
 ) -> InstantTime:
     """Publish a write; return its completion time.
 
@@ -104,8 +104,9 @@ def commit_write(
         File groups that leave the table with this commit.
     extra : mapping of str to str
         Extra metadata: the schema, the index settings, what the caller adds.
-    recheck : callable, optional
-        Raises where, by the newest timeline, something else no longer holds that the write needs.
+    prepare : callable, optional
+        Called with the newest timeline right before the decision: raises where something else no
+        longer holds that the write needs, and saves what belongs to the commit.
 
     Raises
     ------
@@ -119,9 +120,9 @@ def commit_write(
     _require_inflight(write, timeline)
     since = commits_since(write.storage, write.pinned, timeline)
     require_no_common_bucket(write.instant, touched_buckets(by_partition, replaced), since)
-    if recheck is not None:
-        recheck(timeline)
     _mark_partitions(write, by_partition)
+    if prepare is not None:
+        prepare(timeline)
     metadata = CommitMetadata(write.operation.value, by_partition, dict(extra), dict(replaced))
     outcome = claim_commit(
         write.storage,

@@ -23,8 +23,10 @@ from bucketlake.errors import (
 from bucketlake.format.avro_schema import avro_from_arrow
 from bucketlake.index.hashing_config import HashingConfig, latest_config, save_config
 from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.recorded_counts import record_counts
 from bucketlake.index.settings import (
     TableIndex,
+    count_origin,
     read_stored,
     require_index,
     resolve_index,
@@ -249,10 +251,16 @@ def _write(
     stats = source.write_groups(plan, task) if plan.groups else []
     _require_complete(plan, stats)
 
-    def same_counts(timeline: Timeline) -> None:
-        _require_same_counts(write, target, stats, timeline)
+    def prepare(timeline: Timeline) -> None:
+        counts = {s.partition_path: target.index.count_of(s.partition_path) for s in stats}
+        if recheck is not None:
+            recheck(timeline)
+        else:
+            _require_same_counts(write, target, counts, timeline)
+        if isinstance(target.index, PartitionBucket):
+            record_counts(target.storage, timeline, write.instant, counts)
 
-    return _commit(write, target, stats, plan, tagger.schema, extra, recheck or same_counts)
+    return _commit(write, target, stats, plan, tagger.schema, extra, prepare)
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -338,7 +346,7 @@ def _commit(
     plan: WritePlan,
     schema: pa.Schema,
     extra: Mapping[str, str],
-    recheck: Callable[[Timeline], None] | None,
+    prepare: Callable[[Timeline], None] | None,
 ) -> WriteResult:
     commit_write(
         write,
@@ -349,7 +357,7 @@ def _commit(
             **extra,
             "schema": _schema_text(target, schema),
         },
-        recheck=recheck,
+        prepare=prepare,
     )
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
@@ -362,19 +370,18 @@ def _commit(
 
 
 def _require_same_counts(
-    write: PendingWrite, target: Target, stats: Sequence[WriteStat], timeline: Timeline
+    write: PendingWrite, target: Target, counts: Mapping[str, int], timeline: Timeline
 ) -> None:
-    """Refuse a commit whose buckets were counted by rules that no longer hold (RFC-89)."""
+    """Refuse a commit whose buckets were counted by what no longer holds (RFC-89)."""
     now = resolve_index(target.storage, timeline, target.index)
     assert now is not None, "the write had an index"
-    for partition in sorted({stat.partition_path for stat in stats}):
-        used, held = target.index.count_of(partition), now.count_of(partition)
+    for partition, used in sorted(counts.items()):
+        held = now.count_of(partition)
         if used != held:
-            config = latest_config(target.storage, timeline)
             raise CommitConflictError(
                 write.instant,
                 f"was counted with {used} buckets in partition {partition!r}, which has {held} by "
-                f"the hashing config of instant {config.instant if config else None}; retry it",
+                f"{count_origin(target.storage, timeline, partition)}; retry it",
             )
 
 

@@ -18,6 +18,7 @@ from bucketlake.format.rollback_metadata import (
     encode_rollback_plan,
 )
 from bucketlake.index.hashing_config import config_path
+from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -80,12 +81,13 @@ def carry_out_rollback(
 def take_back(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action, files: list[str]
 ) -> None:
-    """Delete what a pending write left: its files, its rules, its markers; itself at last."""
+    """Delete what a pending write left: its files, rules, counts and markers; itself at last."""
     for path in files:
         storage.delete(path)
     if action is Action.REPLACE_COMMIT:
         # Of a rescale (RFC-89). Once its instant is gone, a version that stayed would count.
         storage.delete(config_path(instant))
+    storage.delete(record_path(instant))
     delete_markers(storage, instant)
     remove_pending(storage, config, instant, action)
 

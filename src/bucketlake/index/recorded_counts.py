@@ -1,0 +1,124 @@
+"""Recorded bucket numbers: the count that each partition really got (RFC-89, draft).
+
+Rules say what a partition should have; the record says what it has. A partition that was written
+keeps its count when its rule changes without a rescale, and two writers that count one partition
+differently find each other here before they commit. Each version lists all partitions; a commit
+that meets a new one, or gives one another count, writes the next. Hudi 1.2.0 knows no such record,
+so a rescale of Hudi's, whose rules are newer than the entry, outweighs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.errors import FormatError, ObjectNotFoundError
+from bucketlake.index.hashing_config import HashingConfig
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+RECORD_FOLDER = f"{EXTENSION_FOLDER}/partition_counts"
+VERSIONS_KEPT = 10
+
+_SUFFIX = ".json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCount:
+    """The bucket count of a partition, and the commit that gave it."""
+
+    count: int
+    instant: InstantTime
+
+
+def record_path(instant: InstantTime) -> str:
+    """Return where the version of a commit lies, relative to the table."""
+    return f"{RECORD_FOLDER}/{instant}{_SUFFIX}"
+
+
+def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedCount]:
+    """Return the entries that are committed on the timeline, by partition path.
+
+    The cost is one listing, and one version, which grows with the table's partitions.
+    """
+    versions = _versions(storage)
+    committed = [version for version in versions if timeline.is_completed(version)]
+    if not committed and (timeline.until is None or not versions):
+        return {}
+    # Of a time before the versions that are kept, the oldest one knows most.
+    entries = _read(storage, committed[-1] if committed else versions[0])
+    return {path: held for path, held in entries.items() if timeline.is_completed(held.instant)}
+
+
+def with_recorded(
+    index: PartitionBucket, config: HashingConfig, recorded: Mapping[str, RecordedCount]
+) -> PartitionBucket:
+    """Return the index with the partitions whose recorded count beats the rules of ``config``."""
+    return index.with_recorded(
+        {
+            path: held.count
+            for path, held in recorded.items()
+            if held.instant >= config.instant and held.count != index.count_of(path)
+        }
+    )
+
+
+def record_counts(
+    storage: Storage, timeline: Timeline, instant: InstantTime, counts: Mapping[str, int]
+) -> None:
+    """Write a version with the counts of the partitions that a commit wrote, if it tells news.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    timeline : Timeline
+        The newest timeline.
+    instant : InstantTime
+        The commit; the version counts once it is completed.
+    counts : mapping of str to int
+        Bucket counts by partition path.
+    """
+    held = recorded_counts(storage, timeline)
+    news = {
+        path: RecordedCount(count, instant)
+        for path, count in counts.items()
+        if path not in held or held[path].count != count
+    }
+    if not news:
+        return
+    partitions = {path: [one.count, one.instant] for path, one in sorted((held | news).items())}
+    data = json.dumps({"version": _VERSION, "partitions": partitions}, ensure_ascii=False)
+    storage.put(record_path(instant), data.encode())
+    for old in _versions(storage)[:-VERSIONS_KEPT]:
+        storage.delete(record_path(old))
+
+
+def _versions(storage: Storage) -> list[InstantTime]:
+    """Return the instants of all versions, oldest first."""
+    names = (o.path.rpartition("/")[2] for o in storage.list(RECORD_FOLDER, recursive=False))
+    return sorted(InstantTime(n.removesuffix(_SUFFIX)) for n in names if n.endswith(_SUFFIX))
+
+
+def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:
+    path = record_path(instant)
+    with suppress(ObjectNotFoundError):  # Dropped since the listing, as one of too many.
+        data = storage.read(path)
+        try:
+            held = json.loads(data)
+            if held["version"] != _VERSION:
+                raise ValueError(f"version {held['version']}")
+            return {
+                partition: RecordedCount(int(count), InstantTime(at))
+                for partition, (count, at) in held["partitions"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            expected = f"recorded bucket counts of version {_VERSION} as JSON"
+            raise FormatError(path, expected, f"{data[:80]!r} ({error!r})") from None
+    return {}

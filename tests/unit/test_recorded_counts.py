@@ -1,0 +1,217 @@
+"""Recorded bucket numbers: what a partition got beats what its rule now says (RFC-89, draft)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import CommitConflictError, FormatError
+from bucketlake.index.hashing_config import INITIAL_INSTANT, HashingConfig, config_path
+from bucketlake.index.recorded_counts import RECORD_FOLDER, record_counts, record_path
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.table_type import Operation
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.commit import begin_write, commit_write
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+INDEX = bl.PartitionBucket({"a": 3}, default=2)
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    """A table with 30 rows in each of the partitions a (3 buckets) and b (2)."""
+    name = f"recorded-{next(_NUMBERS)}"
+    made = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+    )
+    made.upsert(rows("ab"))
+    yield made
+    forget(name)
+
+
+def rows(days: str, numbers: range = range(30)) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{n}", "day": day, "v": n} for day in days for n in numbers], SCHEMA
+    )
+
+
+def storage_of(table: bl.Table) -> MemoryStorage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def counts(table: bl.Table) -> dict[str, int]:
+    return {path: one.count for path, one in table.recorded_counts().items()}
+
+
+def versions(table: bl.Table) -> list[str]:
+    return sorted(o.path for o in storage_of(table).list(RECORD_FOLDER))
+
+
+def change_rules_in_place(table: bl.Table, expressions: str, default: int) -> None:
+    """Do what nobody should: another rule under an instant that has one."""
+    config = HashingConfig(expressions, default, "regex", INITIAL_INSTANT)
+    storage_of(table).put(config_path(INITIAL_INSTANT), config.to_json())
+
+
+def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
+    """Commit partitions with these counts, as a writer does that runs at the same time."""
+    storage, config = storage_of(table), table.config()
+    timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
+    write = begin_write(storage, config, timeline, clock, Operation.UPSERT)
+    schema = load_snapshot(storage, config).schema_text or ""
+    commit_write(
+        write, [], replaced={}, extra={"schema": schema},
+        prepare=lambda newest: record_counts(storage, newest, write.instant, counts),
+    )  # fmt: skip
+    return write.instant
+
+
+def assert_each_key_once(table: bl.Table, days: str) -> None:
+    found = table.to_arrow()
+    assert sorted(zip(found["day"].to_pylist(), found["id"].to_pylist(), strict=True)) == sorted(
+        (day, f"k{n}") for day in days for n in range(30)
+    )
+    for day in days:
+        for n in range(0, 30, 4):
+            assert len(table.locate(f"k{n}", day)) == 1
+            assert table.to_arrow(where=f"id = 'k{n}' AND day = '{day}'").num_rows == 1
+
+
+def test_a_version_is_written_where_a_partition_is_new_and_lists_all(table: bl.Table) -> None:
+    first = table.timeline()[-1].requested_at
+    assert counts(table) == {"a": 3, "b": 2}
+    assert {one.instant for one in table.recorded_counts().values()} == {first}
+    table.upsert(rows("ab"))
+    assert versions(table) == [record_path(first)]
+    later = table.upsert(rows("bc")).instant
+    assert later is not None
+    assert versions(table) == [record_path(first), record_path(later)]
+    assert counts(table) == {"a": 3, "b": 2, "c": 2}
+    assert table.recorded_counts()["b"].instant == first
+
+
+def test_ten_versions_are_kept(table: bl.Table) -> None:
+    for day in "cdefghijklm":
+        table.upsert(rows(day, range(1)))
+    assert len(versions(table)) == 10
+    assert len(counts(table)) == 13
+
+
+def test_the_record_beats_rules_that_changed_without_a_rescale(table: bl.Table) -> None:
+    change_rules_in_place(table, "a,7;c,5", 9)
+    assert_each_key_once(table, "ab")
+    assert table.upsert(rows("abc")).updated == 60
+    assert_each_key_once(table, "abc")
+    assert counts(table) == {"a": 3, "b": 2, "c": 5}
+    report = table.rescale({"a": 7, "c": 5}, default=9)
+    assert {p.partition_path: (p.old_count, p.new_count) for p in report.partitions} == {
+        "a": (3, 7),
+        "b": (2, 9),
+    }
+    table.rescale({"a": 7, "c": 5}, default=9, dry_run=False)
+    assert counts(table) == {"a": 7, "b": 9, "c": 5}
+    assert_each_key_once(table, "abc")
+
+
+def test_a_rescale_that_the_record_has_not_heard_of_outweighs_it(table: bl.Table) -> None:
+    """As one of Hudi's."""
+    instant = table.rescale({"a": 7}, dry_run=False).instant
+    assert instant is not None
+    storage_of(table).delete(record_path(instant))
+    assert counts(table) == {"a": 3, "b": 2}
+    assert_each_key_once(table, "ab")
+    assert table.upsert(rows("ab")).updated == 60
+    assert counts(table) == {"a": 7, "b": 2}
+
+
+def test_the_record_of_a_write_that_failed_or_was_rolled_back_goes(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = versions(table)
+    rolled_back = table.upsert(rows("cd")).instant
+    assert rolled_back is not None
+    table.rollback(rolled_back)
+    assert versions(table) == before
+    pending = InstantTime(f"{int(rolled_back) + 100_000}")
+    storage_of(table).put(record_path(pending), b'{"version": 1, "partitions": {"a": [1, "1"]}}')
+    assert counts(table) == {"a": 3, "b": 2}
+
+
+def test_writers_that_count_a_new_partition_differently_find_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two releases of one function of the user's: the same name, other counts."""
+
+    def release(buckets: int) -> Callable[[Any], Any]:
+        def by_function(_: Any) -> Any:
+            return lambda path: buckets if path == "c" else 2
+
+        return by_function
+
+    old = bl.PartitionBucket({"c": 1}, 2, rule=release(4))
+    new = bl.PartitionBucket({"c": 1}, 2, rule=release(6))
+    table = bl.create_table(
+        f"memory://recorded-{next(_NUMBERS)}", schema=SCHEMA, record_key=["id"],
+        partition_by=["day"], index=old,
+    )  # fmt: skip
+    table.upsert(rows("ab"))
+    write, other = ArrowSource.write_groups, []
+
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+        stats = write(self, *arguments)
+        monkeypatch.undo()
+        other.append(commit_count(table, {"c": 4}))
+        return stats
+
+    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    late = bl.open_table(table.path, index=new)
+    with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:
+        late.upsert(rows("c"))
+    assert other[0] in str(e.value)
+    assert e.value.instant != other[0]
+    assert late.upsert(rows("abc")).updated == 60
+    assert counts(table) == {"a": 2, "b": 2, "c": 4}
+    assert max(b.bucket_id or 0 for b in table.buckets() if b.partition_path == "c") == 3
+
+
+def test_a_read_of_an_earlier_time_goes_by_the_record_of_then(table: bl.Table) -> None:
+    before = table.timeline()[-1].requested_at
+    change_rules_in_place(table, "a,7", 9)
+    table.rescale({"a": 5}, default=4, dry_run=False)
+    for n in range(0, 30, 3):
+        where = f"id = 'k{n}'"
+        assert table.to_arrow(where=where, as_of=before).num_rows == 2
+        assert table.to_arrow(where=where).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"version": 2, "partitions": {}}', b'{"version": 1}', b"\xff"]
+)
+def test_a_broken_record_is_named(table: bl.Table, content: bytes) -> None:
+    [path] = versions(table)
+    storage_of(table).put(path, content)
+    with pytest.raises(FormatError, match="partition_counts"):
+        table.upsert(rows("a"))
+
+
+def test_a_table_with_one_count_for_all_keeps_no_record() -> None:
+    name = f"recorded-{next(_NUMBERS)}"
+    table = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=bl.SimpleBucket(2),
+    )  # fmt: skip
+    table.upsert(rows("ab"))
+    assert versions(table) == []
+    assert json.loads(storage_of(table).read(".hoodie/.bucket_index/ext/engine.json"))
+    forget(name)
