@@ -47,6 +47,7 @@ from bucketlake.timeline.table_properties import (
     update_table_properties,
 )
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.conflict import retried
 from bucketlake.write.create import make_table
 from bucketlake.write.ingest import delete_partitions, open_target, write_records
 from bucketlake.write.source import RecordSource
@@ -368,7 +369,9 @@ class Table:
             If one of the partitions holds no records.
         """
         storage, config = self._open()
-        return delete_partitions(open_target(storage, config, self.index), partitions)
+        return retried(
+            lambda: delete_partitions(open_target(storage, config, self.index), partitions)
+        )
 
     # Reads.
 
@@ -708,7 +711,9 @@ class Table:
         storage, config = self._open()
         source = self._source(data, storage)
         try:
-            return write_records(open_target(storage, config, self.index), operation, source)
+            return retried(
+                lambda: write_records(open_target(storage, config, self.index), operation, source)
+            )
         finally:
             source.close()
 

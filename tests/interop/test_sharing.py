@@ -118,9 +118,11 @@ def test_hudi_rolls_back_our_pending_write_under_either_policy_and_we_notice(
     storage = open_storage(str(path), NO_FSYNC)
     target = open_target(storage, read_table_config(storage), table.index)
     snapshot = target.snapshot
-    pending = begin_write(storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT)
     off = {"hoodie.metadata.enable": "false", "hoodie.clean.failed.writes.policy": policy}
-    hudi.write(path, rows(1), options_for(path) | off)
-    with pytest.raises(CommitConflictError, match="rolled it back"):
-        commit_write(pending, [], replaced={}, extra={})
+    with begin_write(
+        storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT
+    ) as pending:
+        hudi.write(path, rows(1), options_for(path) | off)
+        with pytest.raises(CommitConflictError, match="rolled it back"):
+            commit_write(pending, [], replaced={}, extra={})
     assert versions(table.to_arrow()) == versions(hudi.read(path)) == {1}

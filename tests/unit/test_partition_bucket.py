@@ -107,12 +107,12 @@ def test_every_key_is_found_by_its_bucket(table: bl.Table) -> None:
 
 
 def begin_rescale(table: bl.Table, index: bl.PartitionBucket) -> PendingWrite:
-    """Do what a rescale does before it writes data."""
+    """Do what a rescale does before it writes data, and die."""
     storage, config = LocalStorage(table.path), table.config()
     timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
-    write = begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE)
-    rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
-    save_config(storage, rules)
+    with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as write:
+        rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
+        save_config(storage, rules)
     return write
 
 
@@ -156,8 +156,10 @@ def test_a_write_counted_by_rules_that_changed_meanwhile_is_refused(
         return stats
 
     monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    storage = LocalStorage(table.path)
+    target = open_target(storage, table.config(), None)
     with pytest.raises(CommitConflictError, match=r"2 buckets.* has 9 ") as caught:
-        table.upsert(rows(400, 500))
+        write_records(target, Operation.UPSERT, ArrowSource(rows(400, 500)))
     assert changed[0] in str(caught.value)
     monkeypatch.undo()
     assert table.to_arrow().num_rows == 400
@@ -363,10 +365,10 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
         monkeypatch.undo()
         storage, config = LocalStorage(table.path), table.config()
         timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
-        other = begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE)
         gone = {"2023-01-01": tuple(b.file_id for b in table.buckets() if "2023" in b.path)}
         text = load_snapshot(storage, config).schema_text
-        commit_write(other, [], replaced=gone, extra={"schema": text})
+        with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as other:
+            commit_write(other, [], replaced=gone, extra={"schema": text})
         return stats
 
     monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)

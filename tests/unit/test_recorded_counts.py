@@ -22,6 +22,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import begin_write, commit_write
+from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -68,12 +69,12 @@ def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
     """Commit partitions with these counts, as a writer does that runs at the same time."""
     storage, config = storage_of(table), table.config()
     timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
-    write = begin_write(storage, config, timeline, clock, Operation.UPSERT)
     schema = load_snapshot(storage, config).schema_text or ""
-    commit_write(
-        write, [], replaced={}, extra={"schema": schema},
-        prepare=lambda newest: record_counts(storage, newest, write.instant, counts),
-    )  # fmt: skip
+    with begin_write(storage, config, timeline, clock, Operation.UPSERT) as write:
+        commit_write(
+            write, [], replaced={}, extra={"schema": schema},
+            prepare=lambda newest: record_counts(storage, newest, write.instant, counts),
+        )  # fmt: skip
     return write.instant
 
 
@@ -176,8 +177,9 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
 
     monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
     late = bl.open_table(table.path, index=new)
+    target = open_target(storage_of(table), table.config(), new)
     with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:
-        late.upsert(rows("c"))
+        write_records(target, Operation.UPSERT, ArrowSource(rows("c")))
     assert other[0] in str(e.value)
     assert e.value.instant != other[0]
     assert late.upsert(rows("abc")).updated == 60

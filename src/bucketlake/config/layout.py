@@ -12,8 +12,10 @@ PROPERTIES_FILE = f"{HOODIE_FOLDER}/hoodie.properties"
 PROPERTIES_BACKUP_FILE = f"{PROPERTIES_FILE}.backup"
 
 MARKER_FOLDER = f"{HOODIE_FOLDER}/.temp"  # One folder per instant below it.
+HEARTBEAT_FOLDER = f"{HOODIE_FOLDER}/.heartbeat"
 KEPT_FOLDER_FILE = ".keep"  # Empty, in a folder that must be there.
 METADATA_TABLE_FOLDER = f"{HOODIE_FOLDER}/metadata"
 
 EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Ours alone; Hudi leaves it untouched.
 OUTCOME_FOLDER = f"{EXTENSION_FOLDER}/outcome"
+COMMIT_ORDER_FOLDER = f"{EXTENSION_FOLDER}/commit_order"

@@ -79,7 +79,7 @@ class InstantClock:
         issued: IssuedTimes | None = None,
     ) -> None:
         self._timezone = timezone
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._issued = issued or IssuedTimes()
 
     def next_instant(self, timeline: Timeline) -> InstantTime:
@@ -88,7 +88,7 @@ class InstantClock:
         No two calls return the same time, from whatever thread, and a later call returns the
         greater one.
         """
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         wanted = instant_from_ms(now_ms, self._timezone)
         if self._timezone == "LOCAL":
             wanted = min(wanted, _in_zone_of_writers(now_ms, timeline, wanted))

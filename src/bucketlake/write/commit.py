@@ -1,17 +1,19 @@
 """Begin and commit a write: the only place where the driver publishes.
 
 Order of a commit: the inflight instant is still there and no other commit touched the same buckets
-since the table was pinned; partition markers of new partitions; the outcome of the instant is won;
-the completed instant appears under the completion time that the outcome names; markers go. A crash
-at any step leaves the table as it was before or as it is after, and the next write finishes the
-job (``write/recovery.py``).
+since the table was pinned; partition markers of new partitions; the next turn in the order of
+commits is taken, or all this is looked at again; the outcome of the instant is won; the completed
+instant appears under the completion time that the outcome names; markers go. A crash at any step
+leaves the table as it was before or as it is after, and the next write finishes the job
+(``write/recovery.py``).
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
@@ -31,11 +33,27 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import delete_markers
-from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit
+from bucketlake.timeline.outcome import (
+    Outcome,
+    OutcomeKind,
+    claim_commit,
+    claim_rollback,
+    read_outcome,
+)
 from bucketlake.timeline.transitions import complete, create_requested, to_inflight
-from bucketlake.write.conflict import commits_since, require_no_common_bucket, touched_buckets
+from bucketlake.write.conflict import (
+    commits_since,
+    require_kept,
+    require_no_common_bucket,
+    touched_buckets,
+)
+
+_DECISION_SECONDS_MAX = 10.0  # Between a turn and its decision lies one put.
+_DECISION_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +83,27 @@ class PendingWrite:
         return Action.REPLACE_COMMIT if self.operation.replaces else Action.COMMIT
 
 
+@contextmanager
 def begin_write(
     storage: Storage,
     config: TableConfig,
     timeline: Timeline,
     clock: InstantClock,
     operation: Operation,
-) -> PendingWrite:
-    """Take an instant and announce the write as inflight."""
+) -> Iterator[PendingWrite]:
+    """Take an instant, announce the write as inflight, and keep it alive while the body runs."""
     while True:
-        instant = clock.next_instant(timeline)
-        write = PendingWrite(storage, config, clock, instant, operation, timeline)
-        try:
-            create_requested(storage, config, instant, write.action)
-        except AlreadyExistsError:
-            continue  # Another writer took this millisecond.
-        to_inflight(storage, config, instant, write.action)
-        return write
+        write = PendingWrite(
+            storage, config, clock, clock.next_instant(timeline), operation, timeline
+        )
+        with beating(storage, write.instant):
+            try:
+                create_requested(storage, config, write.instant, write.action)
+            except AlreadyExistsError:
+                continue  # Another writer took this millisecond.
+            to_inflight(storage, config, write.instant, write.action)
+            yield write
+            return
 
 
 def commit_write(
@@ -116,13 +138,18 @@ def commit_write(
         If storage failed at the decisive step.
     """
     by_partition = _by_partition(stats)
-    timeline = load_timeline(write.storage, write.config)
-    _require_inflight(write, timeline)
-    since = commits_since(write.storage, write.pinned, timeline)
-    require_no_common_bucket(write.instant, touched_buckets(by_partition, replaced), since)
-    _mark_partitions(write, by_partition)
-    if prepare is not None:
-        prepare(timeline)
+    while True:
+        turn = last_turn(write.storage)
+        timeline = _after_turn(write, turn)
+        _require_inflight(write, timeline)
+        require_kept(write.instant, write.pinned, timeline)
+        since = commits_since(write.storage, write.pinned, timeline)
+        require_no_common_bucket(write.instant, touched_buckets(by_partition, replaced), since)
+        _mark_partitions(write, by_partition)
+        if prepare is not None:
+            prepare(timeline)
+        if take_turn(write.storage, write.instant, after=turn):
+            break
     metadata = CommitMetadata(write.operation.value, by_partition, dict(extra), dict(replaced))
     outcome = claim_commit(
         write.storage,
@@ -134,6 +161,23 @@ def commit_write(
     if outcome.kind is OutcomeKind.ROLLBACK:
         raise CommitConflictError(write.instant, "another writer rolled this write back; retry it")
     return _publish(write, outcome)
+
+
+def _after_turn(write: PendingWrite, turn: Turn | None) -> Timeline:
+    """Return the timeline once the commit that took the last turn is through, or passed over."""
+    timeline = load_timeline(write.storage, write.config)
+    before = [i for i in timeline.pending() if turn is not None and i.requested_at == turn.instant]
+    if turn is None or turn.instant == write.instant or not before:
+        return timeline
+    deadline = time.monotonic() + _DECISION_SECONDS_MAX
+    while read_outcome(write.storage, turn.instant) is None and time.monotonic() < deadline:
+        if not is_alive(write.storage, turn.instant):
+            break
+        time.sleep(_DECISION_LOOK_SECONDS)
+    outcome = claim_rollback(write.storage, turn.instant)
+    if outcome.kind is OutcomeKind.COMMIT:
+        complete(write.storage, write.config, turn.instant, before[0].action, outcome)
+    return load_timeline(write.storage, write.config)
 
 
 def _publish(write: PendingWrite, outcome: Outcome) -> InstantTime:

@@ -7,7 +7,9 @@ partitions is one (RFC-89).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.simple import bucket_id_of_file_id
@@ -16,8 +18,25 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
+_ATTEMPTS = 4
+_Result = TypeVar("_Result")
+
 Buckets = set[tuple[str, int]]
 """Partition paths and bucket ids."""
+
+
+def retried(write: Callable[[], _Result]) -> _Result:
+    """Run a write, and again on the table as it then is where another one came in between.
+
+    Raises
+    ------
+    CommitConflictError
+        If the last of four attempts met another write, too.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitConflictError):
+            return write()
+    return write()
 
 
 def commits_since(
@@ -30,6 +49,17 @@ def commits_since(
         for instant in newest.completed_commits()
         if instant.requested_at not in known
     ]
+
+
+def require_kept(instant: InstantTime, pinned: Timeline, newest: Timeline) -> None:
+    """Refuse a write if a commit that it was planned on was rolled back meanwhile."""
+    held = {one.requested_at for one in newest.completed_commits()}
+    for one in pinned.completed_commits():
+        is_archived = newest.start is not None and one.requested_at < newest.start
+        if one.requested_at not in held and not is_archived:
+            raise CommitConflictError(
+                instant, f"instant {one.requested_at} was rolled back meanwhile; retry the write"
+            )
 
 
 def touched_buckets(

@@ -7,7 +7,7 @@ settled first. Bad input is refused before anything is written: the count reads 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -140,12 +140,8 @@ def write_records(
     _adopt(target, slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
-    write = _begin(target, operation)
-    try:
+    with _begun(target, operation) as write:
         return _write(write, target, source, tagger, counts, slices, extra or {})
-    except BaseException:
-        _give_up(write)
-        raise
 
 
 def overwrite_partitions(
@@ -186,23 +182,19 @@ def overwrite_partitions(
         )
     _adopt(target, slices)
     config = latest_config(target.storage, target.snapshot.timeline)
-    write = _begin(target, Operation.INSERT_OVERWRITE)
+    with _begun(target, Operation.INSERT_OVERWRITE) as write:
 
-    def recheck(timeline: Timeline) -> None:
-        since = commits_since(target.storage, write.pinned, timeline)
-        require_untouched_partitions(write.instant, partitions, since)
-        if latest_config(target.storage, timeline) != config:
-            raise CommitConflictError(
-                write.instant, "meanwhile the rules of the table were changed; plan it anew"
-            )
+        def recheck(timeline: Timeline) -> None:
+            since = commits_since(target.storage, write.pinned, timeline)
+            require_untouched_partitions(write.instant, partitions, since)
+            if latest_config(target.storage, timeline) != config:
+                raise CommitConflictError(
+                    write.instant, "meanwhile the rules of the table were changed; plan it anew"
+                )
 
-    try:
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         save_config(target.storage, rules)
         return _write(write, renewed, source, tagger, counts, slices, {}, recheck)
-    except BaseException:
-        _give_up(write)
-        raise
 
 
 def delete_partitions(
@@ -218,16 +210,12 @@ def delete_partitions(
             "name partitions by their path, as table.buckets() shows it",
         )
     slices = [file_slice for found in held.values() for file_slice in found]
-    write = _begin(target, Operation.DELETE_PARTITION)
-    try:
+    with _begun(target, Operation.DELETE_PARTITION) as write:
         plan = plan_write(
             Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
         )
         schema = target.snapshot.schema
         return _commit(write, target, [], plan, schema, extra or {}, None)
-    except BaseException:
-        _give_up(write)
-        raise
 
 
 def _write(
@@ -314,11 +302,20 @@ def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
         store_index(target.storage, target.index)
 
 
-def _begin(target: Target, operation: Operation) -> PendingWrite:
+@contextlib.contextmanager
+def _begun(target: Target, operation: Operation) -> Iterator[PendingWrite]:
+    """Begin a write, and roll it back where the body fails."""
     snapshot = target.snapshot
-    return begin_write(
+    with begin_write(
         snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation
-    )
+    ) as write:
+        try:
+            yield write
+        except BaseException:
+            # The next write does it where storage does not let this one.
+            with contextlib.suppress(BucketLakeError, OSError):
+                roll_back_own(write)
+            raise
 
 
 def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
@@ -391,9 +388,3 @@ def _schema_text(target: Target, schema: pa.Schema) -> str:
     if known is not None and schema == target.snapshot.schema:
         return known
     return avro_from_arrow(schema, target.config.name)
-
-
-def _give_up(write: PendingWrite) -> None:
-    """Roll back after a failure; the next write does it where storage does not let this one."""
-    with contextlib.suppress(BucketLakeError, OSError):
-        roll_back_own(write)

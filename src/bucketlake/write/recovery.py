@@ -1,13 +1,13 @@
-"""Recovery from failed writes: what every write does first with what earlier ones left behind.
+"""Recovery from failed writes: what every write does first with what dead ones left behind.
 
-A pending write whose outcome is ``commit`` is finished, since its driver may have died between
-winning the outcome and publishing; any other pending write is rolled back once this writer has won
-``rollback`` for it. Files are found by their markers. Markers of an instant that is no longer on
-the timeline belong to tasks that wrote after a rollback; their files go too. A rollback that is
-pending, ours or Hudi's, is carried on by its plan before anything else.
+A pending write whose heartbeat lives is left alone. Of the others, one whose outcome is ``commit``
+is finished, since its driver may have died between winning the outcome and publishing; the rest is
+rolled back once this writer has won ``rollback`` for it. Files are found by their markers. Markers
+of an instant that is no longer on the timeline belong to tasks that wrote after a rollback; their
+files go too. A rollback that is pending, ours or Hudi's, is carried on by its plan before anything
+else.
 
-One writer at a time is assumed here, as with Hudi's eager policy: a live writer whose pending
-write is rolled back fails at its commit and publishes nothing.
+A live writer that is taken for dead fails at its commit and publishes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, read_outcome
@@ -52,7 +53,11 @@ def settle_failed_writes(
         carry_out_rollback(storage, config, clock, rollback.requested_at)
     if rollbacks:  # What they undid looked pending, or committed.
         timeline = load_timeline(storage, config)
-    failed = [one for one in timeline.pending() if one.action in WRITES]
+    failed = [
+        one
+        for one in timeline.pending()
+        if one.action in WRITES and not is_alive(storage, one.requested_at, clock.now_ms)
+    ]
     for instant in failed:
         _settle(storage, config, instant.requested_at, instant.action)
     if failed:
@@ -67,6 +72,7 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
     if outcome.kind is OutcomeKind.COMMIT:
         complete(storage, config, instant, action, outcome)
         delete_markers(storage, instant)
+        delete_heartbeat(storage, instant)
     # A writer that knows no outcomes may have completed it while this one decided.
     elif load_timeline(storage, config).find_completed(instant) is None:
         take_back(storage, config, instant, action, _marked_files(storage, instant))

@@ -23,6 +23,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import claim_commit, forbid_commit
@@ -90,6 +91,7 @@ def take_back(
     storage.delete(record_path(instant))
     delete_markers(storage, instant)
     remove_pending(storage, config, instant, action)
+    delete_heartbeat(storage, instant)
 
 
 def _reopen(storage: Storage, config: TableConfig, inflight: Instant) -> None:

@@ -1,0 +1,203 @@
+"""Several writers on one table at once: whoever comes second retries, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import CommitConflictError
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.base import Storage
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.instant import State
+from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write import commit
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+INDEX = bl.PartitionBucket({"a": 3}, default=2)
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    name = f"at-once-{next(_NUMBERS)}"
+    made = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+    )
+    made.upsert(rows("first", range(10)))
+    yield made
+    forget(name)
+
+
+def storage_of(table: bl.Table) -> Storage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def rows(writer: str, numbers: range, v: int = 0) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"{writer}-{n}", "day": "ab"[n % 2], "v": v} for n in numbers], SCHEMA
+    )
+
+
+def persistently(write: Callable[[], object]) -> None:
+    for _ in range(200):
+        try:
+            write()
+        except CommitConflictError:
+            continue
+        return
+    raise AssertionError("every attempt met another writer")
+
+
+def test_writers_and_a_rescale_at_once_lose_and_double_nothing(table: bl.Table) -> None:
+    def upsert(writer: str) -> None:
+        for batch in range(6):
+            records = rows(writer, range(4 * batch, 4 * batch + 4), batch)
+            persistently(partial(table.upsert, records))
+
+    def rescale() -> None:
+        for buckets in (5, 1, 4):
+            rules = {"a": buckets, "b": 6 - buckets}
+            persistently(partial(table.rescale, rules, dry_run=False))
+
+    with ThreadPoolExecutor(4) as pool:
+        for job in [
+            *(pool.submit(upsert, writer) for writer in ("one", "two", "three")),
+            pool.submit(rescale),
+        ]:
+            job.result()
+    found = table.to_arrow()
+    expected = [("first", n, 0) for n in range(10)]
+    expected += [(w, n, n // 4) for w in ("one", "two", "three") for n in range(24)]
+    assert sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == sorted(
+        (f"{writer}-{n}", v) for writer, n, v in expected
+    )
+    assert bl.open_table(table.path).index == bl.PartitionBucket({"a": 4, "b": 2}, 2)
+    for key, day in zip(found["id"].to_pylist(), found["day"].to_pylist(), strict=True):
+        assert len(table.locate(key, day)) == 1
+    assert all(i.state is State.COMPLETED for i in table.timeline())
+    times = [i.completed_at for i in table.timeline()]
+    assert len(set(times)) == len(times)
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let something happen between the tasks of the next write and its commit."""
+    write = ArrowSource.write_groups
+
+    def write_slowly(self: ArrowSource, *arguments: object) -> object:
+        stats = write(self, *arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        other()
+        return stats
+
+    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+
+
+def upsert_once(table: bl.Table, batch: pa.Table) -> None:
+    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    write_records(target, Operation.UPSERT, ArrowSource(batch))
+
+
+def test_the_second_of_two_writers_of_one_bucket_is_refused_and_both_instants_are_named(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = []
+    meanwhile(monkeypatch, lambda: others.append(table.upsert(rows("first", range(10), 1))))
+    with pytest.raises(CommitConflictError, match="changed bucket") as caught:
+        upsert_once(table, rows("first", range(10), 2))
+    assert others[0].instant in str(caught.value)
+    assert caught.value.instant < others[0].instant
+    assert set(table.to_arrow()["v"].to_pylist()) == {1}
+
+
+def test_a_conflict_is_retried_on_the_table_as_it_then_is(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(monkeypatch, lambda: table.upsert(rows("first", range(12), 1)))
+    assert table.upsert(rows("first", range(12), 2)).updated == 12
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+def test_a_rescale_meanwhile_makes_the_upsert_retry(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(monkeypatch, lambda: table.rescale({"a": 7}, dry_run=False))
+    assert table.upsert(rows("first", range(30), 2)).inserted == 20
+    assert table.to_arrow().num_rows == 30
+
+
+def test_a_commit_that_was_planned_on_one_that_was_rolled_back_is_refused(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone = table.upsert(rows("undone", range(10))).instant
+    assert undone is not None
+    meanwhile(monkeypatch, lambda: table.rollback(undone))
+    with pytest.raises(CommitConflictError, match=f"{undone} was rolled back"):
+        upsert_once(table, rows("later", range(10)))
+    assert set(table.to_arrow()["id"].to_pylist()) == {f"first-{n}" for n in range(10)}
+
+
+@pytest.mark.parametrize("decided", [True, False], ids=["decided", "undecided"])
+def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch, decided: bool
+) -> None:
+    """And where it is finished, it counts in the check for conflicts."""
+    storage = storage_of(table)
+    died: list[str] = []
+
+    def die(*arguments: object, **named: object) -> object:
+        monkeypatch.setattr(commit, "claim_commit", claim_commit)
+        outcome = claim_commit(*arguments, **named) if decided else None  # type: ignore[arg-type]
+        died.append(str(arguments[1]))
+        raise KeyboardInterrupt(outcome)
+
+    def other_dies() -> None:
+        monkeypatch.setattr(commit, "claim_commit", die)
+        monkeypatch.setattr("bucketlake.write.ingest.roll_back_own", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            upsert_once(table, rows("first", range(10), 1))
+        turn = last_turn(storage)
+        assert turn is not None
+        assert turn.instant == died[0]
+
+    meanwhile(monkeypatch, other_dies)
+    if decided:
+        with pytest.raises(CommitConflictError, match=r"changed bucket"):
+            upsert_once(table, rows("first", range(10), 2))
+    else:
+        upsert_once(table, rows("first", range(10), 2))
+    outcome = read_outcome(storage, died[0])  # type: ignore[arg-type]
+    assert outcome is not None
+    assert (outcome.kind is OutcomeKind.COMMIT) == decided
+    assert set(table.to_arrow()["v"].to_pylist()) == {1 if decided else 2}
+    table.upsert(rows("first", range(10), 3))
+    assert set(table.to_arrow()["v"].to_pylist()) == {3}
+    assert all(i.state is State.COMPLETED for i in table.timeline())
+
+
+def test_a_turn_that_is_taken_between_look_and_put_makes_the_commit_look_again(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def taken_first(storage: Storage, instant: str, after: object) -> bool:
+        looks.append(after)
+        if len(looks) == 1:
+            monkeypatch.setattr(commit, "take_turn", take_turn)
+            table.upsert(rows("first", range(10), 1))
+        return take_turn(storage, instant, after)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commit, "take_turn", taken_first)
+    with pytest.raises(CommitConflictError, match="changed bucket"):
+        upsert_once(table, rows("first", range(10), 2))
+    assert set(table.to_arrow()["v"].to_pylist()) == {1}
