@@ -1,8 +1,4 @@
-"""Medians, ratios and aims of upsert results, as a page with tables and a plot.
-
-Ratios are taken pair by pair: a peer's seconds over ours in the same round, then the median of
-these, so that a slow minute of the machine falls on both sides.
-"""
+"""Medians, ratios and aims of upsert results, as a page with tables and a plot."""
 
 from __future__ import annotations
 
@@ -11,10 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Result = Mapping[str, Any]
+from benchmarks.common.report import (
+    OURS,
+    Result,
+    failures_text,
+    machine_line,
+    measured,
+    origin_text,
+    ratios,
+    ratios_table,
+    rounds_of,
+    rounds_text,
+    seconds,
+    settings_text,
+    spread,
+    values,
+    worker_memory,
+)
+
 STEPS = ("load", "upsert", "read")
-OURS = ("bucketlake-spark4", "bucketlake-spark35")
-QUIET_SHARE_MAX = 0.10  # Above it the machine was doing something else, and the page says so.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +53,6 @@ ROWS_MAX_OVER_MEAN = 1.25
 WORKER_OVER_GROUP = 3.0
 
 
-def seconds(result: Result, name: str, step: str) -> list[float]:
-    """A contender's times of one step, by round."""
-    return [each[step]["seconds"] for each in _rounds(result, name)]
-
-
-def ratios(result: Result, step: str, peer: str, ours: str) -> list[float]:
-    """A peer's seconds over ours, round by round."""
-    pairs = zip(seconds(result, peer, step), seconds(result, ours, step), strict=False)
-    return [theirs / mine for theirs, mine in pairs]
-
-
-def measured(result: Result) -> list[str]:
-    """Contenders with at least one round, ours first, then by the median time of the upsert."""
-    names = [name for name in result["contenders"] if _rounds(result, name)]
-    return sorted(
-        names, key=lambda n: (n not in OURS, statistics.median(seconds(result, n, "upsert")))
-    )
-
-
-def _rounds(result: Result, name: str) -> list[Mapping[str, Any]]:
-    return result["contenders"].get(name, {}).get("rounds", [])
-
-
 def page(results: Sequence[Result]) -> str:
     """Return the page of these results, in Markdown."""
     parts = [
@@ -76,57 +64,35 @@ def page(results: Sequence[Result]) -> str:
         "predicts.",
         "![Median seconds of load and upsert](upsert.svg)",
         *(_section(result) for result in results),
-        _settings(results[-1]),
-        "Made by `python -m benchmarks.upsert --render` from `benchmarks/results/`; the "
-        "files in `benchmarks/upsert/contenders/` say why each setting is as it is.",
+        settings_text(results[-1], _names(results[-1])),
+        origin_text("upsert"),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def _names(result: Result) -> list[str]:
+    return measured(result, "upsert")
+
+
 def _section(result: Result) -> str:
     data, settings = result["data"], result["settings"]
-    rounds = settings["rounds"]
     head = (
         f"## {data['rows']:,} rows, {data['partitions']} partitions x {settings['buckets']} "
-        f"buckets, {rounds} round{'s' if rounds > 1 else ''}"
+        f"buckets, {rounds_text(result)}"
     )
-    parts = [head, _machine_line(result), _times_table(result)]
+    parts = [head, machine_line(result, STEPS), _times_table(result)]
     parts += [
         block
         for ours in OURS
-        if _rounds(result, ours)
+        if rounds_of(result, ours)
         for block in (f"### Aims, {ours}", _aims_table(result, ours))
     ]
-    parts += [_ratios_table(result), _placement_table(result)]
-    failed = [f"- {n}: {c['error'].splitlines()[0]}" for n, c in _failures(result)]
-    if failed:
-        parts += ["Failed, and so without figures:", "\n".join(failed)]
+    parts += [
+        ratios_table(result, {step: step for step in STEPS}, _names(result)),
+        _placement_table(result),
+        failures_text(result),
+    ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _failures(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(name, each) for name, each in result["contenders"].items() if "error" in each]
-
-
-def _machine_line(result: Result) -> str:
-    machine = result["machine"]
-    text = (
-        f"{machine['cores']} cores ({machine['processor']}), "
-        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}; seed "
-        f"{result['data']['seed']}; heap {result['settings']['driver_memory']} a Spark process."
-    )
-    others = statistics.median(
-        each[step].get("other_cpu_share", 0.0)
-        for name in measured(result)
-        for each in _rounds(result, name)
-        for step in STEPS
-    )
-    if others > QUIET_SHARE_MAX:
-        text += (
-            f" **Provisional**: other processes used {others:.0%} of the machine (median over "
-            "steps), so compare ratios and processor time rather than seconds."
-        )
-    return text
 
 
 def _times_table(result: Result) -> str:
@@ -134,10 +100,10 @@ def _times_table(result: Result) -> str:
         "| contender | load, s | upsert, s | read, s | upsert, processor s | table, MB |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for name in measured(result):
-        cells = [_spread(seconds(result, name, step)) for step in STEPS]
-        cpu = statistics.median(e["upsert"]["cpu_seconds"] for e in _rounds(result, name))
-        size = statistics.median(e["load"]["data_bytes"] for e in _rounds(result, name)) / 1e6
+    for name in _names(result):
+        cells = [spread(seconds(result, name, step)) for step in STEPS]
+        cpu = statistics.median(values(result, name, "upsert", "cpu_seconds"))
+        size = statistics.median(values(result, name, "load", "data_bytes")) / 1e6
         rows.append(f"| {name} | {' | '.join(cells)} | {cpu:.1f} | {size:.0f} |")
     return "\n".join(
         [
@@ -148,13 +114,6 @@ def _times_table(result: Result) -> str:
             *rows,
         ]
     )
-
-
-def _spread(values: Sequence[float]) -> str:
-    middle = statistics.median(values)
-    if len(values) == 1:
-        return f"{middle:.2f}"
-    return f"**{middle:.2f}** ({min(values):.2f} to {max(values):.2f})"
 
 
 def _aims_table(result: Result, ours: str) -> str:
@@ -170,7 +129,7 @@ def _aims_table(result: Result, ours: str) -> str:
             f"| most rows of a task, over the mean of all tasks: at most {ROWS_MAX_OVER_MEAN} "
             f"| {uneven:.3f} | {_met(uneven <= ROWS_MAX_OVER_MEAN)} |"
         )
-    memory = worker_memory(result, ours)
+    memory = worker_memory(result, ours, "upsert")
     if memory:
         rows.append(
             "| memory that a Python worker takes for its work, over its largest file group in "
@@ -178,25 +137,6 @@ def _aims_table(result: Result, ours: str) -> str:
             f"| {_met(memory.ratio <= WORKER_OVER_GROUP)} |"
         )
     return "\n".join(rows)
-
-
-def _ratios_table(result: Result) -> str:
-    """Every peer's time over ours, so that no reader has to trust the choice of the aims."""
-    ours = [name for name in OURS if _rounds(result, name)]
-    if not ours:
-        return ""
-    columns = [(name, step) for name in ours for step in STEPS]
-    titles = [f"{step}, {name.removeprefix('bucketlake-')}" for name, step in columns]
-    rows = [f"| contender | {' | '.join(titles)} |", f"|---|{'---:|' * len(columns)}"]
-    for peer in measured(result):
-        if peer not in ours:
-            cells = [_factor(ratios(result, step, peer, name)) for name, step in columns]
-            rows.append(f"| {peer} | {' | '.join(cells)} |")
-    return "\n".join(["### Time over bucketlake's, median of the rounds", "", *rows])
-
-
-def _factor(found: Sequence[float]) -> str:
-    return f"{statistics.median(found):.2f}x"
 
 
 def _holds(aim: Aim, found: Sequence[float]) -> bool:
@@ -211,7 +151,7 @@ def evenness(result: Result, name: str) -> float | None:
     """Largest task over the mean task of the stage that writes, worst of the rounds."""
     found = [
         stage["rows_max_over_mean"]
-        for each in _rounds(result, name)
+        for each in rounds_of(result, name)
         for step in ("load", "upsert")
         if (stage := write_stage(result, each[step], step))
     ]
@@ -226,47 +166,14 @@ def write_stage(result: Result, step: Mapping[str, Any], name: str) -> Mapping[s
     return max(fitting, key=lambda stage: stage["stage"], default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMemory:
-    """What the leanest idle worker and the fullest one held, and the largest file group."""
-
-    idle_bytes: int
-    peak_bytes: int
-    group_bytes: int
-
-    @property
-    def ratio(self) -> float:
-        return max(0, self.peak_bytes - self.idle_bytes) / self.group_bytes
-
-    def text(self) -> str:
-        idle, peak, group = (
-            f"{size / 1e6:.0f} MB" for size in (self.idle_bytes, self.peak_bytes, self.group_bytes)
-        )
-        return f"{self.ratio:.2f} (peak {peak}, idle {idle}, file group {group})"
-
-
-def worker_memory(result: Result, name: str) -> WorkerMemory | None:
-    """The worst of a contender's upserts, where it has Python workers."""
-    found = [
-        WorkerMemory(
-            each["upsert"]["worker_idle_bytes"],
-            each["upsert"]["worker_peak_bytes"],
-            each["upsert"]["largest_group_arrow_bytes"],
-        )
-        for each in _rounds(result, name)
-        if "worker_peak_bytes" in each["upsert"] and "largest_group_arrow_bytes" in each["upsert"]
-    ]
-    return max(found, key=lambda memory: memory.ratio, default=None)
-
-
 def _placement_table(result: Result) -> str:
     head = [
         "| contender | tasks | without rows | most rows over the mean |",
         "|---|---:|---:|---:|",
     ]
     rows = []
-    for name in measured(result):
-        if stage := write_stage(result, _rounds(result, name)[-1]["upsert"], "upsert"):
+    for name in _names(result):
+        if stage := write_stage(result, rounds_of(result, name)[-1]["upsert"], "upsert"):
             rows.append(
                 f"| {name} | {stage['tasks']} | {stage['tasks_without_rows']} "
                 f"| {stage['rows_max_over_mean']} |"
@@ -275,16 +182,3 @@ def _placement_table(result: Result) -> str:
         return ""
     title = "### Rows by task in the upsert's last shuffle of the batch"
     return "\n".join([title, "", *head, *rows])
-
-
-def _settings(result: Result) -> str:
-    parts = ["## Versions and settings"]
-    for name in measured(result):
-        contender = result["contenders"][name]
-        versions = ", ".join(f"{key} {value}" for key, value in contender["versions"].items())
-        lines = [f"{key}={value}" for key, value in contender["settings"].items()]
-        block = "\n".join(lines)
-        parts.append(
-            f"<details><summary>{name}: {versions}</summary>\n\n```\n{block}\n```\n\n</details>"
-        )
-    return "\n\n".join(parts)

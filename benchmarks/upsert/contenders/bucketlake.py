@@ -1,81 +1,34 @@
-"""bucketlake itself, on whichever PySpark this interpreter has: 4 or 3.5.
-
-The simple bucket index with the peers' bucket count, copy-on-write, the first load by `upsert` too
-(so it checks and deduplicates what it loads, as Hudi's upsert does). Python workers are started
-before the clock, as the peers' JVM is.
-"""
+"""bucketlake with the simple bucket index, and the peers' bucket count."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import bucketlake as bl
-from benchmarks.upsert.contenders.spark import (
-    SparkContender,
-    checksum,
-    placement_of,
-    start_session,
-)
-from benchmarks.upsert.process import serve
-from benchmarks.upsert.rows import KEY, ORDERING, PARTITION, DataSet
+from benchmarks.common.bucketlake import BucketLakeContender, start_bucketlake
+from benchmarks.common.process import serve
+from benchmarks.common.rows import DataSet
+from benchmarks.common.spark import placement_of
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.source import SparkSource
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import WriteTask
 
-SESSION = {"spark.sql.shuffle.partitions": "4"}
 
-
-class BucketLake(SparkContender):
+class BucketLake(BucketLakeContender):
     """Load and change by upsert, read through Spark."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
-        super().__init__(spark)
-        self._cores, self._buckets = settings["cores"], settings["buckets"]
-        self._worker_idle_bytes = 0
+        super().__init__(spark, settings, bl.SimpleBucket(settings["buckets"]))
+        self.settings["index"] = f"SimpleBucket({settings['buckets']})"
         self._plans = _noted_plans()
-        self.settings = {
-            **SESSION,
-            "index": f"SimpleBucket({self._buckets})",
-            "table_type": "copy_on_write",
-            "load": "upsert",
-        }
-
-    def load(self, data: DataSet, table: Path) -> None:
-        rows = self.spark.read.parquet(str(data.load))
-        created = bl.create_table(
-            str(table),
-            schema=rows.schema,
-            record_key=[KEY],
-            partition_by=[PARTITION],
-            ordering=ORDERING,
-            index=bl.SimpleBucket(self._buckets),
-            table_type="copy_on_write",
-            name="orders",
-        )
-        created.upsert(rows)
 
     def upsert(self, data: DataSet, table: Path) -> None:
         bl.open_table(str(table)).upsert(self.spark.read.parquet(str(data.changes)))
-
-    def read(self, table: Path) -> dict[str, int]:
-        return checksum(bl.open_table(str(table)).read(self.spark))
-
-    def settle(self) -> None:
-        # Spark ends Python workers that were idle for a minute, while other contenders ran.
-        ids = self.spark.range(0, self._cores, 1, self._cores)
-        held = [row.held for row in ids.mapInArrow(_warm_worker, "held long").collect()]
-        # The first call sees workers that have not worked yet: an interpreter and its imports,
-        # which do not grow with the data.
-        self._worker_idle_bytes = self._worker_idle_bytes or min(held)
-        super().settle()
 
     def observe(self, step: str, table: Path) -> dict[str, Any]:
         seen = super().observe(step, table)
@@ -83,15 +36,7 @@ class BucketLake(SparkContender):
         # rows than the plan has for it.
         seen["stages"] = [placement_of(n, _rows_by_task(p)) for n, p in enumerate(self._plans)]
         self._plans.clear()
-        if step != "read":
-            seen["worker_idle_bytes"] = self._worker_idle_bytes
-            seen["largest_group_arrow_bytes"] = largest_group_arrow_bytes(table)
         return seen
-
-    def facts(self) -> dict[str, Any]:
-        facts = super().facts()
-        versions = {**facts["versions"], "pyarrow": pa.__version__}
-        return {**facts, "versions": versions}
 
 
 def _noted_plans() -> list[WritePlan]:
@@ -114,30 +59,9 @@ def _rows_by_task(plan: WritePlan) -> list[int]:
     return rows
 
 
-def largest_group_arrow_bytes(table: Path) -> int:
-    """Size in Arrow of the base file with the most rows, meta columns and all."""
-    files = [path for path in table.rglob("*.parquet") if ".hoodie" not in path.parts]
-    largest = max(files, key=lambda path: pq.read_metadata(path).num_rows)
-    return pq.ParquetFile(largest).read().nbytes
-
-
-def _warm_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Import what a write imports, and tell the memory that the worker then holds, in bytes."""
-    import bucketlake.spark.source
-    import bucketlake.write.group_writer  # noqa: F401
-
-    time.sleep(0.2)  # So that each core's task needs a worker of its own.
-    for _ in batches:
-        pass
-    status = Path("/proc/self/status").read_text()
-    resident = status.partition("VmRSS:")[2].split()[0]
-    yield pa.RecordBatch.from_pydict({"held": [int(resident) * 1024]})
-
-
 def contenders(settings: Mapping[str, Any]) -> dict[str, BucketLake]:
     """Build what this process offers."""
-    spark = start_session("bucketlake", settings, SESSION)
-    name = "bucketlake-spark35" if spark.version.startswith("3.5") else "bucketlake-spark4"
+    name, spark = start_bucketlake(settings)
     return {name: BucketLake(spark, settings)}
 
 

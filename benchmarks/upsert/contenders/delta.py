@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.upsert.contenders.spark import SparkContender, checksum, start_session
-from benchmarks.upsert.process import serve
-from benchmarks.upsert.rows import KEY, ORDERING, PARTITION, DataSet
+from benchmarks.common.process import serve
+from benchmarks.common.rows import KEY, ORDERING, PARTITION, DataSet
+from benchmarks.common.spark import SparkContender, checksum, start_session
 
 COORDINATES = "io.delta:delta-spark_2.12:3.3.2"
 SHUFFLE_PARTITIONS = "8"

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.upsert.process import serve
-from benchmarks.upsert.rows import (
+from benchmarks.common.process import serve
+from benchmarks.common.rows import (
     EPOCH_MS,
     KEY,
     KEY_PREFIX,

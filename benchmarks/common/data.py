@@ -1,4 +1,4 @@
-"""Order-like rows for the upsert benchmark: a first load, and a batch of updates and inserts.
+"""Order-like rows: a first load, and a batch of updates and inserts.
 
 Everything follows from (rows, partitions, seed): the same Parquet files on every machine with the
 same pyarrow. An order's region, customer and creation date are functions of its number, so an
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.upsert.rows import (
+from benchmarks.common.rows import (
     EPOCH_MS,
     KEY_PREFIX,
     PAIR_MODULUS,

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from benchmarks.upsert.rows import DataSet
-from benchmarks.upsert.usage import ProcessTree
+from benchmarks.common.rows import DataSet
+from benchmarks.common.usage import ProcessTree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXTRA_PATHS: tuple[str, ...] = ()  # Where else a child looks for its module.
@@ -30,13 +30,12 @@ EXTRA_PATHS: tuple[str, ...] = ()  # Where else a child looks for its module.
 class Contender(Protocol):
     """One system under one set of options.
 
-    `load` and `upsert` write; `read` returns the sums of `rows.CHECKSUM_SQL` over the table. Each
-    is timed as a whole, `facts` and `observe` are not.
+    A benchmark's further steps are methods like `load`, by name. `read` returns the sums of
+    `rows.CHECKSUM_SQL` over the table. Each step is timed as a whole, `facts` and `observe` are
+    not.
     """
 
     def load(self, data: DataSet, table: Path) -> None: ...
-
-    def upsert(self, data: DataSet, table: Path) -> None: ...
 
     def read(self, table: Path) -> dict[str, int]: ...
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.upsert.rows import CHECKSUM_SQL
+from benchmarks.common.rows import CHECKSUM_SQL
 
 
 def start_session(name: str, settings: Mapping[str, Any], own: Mapping[str, str]) -> SparkSession:

@@ -1,0 +1,1 @@
+"""What the benchmarks share: the rows, the contenders' processes, the race, the page."""

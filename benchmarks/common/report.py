@@ -1,0 +1,168 @@
+"""What the pages of all benchmarks say alike: medians, ratios, worker memory, machine, settings.
+
+Ratios are taken pair by pair: a peer's seconds over ours in the same round, then the median of
+these, so that a slow minute of the machine falls on both sides.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Result = Mapping[str, Any]
+Titles = Mapping[str, str]
+"""What a page calls each measured step."""
+
+OURS = ("bucketlake-spark4", "bucketlake-spark35")
+QUIET_SHARE_MAX = 0.10  # Above it the machine was doing something else, and the page says so.
+
+
+def rounds_of(result: Result, name: str) -> list[Mapping[str, Any]]:
+    """What was measured of a contender, by round; nothing where it did not run."""
+    return result["contenders"].get(name, {}).get("rounds", [])
+
+
+def values(result: Result, name: str, step: str, field: str) -> list[float]:
+    """One measured value of a contender's step, by round."""
+    return [each[step][field] for each in rounds_of(result, name)]
+
+
+def seconds(result: Result, name: str, step: str) -> list[float]:
+    """A contender's times of one step, by round."""
+    return values(result, name, step, "seconds")
+
+
+def ratios(result: Result, step: str, peer: str, ours: str) -> list[float]:
+    """A peer's seconds over ours, round by round."""
+    pairs = zip(seconds(result, peer, step), seconds(result, ours, step), strict=False)
+    return [theirs / mine for theirs, mine in pairs]
+
+
+def measured(result: Result, step: str) -> list[str]:
+    """Contenders with at least one round, ours first, then by the median time of a step."""
+    names = [name for name in result["contenders"] if rounds_of(result, name)]
+    return sorted(names, key=lambda n: (n not in OURS, statistics.median(seconds(result, n, step))))
+
+
+def rounds_text(result: Result) -> str:
+    """How often each contender took its turn."""
+    rounds = result["settings"]["rounds"]
+    return f"{rounds} round{'s' if rounds > 1 else ''}"
+
+
+def machine_line(result: Result, steps: Sequence[str]) -> str:
+    """What the figures were measured on, and whether it was quiet."""
+    machine = result["machine"]
+    text = (
+        f"{machine['cores']} cores ({machine['processor']}), "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}; seed "
+        f"{result['data']['seed']}; heap {result['settings']['driver_memory']} a Spark process."
+    )
+    others = [
+        each[step].get("other_cpu_share", 0.0)
+        for name in result["contenders"]
+        for each in rounds_of(result, name)
+        for step in steps
+    ]
+    if others and (share := statistics.median(others)) > QUIET_SHARE_MAX:
+        text += (
+            f" **Provisional**: other processes used {share:.0%} of the machine (median over "
+            "steps), so compare ratios and processor time rather than seconds."
+        )
+    return text
+
+
+def spread(numbers: Sequence[float]) -> str:
+    """Median, minimum and maximum; the number itself where there is one."""
+    middle = statistics.median(numbers)
+    if len(numbers) == 1:
+        return f"{middle:.2f}"
+    return f"**{middle:.2f}** ({min(numbers):.2f} to {max(numbers):.2f})"
+
+
+def factor(ratios: Sequence[float]) -> str:
+    """The median of ratios."""
+    return f"{statistics.median(ratios):.2f}x"
+
+
+def ratios_table(result: Result, titles: Titles, names: Sequence[str]) -> str:
+    """Every peer's time over ours, so that no reader has to trust a choice of peers."""
+    ours = [name for name in OURS if rounds_of(result, name)]
+    peers = [name for name in names if name not in ours]
+    if not ours or not peers:
+        return ""
+    columns = [(name, step) for name in ours for step in titles]
+    heads = [f"{titles[step]}, {name.removeprefix('bucketlake-')}" for name, step in columns]
+    rows = [f"| contender | {' | '.join(heads)} |", f"|---|{'---:|' * len(columns)}"]
+    for peer in peers:
+        cells = [factor(ratios(result, step, peer, name)) for name, step in columns]
+        rows.append(f"| {peer} | {' | '.join(cells)} |")
+    return "\n".join(["### Time over bucketlake's, median of the rounds", "", *rows])
+
+
+def failures_text(result: Result) -> str:
+    """Name the contenders that have no figures, with the first line of why."""
+    failed = [
+        f"- {name}: {each['error'].splitlines()[0]}"
+        for name, each in result["contenders"].items()
+        if "error" in each
+    ]
+    return "\n\n".join(["Failed, and so without figures:", "\n".join(failed)]) if failed else ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory:
+    """What the leanest idle worker and the fullest one held, and the largest file group."""
+
+    idle_bytes: int
+    peak_bytes: int
+    group_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return max(0, self.peak_bytes - self.idle_bytes) / self.group_bytes
+
+    def text(self) -> str:
+        idle, peak, group = (
+            f"{size / 1e6:.0f} MB" for size in (self.idle_bytes, self.peak_bytes, self.group_bytes)
+        )
+        return f"{self.ratio:.2f} (peak {peak}, idle {idle}, file group {group})"
+
+
+def worker_memory(result: Result, name: str, step: str) -> WorkerMemory | None:
+    """The worst of a contender's rounds, where it has Python workers."""
+    found = [
+        WorkerMemory(
+            each[step]["worker_idle_bytes"],
+            each[step]["worker_peak_bytes"],
+            each[step]["largest_group_arrow_bytes"],
+        )
+        for each in rounds_of(result, name)
+        if "worker_peak_bytes" in each[step] and "largest_group_arrow_bytes" in each[step]
+    ]
+    return max(found, key=lambda memory: memory.ratio, default=None)
+
+
+def settings_text(result: Result, names: Sequence[str]) -> str:
+    """Versions and settings of contenders, folded up."""
+    parts = ["## Versions and settings"]
+    for name in names:
+        contender = result["contenders"][name]
+        versions = ", ".join(f"{key} {value}" for key, value in contender["versions"].items())
+        lines = [f"{key}={value}" for key, value in contender["settings"].items()]
+        block = "\n".join(lines)
+        parts.append(
+            f"<details><summary>{name}: {versions}</summary>\n\n```\n{block}\n```\n\n</details>"
+        )
+    return "\n\n".join(parts)
+
+
+def origin_text(benchmark: str) -> str:
+    """How a page came to be."""
+    return (
+        f"Made by `scripts/bench {benchmark} --render` from `benchmarks/results/`; the files in "
+        f"`benchmarks/{benchmark}/contenders/` and `benchmarks/common/` say why each setting is as "
+        "it is."
+    )
