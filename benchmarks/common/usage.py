@@ -135,9 +135,10 @@ def _machine_cpu_seconds() -> float:
 
 def _children(process: int) -> list[int]:
     found: list[int] = []
-    for children in Path(f"/proc/{process}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, children.read_text().split())
+    with contextlib.suppress(OSError):  # The process has ended, perhaps while it is looked at.
+        for children in Path(f"/proc/{process}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # One of its threads has.
+                found += map(int, children.read_text().split())
     return found
 
 
