@@ -57,7 +57,7 @@ class Race(ABC):
         path: Path,
     ) -> None:
         self.options = options
-        self._settings, self._result, self._path = settings, result, path
+        self._settings, self.result, self._path = settings, result, path
         self._processes: dict[str, ContenderProcess] = {}
         self.failed: list[str] = []
         self.rehearsing = False  # In the warm-up, where there is time for more checks.
@@ -83,6 +83,8 @@ class Race(ABC):
         finally:
             for process in set(self._processes.values()):
                 process.close()
+            for name in self._processes:
+                self.drop(self.table_folder(name))
 
     def step(self, name: str, step: str, data: DataSet, table: Path) -> dict[str, Any]:
         """Have a contender do one step."""
@@ -94,7 +96,7 @@ class Race(ABC):
         return self.options.work / "tables" / name
 
     def drop(self, table: Path) -> None:
-        """Remove a table that has been measured, unless it is to be kept."""
+        """Remove a table, or all of a contender, that is done with, unless tables are kept."""
         if not self.options.keep_tables:
             shutil.rmtree(table, ignore_errors=True)
 
@@ -115,7 +117,7 @@ class Race(ABC):
             for name in names:
                 shutil.rmtree(self.table_folder(name), ignore_errors=True)
                 self._processes[name] = process
-                self._result["contenders"][name] = {**process.facts[name], "rounds": []}
+                self.result["contenders"][name] = {**process.facts[name], "rounds": []}
 
     def _round(self, data: DataSet, number: int | None) -> None:
         """Let each contender take its turn; a numbered round is kept, the warm-up is not."""
@@ -133,18 +135,18 @@ class Race(ABC):
             busy = max(measured[step]["other_cpu_share"] for step in self.steps)
             say(f"{label}  {name}  {times}  (others used up to {busy:.0%} of the machine)")
             if number is not None:
-                self._result["contenders"][name]["rounds"].append(measured)
+                self.result["contenders"][name]["rounds"].append(measured)
                 self._save()
 
     def _fail(self, name: str, error: Exception) -> None:
         self.failed.append(name)
         say(f"{name} failed: {error}")
-        self._result["contenders"].setdefault(name, {"rounds": []})["error"] = str(error)
+        self.result["contenders"].setdefault(name, {"rounds": []})["error"] = str(error)
         self._save()
 
     def _save(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(self._result, indent=1) + "\n")
+        self._path.write_text(json.dumps(self.result, indent=1) + "\n")
 
 
 def contenders_of(families: Iterable[Family]) -> tuple[str, ...]:

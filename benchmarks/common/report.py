@@ -82,9 +82,9 @@ def spread(numbers: Sequence[float]) -> str:
     return f"**{middle:.2f}** ({min(numbers):.2f} to {max(numbers):.2f})"
 
 
-def factor(ratios: Sequence[float]) -> str:
+def factor(found: Sequence[float]) -> str:
     """The median of ratios."""
-    return f"{statistics.median(ratios):.2f}x"
+    return f"{statistics.median(found):.2f}x"
 
 
 def ratios_table(result: Result, titles: Titles, names: Sequence[str]) -> str:

@@ -1,0 +1,1 @@
+"""Another bucket count for one partition of many, or for all: bucketlake beside Hudi."""
