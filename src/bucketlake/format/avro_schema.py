@@ -228,7 +228,7 @@ class _Reader:
         if not isinstance(avro, dict):
             raise self._malformed(path, "an Avro type", avro)
         logical = avro.get("logicalType")
-        if logical in _REFUSED_LOGICAL:
+        if isinstance(logical, str) and logical in _REFUSED_LOGICAL:
             raise self._unsupported(path, f"type {logical}")
         if logical == "decimal":
             return self._named_type(avro, namespace, path, self._decimal(avro, path))
@@ -274,22 +274,19 @@ class _Reader:
         return data_type
 
     def _reference(self, name: str, namespace: str, path: str) -> pa.DataType:
-        full_name = name if "." in name or not namespace else f"{namespace}.{name}"
-        if full_name not in self._named:
+        known_as = full_name(name, namespace)
+        if known_as not in self._named:
             raise self._malformed(path, "a type defined before its use", name)
-        data_type = self._named[full_name]
+        data_type = self._named[known_as]
         if data_type is None:
-            raise self._unsupported(path, f"record {full_name} inside itself")
+            raise self._unsupported(path, f"record {known_as} inside itself")
         return data_type
 
     def _full_name(self, avro: Mapping[str, Json], namespace: str, path: str) -> str:
         name = avro.get("name")
         if not isinstance(name, str):
             raise self._malformed(path, "a named type", avro)
-        if "." in name:
-            return name
-        namespace = avro.get("namespace", namespace)
-        return f"{namespace}.{name}" if namespace else name
+        return full_name(name, avro.get("namespace", namespace))
 
     def _malformed(self, path: str, expected: str, found: Json) -> FormatError:
         return FormatError(f"{self._where}, column {path.rstrip('.')}", expected, repr(found)[:80])
@@ -299,6 +296,11 @@ class _Reader:
         return UnsupportedFeatureError(
             feature, where, "read the table with Hudi, or drop the column"
         )
+
+
+def full_name(name: str, namespace: str) -> str:
+    """Name a named type in full; a name with a dot is whole, and its namespace does not count."""
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _is_field(field: Json) -> bool:

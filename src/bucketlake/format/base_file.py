@@ -37,7 +37,7 @@ from bucketlake.model.schema import (
     with_meta,
     without_meta,
 )
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Buffer, Storage
 
 AVRO_SCHEMA_KEY = "parquet.avro.schema"
 KEY_MIN = "hoodie_min_record_key"
@@ -219,8 +219,17 @@ class BaseFileReader:
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
-        self._path = path
-        self._source = open_object(storage, path)
+        self._open(open_object(storage, path), path)
+
+    @classmethod
+    def of_bytes(cls, content: Buffer, path: str) -> Self:
+        """Open a Parquet file that is a part of another file, named for messages."""
+        reader = cls.__new__(cls)
+        reader._open(pa.BufferReader(content), path)
+        return reader
+
+    def _open(self, source: pa.NativeFile, path: str) -> None:
+        self._path, self._source = path, source
         try:
             self._file = pq.ParquetFile(
                 self._source,

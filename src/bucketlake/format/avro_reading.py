@@ -1,0 +1,205 @@
+"""Reading Avro records as Arrow columns: the fields of all records together, none row by row.
+
+Reading goes in two steps. The first finds where values stand and checks that they are within their
+records; what it returns makes the column, and is called for the columns that are wanted. Items of
+arrays and maps stand behind one another, so their places are found by a plain loop; the values at
+these places are read together again. Framing and schemas are the callers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.format.avro_cursor import Cursor, Ints
+from bucketlake.format.avro_skipping import item_places, item_width, skip_all
+from bucketlake.format.avro_tree import AvroNode, Wire
+
+Make: TypeAlias = Callable[[], pa.Array]
+
+_DECIMAL_BYTES_MAX = 16
+
+
+def read_column(node: AvroNode, cursor: Cursor) -> Make:
+    """Read one value of each record.
+
+    Parameters
+    ----------
+    node : AvroNode
+        The type of the value.
+    cursor : Cursor
+        Stands before the value in each record, and after it then.
+
+    Returns
+    -------
+    callable
+        Makes the column, of type ``node.arrow``.
+
+    Raises
+    ------
+    FormatError
+        If a value does not fit its record or its type; from here, or from the callable.
+    """
+    union = node.union
+    if union is None:
+        return _READERS[node.wire](node, cursor)
+    before, branches = cursor.position, cursor.longs()
+    known = (branches >= 0) & (branches < union.branch_count)
+    if not known.all():
+        cursor.position = before
+        cursor.require(known, f"one of {union.branch_count} branches", "another number")
+    rows = np.flatnonzero(branches == union.value_branch)
+    if len(rows) == len(branches):
+        return _READERS[node.wire](node, cursor)
+    inner = cursor.at(cursor.position[rows], cursor.end[rows])
+    make = _READERS[node.wire](node, inner)
+    cursor.position[rows] = inner.position
+    return lambda: spread(make(), rows, len(branches))
+
+
+def spread(array: pa.Array, rows: Ints, count: int) -> pa.Array:
+    """Put values at some rows of ``count``, and nulls at the others."""
+    places, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)
+    places[rows], absent[rows] = np.arange(len(rows)), False
+    return array.take(pa.array(places, mask=absent))
+
+
+def _boolean(_node: AvroNode, cursor: Cursor) -> Make:
+    starts = cursor.fixed(1)
+    values = cursor.bytes_at(starts)
+    if (values > 1).any():
+        cursor.position = starts
+        cursor.require(values <= 1, "a boolean, 0 or 1", "another byte")
+    return lambda: pa.array(values.astype(np.bool_))
+
+
+def _int(node: AvroNode, cursor: Cursor) -> Make:
+    values = cursor.ints()
+    return lambda: _primitive(node.arrow, values.astype(np.int32))
+
+
+def _long(node: AvroNode, cursor: Cursor) -> Make:
+    before, values = cursor.position, cursor.longs()
+    scaled = values * node.unit_micros
+    if not np.array_equal(scaled // node.unit_micros, values):
+        cursor.position = before
+        cursor.require(scaled // node.unit_micros == values, "a time in microseconds", "a later")
+    return lambda: _primitive(node.arrow, scaled)
+
+
+def _float(node: AvroNode, cursor: Cursor) -> Make:
+    starts = cursor.fixed(4)
+    return lambda: _primitive(node.arrow, cursor.words(starts).astype(np.uint32).view(np.float32))
+
+
+def _double(node: AvroNode, cursor: Cursor) -> Make:
+    starts = cursor.fixed(8)
+    return lambda: _primitive(node.arrow, cursor.words(starts))
+
+
+def _text(node: AvroNode, cursor: Cursor) -> Make:
+    starts, sizes = cursor.sized()
+
+    def make() -> pa.Array:
+        try:
+            return cursor.slices(starts, sizes).cast(node.arrow)
+        except pa.ArrowInvalid as error:
+            at = int(starts[0])
+            raise cursor.refuse("texts in UTF-8 from here on", str(error), at) from error
+
+    return make
+
+
+def _bytes(node: AvroNode, cursor: Cursor) -> Make:
+    starts, sizes = cursor.sized()
+    if pa.types.is_decimal128(node.arrow):
+        return lambda: _decimals(node, cursor, starts, sizes)
+    return lambda: cursor.slices(starts, sizes)
+
+
+def _fixed(node: AvroNode, cursor: Cursor) -> Make:
+    starts = cursor.fixed(node.size_bytes)
+    sizes = np.full(len(starts), node.size_bytes)
+    if pa.types.is_decimal128(node.arrow):
+        return lambda: _decimals(node, cursor, starts, sizes)
+    return lambda: cursor.slices(starts, sizes)
+
+
+def _enum(node: AvroNode, cursor: Cursor) -> Make:
+    before, indices = cursor.position, cursor.longs()
+    known = (indices >= 0) & (indices < len(node.symbols))
+    if not known.all():
+        cursor.position = before
+        cursor.require(known, f"one of {len(node.symbols)} symbols", "another number")
+    symbols = pa.array(node.symbols, pa.string())
+    return lambda: symbols.take(pa.array(indices))
+
+
+def _array(node: AvroNode, cursor: Cursor) -> Make:
+    items, offsets = _items(node, cursor)
+    make = read_column(node.children[0], items)
+    return lambda: pa.ListArray.from_arrays(offsets, make(), type=node.arrow)
+
+
+def _map(node: AvroNode, cursor: Cursor) -> Make:
+    entries, offsets = _items(node, cursor)
+    keys, values = (read_column(child, entries) for child in node.children)
+    return lambda: pa.MapArray.from_arrays(offsets, keys(), values(), type=node.arrow)
+
+
+def _items(node: AvroNode, cursor: Cursor) -> tuple[Cursor, pa.Array]:
+    """Find the items of each array or map: a cursor before all of them, and Arrow's offsets."""
+    skip, width = skip_all(node.children), item_width(node.children)
+    places, counts, cursor.position = item_places(cursor, skip, width)
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return cursor.at(places, np.repeat(cursor.end, counts)), pa.array(offsets)
+
+
+def _record(node: AvroNode, cursor: Cursor) -> Make:
+    makes = [read_column(child, cursor) for child in node.children]
+    fields = list(node.arrow)
+    return lambda: pa.StructArray.from_arrays([make() for make in makes], fields=fields)
+
+
+def _primitive(data_type: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Array:
+    return pa.Array.from_buffers(data_type, len(values), [None, pa.py_buffer(values)])
+
+
+def _decimals(node: AvroNode, cursor: Cursor, starts: Ints, sizes: Ints) -> pa.Array:
+    """Make decimals of big-endian integers; Arrow's are of 16 bytes and little-endian."""
+    at = cursor.at(starts, cursor.end)
+    fits = (sizes > 0) & (sizes <= _DECIMAL_BYTES_MAX)
+    at.require(fits, f"a decimal of 1 to {_DECIMAL_BYTES_MAX} bytes", "another size")
+    last = starts + sizes - 1
+    sign = np.where(cursor.bytes_at(starts) >= 0x80, 0xFF, 0).astype(np.uint8)
+    unscaled = np.empty((len(starts), _DECIMAL_BYTES_MAX), np.uint8)
+    for place in range(_DECIMAL_BYTES_MAX):
+        digits = cursor.bytes_at(np.maximum(last - place, 0))
+        unscaled[:, place] = np.where(place < sizes, digits, sign)
+    decimals = _primitive(node.arrow, unscaled.reshape(-1).view("S16"))
+    try:
+        decimals.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise cursor.refuse(f"values of {node.arrow}", str(error), int(starts[0])) from error
+    return decimals
+
+
+_READERS: Mapping[Wire, Callable[[AvroNode, Cursor], Make]] = {
+    Wire.BOOLEAN: _boolean,
+    Wire.INT: _int,
+    Wire.LONG: _long,
+    Wire.FLOAT: _float,
+    Wire.DOUBLE: _double,
+    Wire.STRING: _text,
+    Wire.BYTES: _bytes,
+    Wire.FIXED: _fixed,
+    Wire.ENUM: _enum,
+    Wire.ARRAY: _array,
+    Wire.MAP: _map,
+    Wire.RECORD: _record,
+}

@@ -1,0 +1,180 @@
+"""Passing over Avro values one by one, to learn where the items of arrays and maps stand.
+
+An item's place follows from the item before it, so here is the one loop over values. It looks at
+sizes alone; :mod:`bucketlake.format.avro_reading` reads the values, and checks them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from bucketlake.format.avro_cursor import Cursor, Ints
+from bucketlake.format.avro_tree import AvroNode, Wire
+
+Skip: TypeAlias = Callable[[bytes, int], int]  # From where a value starts to where it ends.
+
+_WIDTHS = {Wire.BOOLEAN: 1, Wire.FLOAT: 4, Wire.DOUBLE: 8}
+_VARINT_BITS_MAX = 63
+
+
+class MalformedError(Exception):
+    """No value stands here; the place is known to the caller."""
+
+
+def item_places(cursor: Cursor, skip: Skip, width: int | None = None) -> tuple[Ints, Ints, Ints]:
+    """Find the items of an array or map in each record.
+
+    Parameters
+    ----------
+    cursor : Cursor
+        Stands before the array; not moved.
+    skip : callable
+        Passes over an item.
+    width : int, optional
+        Bytes of every item; None where they differ.
+
+    Returns
+    -------
+    places : ndarray of int64, shape (n_items,)
+        Where items start, record after record.
+    counts : ndarray of int64, shape (n_records,)
+        Items of each record.
+    ends : ndarray of int64, shape (n_records,)
+        Where the arrays end.
+
+    Raises
+    ------
+    FormatError
+        If an array does not fit its record.
+    """
+    data = cursor.data
+    places = array("q")
+    counts, ends = np.empty_like(cursor.position), np.empty_like(cursor.position)
+    for row, (start, end) in enumerate(
+        zip(cursor.position.tolist(), cursor.end.tolist(), strict=True)
+    ):
+        before = len(places)
+        try:
+            ends[row] = _places_of(data, start, end, skip, width, places)
+        except (IndexError, MalformedError) as error:
+            raise cursor.refuse("items within their record", "other bytes", start) from error
+        counts[row] = len(places) - before
+    return np.array(places, np.int64), counts, ends
+
+
+def _places_of(
+    data: bytes, at: int, end: int, skip: Skip, width: int | None, places: array[int]
+) -> int:
+    """Add the places of one array's items, block after block until an empty one."""
+    while True:
+        count, at = _long(data, at)
+        if count < 0:
+            count = -count
+            at = _skip_long(data, at)  # The block's size in bytes, which a reader may do without.
+        if count * (width or 1) > end - at:  # An item takes a byte at least.
+            raise MalformedError
+        if count == 0:
+            return at
+        if width is not None:
+            places.extend(range(at, at + count * width, width))
+            at += count * width
+        else:
+            for _ in range(count):
+                places.append(at)
+                at = skip(data, at)
+        if at >= end:
+            raise MalformedError
+
+
+def item_width(children: tuple[AvroNode, ...]) -> int | None:
+    """Return the size of an item; None where it follows from the value."""
+    node, *others = children
+    return None if others or node.union is not None else _width(node)
+
+
+def _width(node: AvroNode) -> int | None:
+    return node.size_bytes if node.wire is Wire.FIXED else _WIDTHS.get(node.wire)
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while (byte := data[at]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > _VARINT_BITS_MAX:
+            raise MalformedError
+    value |= byte << shift
+    return (value >> 1) ^ -(value & 1), at + 1
+
+
+def _skip_long(data: bytes, at: int) -> int:
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def _skip_sized(data: bytes, at: int) -> int:
+    size, at = _long(data, at)
+    if size < 0:
+        raise MalformedError
+    return at + size
+
+
+def _skip(node: AvroNode) -> Skip:
+    value = _skip_value(node)
+    union = node.union
+    if union is None:
+        return value
+    value_branch, count = union.value_branch * 2, union.branch_count * 2  # As zigzag has them.
+
+    def skip(data: bytes, at: int) -> int:
+        branch = data[at]
+        if branch >= count or branch & 1:
+            raise MalformedError
+        return value(data, at + 1) if branch == value_branch else at + 1
+
+    return skip
+
+
+def _skip_value(node: AvroNode) -> Skip:
+    match node.wire:
+        case Wire.STRING | Wire.BYTES:
+            return _skip_sized
+        case Wire.INT | Wire.LONG | Wire.ENUM:
+            return _skip_long
+        case Wire.RECORD:
+            return skip_all(node.children)
+        case Wire.ARRAY | Wire.MAP:
+            return _skip_items(node)
+        case _:
+            width = _width(node)
+            assert width is not None
+            return lambda _data, at: at + width
+
+
+def skip_all(nodes: tuple[AvroNode, ...]) -> Skip:
+    """Make the function that passes over values of several types, one after the other."""
+    skips = [_skip(node) for node in nodes]
+    if len(skips) == 1:
+        return skips[0]
+
+    def skip(data: bytes, at: int) -> int:
+        for one in skips:
+            at = one(data, at)
+        return at
+
+    return skip
+
+
+def _skip_items(node: AvroNode) -> Skip:
+    item, width = skip_all(node.children), item_width(node.children)
+
+    def skip(data: bytes, at: int) -> int:
+        return _places_of(data, at, len(data), item, width, array("q"))
+
+    return skip

@@ -1,0 +1,284 @@
+"""Delete blocks: the keys that a write deleted, with the ordering values of the deletes.
+
+The content is Avro without a schema. An ordering value stands in a wrapper that names its type, and
+several ordering fields in an array of wrappers. ``IntWrapper 0`` means that the delete has no
+ordering value: it is a *commit-time delete*, which wins over whatever was written before it. What a
+delete does to records is left to the merge.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
+from bucketlake.format.avro_cursor import PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro_reading import read_column, spread
+from bucketlake.format.avro_skipping import MalformedError, Skip, item_places, skip_all
+from bucketlake.format.avro_tree import AvroNode, Union, Wire
+from bucketlake.format.avro_writing import Part, join, joined_bytes, varints, write_column
+from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
+from bucketlake.model.cast import cast_table
+from bucketlake.model.column_type import TIMESTAMP, type_name
+from bucketlake.model.file_name import InstantTime
+
+DELETE_CONTENT_VERSION = 3
+
+_START = struct.Struct(">ii")  # Content version, and the size of the Avro bytes.
+
+_TEXT = AvroNode(Wire.STRING, pa.string(), Union(value_branch=1, null_branch=0, branch_count=2))
+
+_WRAPPERS: tuple[AvroNode, ...] = (  # By branch of the union, from 1 on.
+    AvroNode(Wire.BOOLEAN, pa.bool_()),
+    AvroNode(Wire.INT, pa.int32()),
+    AvroNode(Wire.LONG, pa.int64()),
+    AvroNode(Wire.FLOAT, pa.float32()),
+    AvroNode(Wire.DOUBLE, pa.float64()),
+    AvroNode(Wire.BYTES, pa.binary()),
+    AvroNode(Wire.STRING, pa.string()),
+    AvroNode(Wire.INT, pa.date32()),
+    AvroNode(Wire.BYTES, pa.decimal128(30, 15)),
+    AvroNode(Wire.LONG, pa.time64("us")),
+    AvroNode(Wire.LONG, TIMESTAMP),
+)
+_LOCAL_DATE = AvroNode(Wire.INT, pa.date32())  # Inside arrays, where the branch of arrays would be.
+_BRANCHES = {node.arrow: branch for branch, node in enumerate(_WRAPPERS, 1)}
+
+_NULL, _INT, _ARRAY = 0, _BRANCHES[pa.int32()], len(_WRAPPERS) + 1
+_NO_ORDERING = pa.scalar(bytes([2 * _INT, 0]))  # IntWrapper 0.
+_ARRAY_OF_VALUES = bytes([2 * _ARRAY, 2])  # An ArrayWrapper, and the branch of its array.
+_END_OF_ITEMS = b"\0"
+_FIELD_COUNT_MAX = 63  # So that their count is one byte.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deletes:
+    """Deleted keys, as columns of one length.
+
+    Parameters
+    ----------
+    record_keys : pyarrow.Array of string
+        Without nulls.
+    partition_paths : pyarrow.Array of string
+        Null where the writer did not tell.
+    is_commit_time : pyarrow.Array of bool
+        Whether the delete has no ordering value.
+    orderings : tuple of pyarrow.Array
+        A column for each ordering field, of the type that the writer's wrappers tell; null for
+        commit-time deletes, and in one of several fields where its value was null (but 0 in a field
+        of type int). Empty where every delete is a commit-time delete.
+    """
+
+    record_keys: pa.Array
+    partition_paths: pa.Array
+    is_commit_time: pa.Array
+    orderings: tuple[pa.Array, ...]
+
+
+def decode_delete_block(block: LogBlock) -> Deletes:
+    """Read the deletes of a block, in its order.
+
+    Raises
+    ------
+    FormatError
+        Naming the file and the byte: if the content is malformed, or the ordering values of its
+        deletes are not of one type.
+    UnsupportedFeatureError
+        If the content is of version 1 or 2, which are objects of a Java library.
+
+    Notes
+    -----
+    ``IntWrapper 0`` is a commit-time delete whatever the table's ordering field is: a value of 0 in
+    an ordering field of type int cannot be told from it, in Hudi neither.
+    """
+    data = _avro_content(block)
+
+    def refuse(expected: str, found: str, offset: int) -> FormatError:
+        return block.malformed(expected, found, _START.size + offset)
+
+    size = len(data) - PADDING_BYTES
+    whole = Cursor(data, np.zeros(1, np.int64), np.full(1, size), refuse)
+    places, _, whole.position = item_places(whole, _skip_delete)
+    whole.require(whole.position == size, "the end of the deletes", "more bytes")
+    deletes = whole.at(places, np.full(len(places), size))
+    keys, paths = (read_column(_TEXT, deletes)() for _ in range(2))
+    deletes.require(
+        keys.is_valid().to_numpy(zero_copy_only=False), "a record key of a delete", "null"
+    )
+    return Deletes(keys, paths, *_read_orderings(deletes))
+
+
+def encode_delete_block(
+    deletes: Deletes, *, instant: InstantTime, schema_json: str | None = None
+) -> bytes:
+    """Write deletes as a block; an empty one is what opens a file group of the metadata table.
+
+    Parameters
+    ----------
+    deletes : Deletes
+        Ordering values keep their types: a reader compares them with those of records without
+        conversion. Null ordering values are written as none.
+    instant : InstantTime
+        The instant that writes the block.
+    schema_json : str, optional
+        Avro JSON of the table's records; nothing in the block is of it.
+
+    Raises
+    ------
+    InputError
+        If an ordering column is of a type, or has a decimal, that no wrapper holds.
+    """
+    texts = (deletes.record_keys, deletes.partition_paths)
+    parts = [part for text in texts for part in write_column(_TEXT, text.cast(pa.string()))]
+    items = joined_bytes([*parts, *_write_orderings(deletes)])
+    avro = b"".join([_count_of_items(len(deletes.record_keys)), items, _END_OF_ITEMS])
+    headers = {HeaderKey.INSTANT_TIME: str(instant)}
+    if schema_json is not None:
+        headers[HeaderKey.SCHEMA] = schema_json
+    start = _START.pack(DELETE_CONTENT_VERSION, len(avro))
+    return encode_block(BlockKind.DELETE, headers, start, avro)
+
+
+def _avro_content(block: LogBlock) -> bytes:
+    content = block.content
+    if len(content) < _START.size:
+        raise block.malformed("a content version and a size", f"{len(content)} bytes")
+    version, size = _START.unpack_from(content)
+    if version in (1, 2):
+        where = f"{block.path} at byte {block.offset_bytes}"
+        feature = f"version {version} of delete blocks, written by Hudi before 0.14"
+        raise UnsupportedFeatureError(feature, where, "compact the table with Hudi")
+    if version != DELETE_CONTENT_VERSION:
+        raise block.malformed(f"content version {DELETE_CONTENT_VERSION}", version)
+    if size != len(content) - _START.size:
+        raise block.malformed(f"a size of {len(content) - _START.size}", size, _START.size // 2)
+    return bytes(content[_START.size :]) + bytes(PADDING_BYTES)
+
+
+def _skip_wrapped(data: bytes, at: int) -> int:
+    branch = data[at]
+    if branch & 1 or branch > 2 * _ARRAY:
+        raise MalformedError
+    skip = _SKIPS[branch // 2]
+    return at + 1 if skip is None else skip(data, at + 1)
+
+
+def _skip_array(data: bytes, at: int) -> int:
+    """Pass over an ArrayWrapper; only one block of items is expected, as all writers make it."""
+    if data[at] != _ARRAY_OF_VALUES[1]:
+        raise MalformedError
+    count, at = data[at + 1], at + 2
+    if count & 1 or not 0 < count <= 2 * _FIELD_COUNT_MAX:
+        raise MalformedError
+    for _ in range(count // 2):
+        is_local_date = data[at] == 2 * _ARRAY
+        at = _skip_local_date(data, at + 1) if is_local_date else _skip_wrapped(data, at)
+    if data[at]:
+        raise MalformedError
+    return at + 1
+
+
+_skip_local_date = skip_all((_LOCAL_DATE,))
+_skip_texts = skip_all((_TEXT, _TEXT))
+_SKIPS: tuple[Skip | None, ...] = (None, *(skip_all((node,)) for node in _WRAPPERS), _skip_array)
+
+
+def _skip_delete(data: bytes, at: int) -> int:
+    return _skip_wrapped(data, _skip_texts(data, at))
+
+
+def _read_orderings(cursor: Cursor) -> tuple[pa.Array, tuple[pa.Array, ...]]:
+    """Read the flags of commit-time deletes, and the columns of ordering values."""
+    places, branches = cursor.position, cursor.longs()
+    is_array = branches == _ARRAY
+    if not is_array.any():
+        has_value, column = _one_column(cursor, places, branches, _WRAPPERS)
+        return pa.array(~has_value), () if column is None else (column,)
+    single = np.flatnonzero(~is_array)
+    alone = cursor.at(cursor.position[single], cursor.end[single])
+    has_value, _ = _one_column(alone, places[single], branches[single], _WRAPPERS)
+    alone.position = places[single]
+    alone.require(~has_value, "several ordering values, as of the other deletes", "one")
+    rows = np.flatnonzero(is_array)
+    columns = _read_arrays(cursor.at(cursor.position[rows] + 1, cursor.end[rows]))
+    return pa.array(~is_array), tuple(spread(one, rows, len(places)) for one in columns)
+
+
+def _read_arrays(cursor: Cursor) -> list[pa.Array]:
+    """Read the columns of several ordering fields; each delete has all of them."""
+    before, counts = cursor.position, cursor.longs()
+    field_count = int(counts[0])
+    at, cursor.position = cursor.position, before
+    cursor.require(counts == field_count, f"{field_count} ordering values", "another count")
+    cursor.position = at
+    columns = []
+    for _ in range(field_count):
+        places, branches = cursor.position, cursor.longs()
+        _, column = _one_column(cursor, places, branches, (*_WRAPPERS, _LOCAL_DATE))
+        column = pa.nulls(len(places), pa.int32()) if column is None else column
+        is_int = column.type == pa.int32()
+        columns.append(column.fill_null(0) if is_int else column)  # Null is 0, an int, to Hudi.
+    return columns
+
+
+def _one_column(
+    cursor: Cursor, places: Ints, branches: Ints, wrappers: Sequence[AvroNode]
+) -> tuple[npt.NDArray[np.bool_], pa.Array | None]:
+    """Read wrapped values of one type, nulls and ``IntWrapper 0`` aside; None: there is none."""
+    has_value = branches != _NULL
+    found = {}
+    for branch in np.unique(branches[has_value]).tolist():
+        rows = np.flatnonzero(branches == branch)
+        inner = cursor.at(cursor.position[rows], cursor.end[rows])
+        found[branch] = (rows, read_column(wrappers[branch - 1], inner)())
+        cursor.position[rows] = inner.position
+    if _INT in found:
+        rows, values = found[_INT]
+        kept = np.flatnonzero(values.to_numpy())
+        has_value[rows] = values.to_numpy() != 0
+        found[_INT] = (rows[kept], values.take(pa.array(kept)))
+    kinds = {branch: one for branch, one in found.items() if len(one[0])}
+    if len(kinds) > 1:
+        names = " and ".join(str(values.type) for _, values in kinds.values())
+        at = int(places[max(rows[0] for rows, _ in kinds.values())])
+        raise cursor.refuse("ordering values of one type", names, at)
+    columns = [spread(values, rows, len(branches)) for rows, values in kinds.values()]
+    return has_value, columns[0] if columns else None
+
+
+def _write_orderings(deletes: Deletes) -> list[Part]:
+    columns = [_wrapped(column) for column in deletes.orderings]
+    if len(columns) > 1:
+        assert len(columns) <= _FIELD_COUNT_MAX, "more ordering fields than a delete can have"
+        head = pa.scalar(_ARRAY_OF_VALUES + _count_of_items(len(columns)))
+        columns = [join([head, *columns, pa.scalar(_END_OF_ITEMS)])]
+    if not columns:
+        assert pc.all(deletes.is_commit_time).as_py() is not False, "ordering values are missing"
+        return [_NO_ORDERING]
+    return [pc.if_else(deletes.is_commit_time, _NO_ORDERING, columns[0])]
+
+
+def _wrapped(values: pa.Array) -> pa.BinaryArray:
+    """Put values into the wrapper of their type; null is written as no ordering value."""
+    kind = pa.decimal128(30, 15) if pa.types.is_decimal128(values.type) else values.type
+    branch = _BRANCHES.get(kind)
+    if branch is None:
+        problem = f"type {type_name(values.type)} has no place in a delete block"
+        raise InputError("ordering value", problem, "order by a column of a scalar type")
+    named = pa.table({"ordering value": values.drop_null()})
+    target = pa.schema({"ordering value": kind})
+    (present,) = cast_table(named, target, where="deletes").combine_chunks().columns
+    is_valid = values.is_valid().to_numpy(zero_copy_only=False)
+    parts = write_column(_WRAPPERS[branch - 1], present.combine_chunks())
+    written = join([pa.scalar(bytes([2 * branch])), *parts])
+    return pc.coalesce(spread(written, np.flatnonzero(is_valid), len(values)), _NO_ORDERING)
+
+
+def _count_of_items(count: int) -> bytes:
+    return joined_bytes([varints(np.array([count]))]).to_pybytes() if count else b""
