@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import FormatError
+from bucketlake.format.byte_slices import copy_slices
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -104,14 +105,7 @@ class Cursor:
 
     def slices(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
         """Copy out the bytes from each place on; places ascend and do not overlap."""
-        if len(starts) == 0:
-            return pa.array([], pa.binary())
-        # A binary array over all bytes: what is wanted alternates with what lies between.
-        bounds = np.empty(2 * len(starts), np.int32)
-        bounds[::2], bounds[1::2] = starts, starts + sizes
-        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
-        alternating = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-        return alternating.take(pa.array(np.arange(0, len(bounds), 2)))
+        return copy_slices(self.data, starts, sizes)
 
     def _require_bytes(self, count: int) -> None:
         fits = self.position <= self.end - count
