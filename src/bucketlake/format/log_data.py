@@ -1,15 +1,17 @@
 """Log blocks of records: their content as Arrow columns, and columns as blocks.
 
 An Avro block is a count and records, each with its size before it, in the schema that the block's
-header tells. A Parquet block is a whole Parquet file, read and written as a base file is. Both give
-columns of the block's own schema, meta columns included; bringing them to the table's schema is the
-caller's (``cast_table``), and so is what a record does to the one before it.
+header tells. In an HFile block the records are the values of keys. A Parquet block is a whole
+Parquet file, read and written as a base file is. All give columns of the block's own schema, meta
+columns included; bringing them to the table's schema is the caller's (``cast_table``), and so is
+what a record does to the one before it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +19,11 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.avro_cursor import PADDING_BYTES, Cursor, Ints
-from bucketlake.format.avro_reading import read_column
+from bucketlake.format.avro_reading import Make, read_column
 from bucketlake.format.avro_tree import AvroNode, avro_tree
 from bucketlake.format.avro_writing import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.format.hfile import decode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
@@ -28,6 +31,7 @@ from bucketlake.model.schema import without_meta
 
 AVRO_CONTENT_VERSION = 3
 
+_HFILE_KEY = "key"  # Name of the field whose value the key of a cell stands for.
 _CHUNK_RECORDS = 16_384  # Positions of so many stay in the processor's cache.
 _CHUNK_BYTES = 2**28
 _INT = struct.Struct(">i")
@@ -41,7 +45,7 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
     Parameters
     ----------
     block : LogBlock
-        Of Avro or Parquet data, or of changes.
+        Of Avro, Parquet or HFile data, or of changes.
     columns : sequence of str, optional
         Columns, meta columns included, in the order wanted; those that the block lacks come as
         Arrow's null type, for ``cast_table`` to fill. None gives all, in the block's order.
@@ -130,17 +134,69 @@ def _encode_records(tree: AvroNode, batch: pa.RecordBatch) -> pa.Buffer:
     return joined_bytes([prefixes.cast(pa.binary()), records])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Records:
+    """Some records in their bytes, padded for a cursor."""
+
+    data: bytes
+    start: Ints
+    end: Ints
+    content_offset_bytes: int | None  # Of the data; None where they were compressed.
+
+
 def _decode_avro(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
+    return _read_records(block, _avro_records(block), columns)
+
+
+def _decode_hfile(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
+    hfile = decode_hfile(block.content, block.path, offset_bytes=block.content_offset_bytes)
+    table = _read_records(block, map(_hfile_records, hfile.values.chunks), columns)
+    place = table.schema.get_field_index(_HFILE_KEY)
+    if place < 0 or table.schema.field(place).type != pa.string():
+        return table
+    # Hudi's writer empties a field of this name, since the key stands in the cell.
+    try:
+        keys = hfile.keys.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise block.malformed("keys in UTF-8", str(error)) from error
+    values = table.column(place)
+    restored = pc.if_else(pc.equal(values, ""), keys, values)
+    return table.set_column(place, table.schema.field(place), restored)
+
+
+def _hfile_records(values: pa.BinaryArray) -> _Records:
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[: len(values) + 1].astype(np.int64)
+    padded = (b"" if data is None else data.to_pybytes()) + bytes(PADDING_BYTES)
+    return _Records(padded, bounds[:-1], bounds[1:], None)
+
+
+def _read_records(
+    block: LogBlock, parts: Iterable[_Records], columns: Sequence[str] | None
+) -> pa.Table:
+    """Read the wanted columns of records, part by part."""
     schema, tree = _schema_of(block)
     wanted = schema.names if columns is None else columns
     selected = _selected(schema, wanted)
     held = [schema.get_field_index(name) for name in wanted]
     batches = []
-    for first, ends in _chunks(block):
-        made = _read_records(block, tree, first, ends, set(held))
-        arrays = [made[i] if i >= 0 else pa.nulls(len(ends)) for i in held]
+    for records in parts:
+        makes = _read_columns(block, tree, records)
+        arrays = [makes[i]() if i >= 0 else pa.nulls(len(records.end)) for i in held]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=selected))
     return pa.Table.from_batches(batches, selected)
+
+
+def _read_columns(block: LogBlock, tree: AvroNode, records: _Records) -> list[Make]:
+    first = records.content_offset_bytes
+
+    def refuse(expected: str, found: str, offset: int) -> FormatError:
+        return block.malformed(expected, found, 0 if first is None else first + offset)
+
+    cursor = Cursor(records.data, records.start, records.end, refuse)
+    makes = [read_column(node, cursor) for node in tree.children]
+    cursor.require(cursor.position == records.end, "the end of a record", "more bytes")
+    return makes
 
 
 def _selected(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -156,14 +212,17 @@ def _schema_of(block: LogBlock) -> tuple[pa.Schema, AvroNode]:
     return avro_tree(text, where)
 
 
-def _chunks(block: LogBlock) -> Iterator[tuple[int, Ints]]:
-    """Cut the records of a block: where a chunk starts, and where each of its records ends."""
+def _avro_records(block: LogBlock) -> Iterator[_Records]:
+    """Cut the records of a block into parts that are read together."""
     first, ends = _record_ends(block)
     while len(ends):
         count = int(np.searchsorted(ends, first + _CHUNK_BYTES))
-        chunk = ends[: max(1, min(count, _CHUNK_RECORDS))]
-        yield first, chunk
-        first, ends = int(chunk[-1]), ends[len(chunk) :]
+        end, ends = np.split(ends, [max(1, min(count, _CHUNK_RECORDS))])
+        last = int(end[-1])
+        data = bytes(block.content[first:last]) + bytes(PADDING_BYTES)
+        start = np.concatenate([[first], end[:-1]]) + _SIZE.size
+        yield _Records(data, start - first, end - first, first)
+        first = last
 
 
 def _record_ends(block: LogBlock) -> tuple[int, Ints]:
@@ -206,23 +265,6 @@ def _records_start(block: LogBlock) -> tuple[int, int | None]:
     return _TWO_INTS.size, count
 
 
-def _read_records(
-    block: LogBlock, tree: AvroNode, first: int, ends: Ints, wanted: set[int]
-) -> dict[int, pa.Array]:
-    """Read one chunk; return the columns that are wanted, by their place in the schema."""
-
-    def refuse(expected: str, found: str, offset: int) -> FormatError:
-        return block.malformed(expected, found, first + offset)
-
-    data = bytes(block.content[first : ends[-1]]) + bytes(PADDING_BYTES)
-    end = ends - first
-    start = np.concatenate([[0], end[:-1]]) + _SIZE.size
-    cursor = Cursor(data, start, end, refuse)
-    makes = [read_column(node, cursor) for node in tree.children]
-    cursor.require(cursor.position == end, "the end of a record", "more bytes")
-    return {i: make() for i, make in enumerate(makes) if i in wanted}
-
-
 def _decode_parquet(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
     schema, _ = _schema_of(block)
     selected = _selected(schema, schema.names if columns is None else columns)
@@ -240,4 +282,5 @@ _DECODERS: dict[BlockKind, Callable[[LogBlock, Sequence[str] | None], pa.Table]]
     BlockKind.AVRO_DATA: _decode_avro,
     BlockKind.CDC_DATA: _decode_avro,  # Changes are records of a schema of their own.
     BlockKind.PARQUET_DATA: _decode_parquet,
+    BlockKind.HFILE_DATA: _decode_hfile,
 }

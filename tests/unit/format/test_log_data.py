@@ -26,6 +26,7 @@ from bucketlake.format.log_data import (
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of, map_of
 from bucketlake.model.schema import META_FIELDS, META_NAMES
+from tests.unit.format.hfiles import encode_hfile
 from tests.unit.format.log_rows import INSTANT, PATH, avro_content, block_of, only_block, rows_of
 
 POINT = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.float64())])
@@ -388,6 +389,31 @@ def test_block_without_a_schema_or_with_a_type_unheard_of_is_refused() -> None:
         decode_data_block(block_of(struct.pack(">ii", 3, 0)))
     with pytest.raises(UnsupportedFeatureError, match=f"{PATH} at byte 0, column c"):
         decode_data_block(block_of(struct.pack(">ii", 3, 0), record(["int", "string"])))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_records_of_an_hfile_block_are_the_values_of_its_keys(compressed: bool) -> None:
+    schema = json.dumps(record("string") | {"fields": [*KEY_AND_VALUE]})
+    values = [encode_one(schema, {"key": "", "n": row}) for row in range(5)]
+    cells = [(b"k%d" % row, value) for row, value in enumerate(values)]
+    content = encode_hfile([cells[:2], cells[2:]], compressed=compressed)
+    block = block_of(content, schema, kind=BlockKind.HFILE_DATA)
+    expected = [{"key": f"k{row}", "n": row} for row in range(5)]
+    assert decode_data_block(block).to_pylist() == expected
+    assert decode_data_block(block, ["n"]).to_pylist() == [{"n": row} for row in range(5)]
+    empty = block_of(encode_hfile([]), schema, kind=BlockKind.HFILE_DATA)
+    assert decode_data_block(empty).num_rows == 0
+    for cell in ((b"k", b"\xff"), (b"\xff", values[0])):
+        broken = block_of(encode_hfile([[cell]]), schema, kind=BlockKind.HFILE_DATA)
+        with pytest.raises(FormatError, match=PATH):
+            decode_data_block(broken)
+
+
+KEY_AND_VALUE = ({"name": "key", "type": "string"}, {"name": "n", "type": "long"})
+
+
+def encode_one(schema: str, row: dict[str, Any]) -> bytes:
+    return avro_content(schema, [row])[12:]
 
 
 def test_fastavro_reads_our_records() -> None:
