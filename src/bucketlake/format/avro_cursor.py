@@ -1,9 +1,9 @@
 """A cursor over many Avro records at once: one position for each, all before the same field.
 
 The records of a block have one schema, so their n-th fields can be read together, as columns: each
-method here reads one primitive value of every record and moves all positions. That is some twenty
-times faster than reading record by record. Every read is checked against
-the end of its record before a value is used.
+method here reads one primitive value of every record and moves all positions. That is an order of
+magnitude faster than reading record by record. Every read is checked against the end of its record
+before a value is used.
 """
 
 from __future__ import annotations

@@ -65,8 +65,9 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
 
     Notes
     -----
-    Records of Avro are read column by column, some twenty times as fast as one by one; columns that
-    are not wanted cost about half of the others.
+    Records of Avro are read column by column. A column that is not wanted is passed over, at about
+    half the cost; one of a Parquet block is not read at all. Items of arrays and maps are found one
+    by one, at about a microsecond each.
     """
     decode = _DECODERS[block.kind]
     return decode(block, columns)

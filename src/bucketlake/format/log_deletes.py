@@ -152,7 +152,7 @@ def _avro_content(block: LogBlock) -> bytes:
     version, size = _START.unpack_from(content)
     if version in (1, 2):
         where = f"{block.path} at byte {block.offset_bytes}"
-        feature = f"version {version} of delete blocks, written by Hudi before 0.14"
+        feature = f"version {version} of delete blocks, which old tables have"
         raise UnsupportedFeatureError(feature, where, "compact the table with Hudi")
     if version != DELETE_CONTENT_VERSION:
         raise block.malformed(f"content version {DELETE_CONTENT_VERSION}", version)
