@@ -40,8 +40,7 @@ def golden_table(tmp_path: Path) -> Callable[[str], Path]:
     """Unpack a table that real Hudi wrote, by name: a copy, which the test may write to."""
 
     def unpack(name: str) -> Path:
-        archives = [folder / f"{name}.tar.gz" for folder in (GOLDEN_TABLES, GOLDEN_TABLES / "more")]
-        archive = next((archive for archive in archives if archive.exists()), None)
+        archive = next(GOLDEN_TABLES.rglob(f"{name}.tar.gz"), None)
         assert archive is not None, f"there is no golden table {name} in {GOLDEN_TABLES}"
         target = tmp_path / "golden"
         with tarfile.open(archive) as packed:

@@ -14,7 +14,7 @@ from bucketlake.errors import AlreadyExistsError, ConfigError
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
-from bucketlake.model.table_type import Operation
+from bucketlake.model.table_type import Operation, TableType
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table, arrow_schema, open_table
 from bucketlake.write.create import make_table
@@ -95,7 +95,10 @@ def save(
     table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
     if job.without_metadata_table and table.config().metadata_partitions:
         table.drop_metadata_table()
-    return _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
+    result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
+    if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
+        table.compact(after_delta_commits=job.compact_after)
+    return result
 
 
 def _run(
@@ -131,7 +134,7 @@ def _create(
         job.key_spec,
         job.ordering_fields,
         index,
-        table_type="copy_on_write",
+        table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
     )
     return Table(path, index, dict(storage_options or {}))
@@ -149,6 +152,7 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         "key generator": (job.generator, found.generator),
         "hive-style folders": (job.hive_style, found.hive_style),
         "url-encoded folders": (job.url_encode, found.url_encode),
+        "table type": (job.table_type, held.table_type),
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:

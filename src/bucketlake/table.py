@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
@@ -33,15 +34,23 @@ from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
+from bucketlake.read.changes import Changes, changes_between
 from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.compaction import (
+    CompactionLimits,
+    CompactionReport,
+    Runner,
+    compact,
+    compact_here,
+)
 from bucketlake.services.rescale import RescaleReport, Rules, new_index, plan_rescale, run_rescale
 from bucketlake.services.rollback import RollbackReport, roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Instant
+from bucketlake.timeline.instant import Instant, parse_as_of
 from bucketlake.timeline.table_properties import (
     read_table_config,
     update_table_properties,
@@ -88,8 +97,8 @@ def create_table(
         Partition columns, outermost first; none makes a table without partitions.
     ordering : str, sequence of str or None
         Columns whose greater value wins (event-time ordering); None lets the later commit win.
-    table_type : {"copy_on_write"}
-        How the table takes updates.
+    table_type : {"copy_on_write", "merge_on_read"}
+        Whether updates write new base files, or log files that readers merge.
     name : str, optional
         Table name; by default the last part of the path.
     hive_style : bool
@@ -382,6 +391,8 @@ class Table:
         where: str | None = None,
         columns: Sequence[str] | None = None,
         as_of: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> DataFrame:
         """Return the table as a DataFrame.
 
@@ -397,6 +408,11 @@ class Table:
         as_of : str, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
             on the clock of the table's timeline. Right as long as no cleaner took the files.
+        since : str, optional
+            Incremental read: records that were changed by commits completed after this time, in
+            the forms of ``as_of``. Deleted records do not show up.
+        until : str, optional
+            Incremental read: no later than this time, and records as they were then.
 
         Returns
         -------
@@ -406,22 +422,22 @@ class Table:
         ------
         InputError
             If the table has no such column, or ``where`` is no condition.
-        UnsupportedFeatureError
-            If a file group has log files.
         """
         from bucketlake.spark.read import active_session, has_usual_settings, read_files
 
         session = active_session(spark)
-        snapshot = self._snapshot(as_of)
+        snapshot, changes = self._pin(as_of, since, until)
+        condition, names = _of_changes(changes, snapshot, where, columns)
         plan = plan_read(
             snapshot,
             self._index_of(snapshot),
-            where=where,
-            columns=columns,
+            where=condition,
+            columns=names,
             time_zone=session.conf.get("spark.sql.session.timeZone"),
-            usual_settings=where is None or has_usual_settings(session),
+            usual_settings=condition is None or has_usual_settings(session),
+            changes=changes,
         )
-        return read_files(session, self.path, plan, where=where, columns=columns)
+        return read_files(session, self.path, plan, where=condition, columns=names)
 
     def to_arrow(
         self,
@@ -429,6 +445,8 @@ class Table:
         where: str | None = None,
         columns: Sequence[str] | None = None,
         as_of: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
     ) -> pa.Table:
         """Return the table as an Arrow table, without Spark.
 
@@ -442,6 +460,10 @@ class Table:
             Columns to return; meta columns only by name.
         as_of : str, optional
             Time travel, as in :meth:`read`.
+        since : str, optional
+            Incremental read, as in :meth:`read`.
+        until : str, optional
+            Incremental read, as in :meth:`read`.
 
         Returns
         -------
@@ -452,7 +474,7 @@ class Table:
         InputError
             If the table has no such column, or ``where`` is no condition.
         UnsupportedFeatureError
-            If ``where`` needs Spark, or a file group has log files.
+            If ``where`` needs Spark.
 
         Examples
         --------
@@ -465,9 +487,11 @@ class Table:
         >>> fares.to_arrow(where="id = 'b'", columns=["fare"]).to_pylist()
         [{'fare': 9}]
         """
-        snapshot = self._snapshot(as_of)
-        plan = plan_read(snapshot, self._index_of(snapshot), where=where, columns=columns)
-        return read_arrow(snapshot.storage, plan, where=where, columns=columns)
+        snapshot, changes = self._pin(as_of, since, until)
+        condition, names = _of_changes(changes, snapshot, where, columns)
+        index = self._index_of(snapshot)
+        plan = plan_read(snapshot, index, where=condition, columns=names, changes=changes)
+        return read_arrow(snapshot.storage, plan, where=condition, columns=names)
 
     def explain(self, where: str | None = None) -> PruningReport:
         """Tell which partitions and buckets a read with this condition would look at, and why.
@@ -628,6 +652,78 @@ class Table:
 
         return run_rescale(target, index, changes, rows_of)
 
+    def compact(
+        self,
+        *,
+        min_log_files: int = 1,
+        min_log_bytes: int = 0,
+        max_bytes: int | None = None,
+        after_delta_commits: int = 0,
+        after_seconds: int = 0,
+        schedule_only: bool = False,
+        spark: SparkSession | None = None,
+        dry_run: bool = False,
+    ) -> CompactionReport:
+        """Merge log files into base files; plans that are pending are carried out first.
+
+        Writers go on meanwhile, and no row changes. Hudi carries out a plan of ours, too, and the
+        other way round.
+
+        Parameters
+        ----------
+        min_log_files : int
+            Log files that a slice has at least, to be compacted.
+        min_log_bytes : int
+            Bytes of log files that it has at least.
+        max_bytes : int, optional
+            Bytes to read in all; slices with most log bytes come first.
+        after_delta_commits : int
+            Plan nothing before so many delta commits since the last plan.
+        after_seconds : int
+            Plan nothing before so much time since the last plan, in seconds.
+        schedule_only : bool
+            Put a plan on the timeline, and leave it to somebody else.
+        spark : SparkSession, optional
+            Session that does it; by default the active one, and this process where there is none.
+        dry_run : bool
+            Tell what would be planned, and do nothing.
+
+        Returns
+        -------
+        CompactionReport
+
+        Raises
+        ------
+        ConfigError
+            If the table is not merge-on-read.
+        CommitConflictError
+            If another process carries out the same plan.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> clicks = create_table(
+        ...     "memory://docs/clicks", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(1), table_type="merge_on_read")
+        >>> _ = clicks.upsert(pa.table({"id": ["a", "b"], "n": [1, 1]}))
+        >>> _ = clicks.upsert(pa.table({"id": ["b"], "n": [2]}))
+        >>> [one.log_files for one in clicks.compact().slices]
+        [1]
+        >>> clicks.to_arrow().sort_by("id")["n"].to_pylist()
+        [1, 2]
+        """
+        limits = CompactionLimits(
+            min_log_files, min_log_bytes, max_bytes, after_delta_commits, after_seconds
+        )
+        session = spark or _active_session()
+        return compact(
+            *self._open(),
+            limits,
+            _compaction_runner(session),
+            schedule_only=schedule_only,
+            dry_run=dry_run,
+        )
+
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False
     ) -> RollbackReport:
@@ -701,6 +797,18 @@ class Table:
         storage, config = self._open()
         return load_snapshot(storage, config, as_of=as_of)
 
+    def _pin(
+        self, as_of: str | None, since: str | None, until: str | None
+    ) -> tuple[Snapshot, Changes | None]:
+        if since is None and until is None:
+            return self._snapshot(as_of), None
+        if as_of is not None:
+            raise ConfigError("as_of", as_of, "give either as_of, or since and until")
+        storage, config = self._open()
+        bounds = [None if text is None else parse_as_of(text) for text in (since, until)]
+        changes = changes_between(storage, config, load_timeline(storage, config), *bounds)
+        return load_snapshot(storage, config, changes.timeline), changes
+
     def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
         try:
             return resolve_index(snapshot.storage, snapshot.timeline, self.index)
@@ -741,6 +849,23 @@ class Table:
             f"{type(data).__name__} is no data that can be written",
             "hand in a Spark DataFrame or a pyarrow.Table",
         )
+
+
+def _of_changes(
+    changes: Changes | None, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
+) -> tuple[str | None, Sequence[str] | None]:
+    """Return condition and columns of a read, which for an incremental one look at meta columns."""
+    if changes is None:
+        return where, columns
+    return changes.condition(where), snapshot.schema.names if columns is None else columns
+
+
+def _compaction_runner(session: SparkSession | None) -> Runner:
+    if session is None:
+        return compact_here
+    from bucketlake.spark.compaction import compact_in
+
+    return partial(compact_in, session)
 
 
 def _active_session() -> SparkSession | None:

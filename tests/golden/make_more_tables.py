@@ -1,12 +1,14 @@
-"""Write the tables of tests/golden/tables/more with real Hudi, the peer of the interop tests.
+"""Write tables of tests/golden/tables with real Hudi, the peer of the interop tests.
 
     scripts/setup spark35
-    uv run python -m tests.golden.make_more_tables [NAME ...]      # All of them: about two minutes.
+    uv run python -m tests.golden.make_more_tables [NAME ...]      # All of them: some minutes.
 
-``more_tables.py`` says which tables there are and how each comes to be; this module carries it out
-and saves, for each, NAME.tar.gz (the table, without the local file system's checksum files),
-NAME.expected.parquet (the rows of Hudi's own snapshot read, without meta columns) and NAME.json
-(what was done, with all options). Instants differ from run to run, the rows do not.
+``more_tables.py`` (folder ``more``) and ``mor_tables.py`` (folder ``mor``, merge-on-read) say which
+tables there are and how each comes to be; this module carries it out and saves, for each,
+NAME.tar.gz (the table, without the local file system's checksum files), NAME.expected.parquet (the
+rows of Hudi's own snapshot read, without meta columns), of some NAME.history.parquet (those of its
+time travel to each commit), and NAME.json (what was done, with all options). Instants differ from
+run to run, the rows do not.
 """
 
 from __future__ import annotations
@@ -23,18 +25,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.golden.mor_tables import MOR_TABLES
 from tests.golden.more_tables import (
     BASE_OPTIONS,
     FAILING_CHECK,
     IS_DELETED,
+    MERGE_MODE,
     MORE_TABLES,
     OPERATION,
     MoreTable,
 )
 from tests.interop.peer.client import HudiPeer, PeerError
 
-FOLDER = Path(__file__).parent / "tables" / "more"
+TABLES = Path(__file__).parent / "tables"
+WANTED = {
+    wanted.name: (wanted, TABLES / folder)
+    for folder, tables in (("more", MORE_TABLES), ("mor", MOR_TABLES))
+    for wanted in tables
+}
 ARCHIVE_BYTES_MAX = 60_000
+STORED_IN_TABLE = ("hoodie.table.", "hoodie.datasource.", MERGE_MODE)
 
 
 class TableMaker:
@@ -63,46 +73,84 @@ class TableMaker:
         self.steps.append({"call": procedure})
         return self.peer.sql("CALL " + procedure.format(path=self.path))
 
-    def save(self) -> None:
+    def sql(self, statement: str) -> None:
+        """Run a statement; ``{table}`` in it stands for the table's name in a catalog."""
+        self.steps.append({"sql": statement})
+        name = self.path.name
+        # Statements take no options; what the table does not store comes from the session.
+        told = {k: v for k, v in self.options.items() if not k.startswith(STORED_IN_TABLE)}
+        try:
+            for key, value in told.items():
+                self.peer.sql(f"SET {key}={value}")
+            self.peer.sql(f"CREATE TABLE IF NOT EXISTS {name} USING hudi LOCATION '{self.path}'")
+            self.peer.sql(f"REFRESH TABLE {name}")
+            self.peer.sql(statement.format(table=name))
+        finally:
+            for key in told:
+                self.peer.sql(f"RESET {key}")
+
+    def newest_commit(self) -> str:
+        """Return the requested time of the newest completed commit."""
+        return self.commits()[-1]
+
+    def commits(self) -> list[str]:
+        """Return the requested times of the completed commits in the active timeline."""
+        names = [path.name for path in (self.path / ".hoodie").glob("**/*commit")]
+        return sorted(name.partition(".")[0].partition("_")[0] for name in names)
+
+    def save(self, folder: Path) -> None:
         rows = _data_columns(self.peer.read(self.path))
         name = self.path.name
-        pq.write_table(rows, FOLDER / f"{name}.expected.parquet", compression="zstd")
+        pq.write_table(rows, folder / f"{name}.expected.parquet", compression="zstd")
         description = {"options": self.options, "steps": self.steps, "rows": rows.num_rows}
         text = json.dumps(description, indent=1, ensure_ascii=False)
-        (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        with tarfile.open(FOLDER / f"{name}.tar.gz", "w:gz") as packed:
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as packed:
             packed.add(self.path, arcname=name, filter=_without_checksums)
+
+    def save_history(self, folder: Path) -> None:
+        """Save what Hudi reads as of each commit; column ``as_of`` says which."""
+        parts = []
+        for instant in self.commits():
+            rows = _data_columns(self.peer.time_travel(self.path, instant))
+            parts.append(rows.append_column("as_of", pa.repeat(instant, rows.num_rows)))
+        path = folder / f"{self.path.name}.history.parquet"
+        pq.write_table(pa.concat_tables(parts), path, compression="zstd")
 
 
 def _data_columns(rows: pa.Table) -> pa.Table:
     names = [n for n in rows.column_names if n == IS_DELETED or not n.startswith("_hoodie_")]
-    return rows.select(names).sort_by([(name, "ascending") for name in names])
+    chosen = rows.select(names)
+    sortable = [field.name for field in chosen.schema if not pa.types.is_nested(field.type)]
+    return chosen.sort_by([(name, "ascending") for name in sortable])
 
 
 def _without_checksums(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if member.name.endswith(".crc") else member
 
 
-def make(peer: HudiPeer, wanted: MoreTable, folder: Path) -> None:
+def make(peer: HudiPeer, wanted: MoreTable, work: Path, folder: Path) -> None:
     """Write one table, save it, and say what came out."""
-    maker = TableMaker(peer, folder / wanted.name, wanted.options)
+    maker = TableMaker(peer, work / wanted.name, wanted.options)
     wanted.steps(maker)
-    maker.save()
-    size_bytes = (FOLDER / f"{wanted.name}.tar.gz").stat().st_size
-    rows = pq.read_metadata(FOLDER / f"{wanted.name}.expected.parquet").num_rows
+    folder.mkdir(parents=True, exist_ok=True)
+    maker.save(folder)
+    if wanted.has_history:
+        maker.save_history(folder)
+    size_bytes = (folder / f"{wanted.name}.tar.gz").stat().st_size
+    rows = pq.read_metadata(folder / f"{wanted.name}.expected.parquet").num_rows
     print(f"{wanted.name}: {rows} rows, {size_bytes:,} bytes", flush=True)
     assert size_bytes <= ARCHIVE_BYTES_MAX, f"{wanted.name} is too large to keep with the code"
 
 
 def main(names: Iterable[str]) -> None:
-    chosen = set(names) or {wanted.name for wanted in MORE_TABLES}
-    unknown = chosen - {wanted.name for wanted in MORE_TABLES}
-    assert not unknown, f"more_tables.py has no {', '.join(sorted(unknown))}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="more-tables-") as folder, HudiPeer() as peer:
-        for wanted in MORE_TABLES:
-            if wanted.name in chosen:
-                make(peer, wanted, Path(folder))
+    chosen = set(names) or set(WANTED)
+    unknown = chosen - set(WANTED)
+    assert not unknown, f"no table is called {', '.join(sorted(unknown))}"
+    with tempfile.TemporaryDirectory(prefix="more-tables-") as work, HudiPeer() as peer:
+        for name, (wanted, folder) in WANTED.items():
+            if name in chosen:
+                make(peer, wanted, Path(work), folder)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,12 @@ class Maker(Protocol):
     def call(self, procedure: str) -> list[dict[str, Any]]:
         """Run one of Hudi's procedures and return its rows."""
 
+    def sql(self, statement: str) -> None:
+        """Run a statement; ``{table}`` in it stands for the table's name in a catalog."""
+
+    def newest_commit(self) -> str:
+        """Return the requested time of the newest completed commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class MoreTable:
@@ -77,6 +83,7 @@ class MoreTable:
     name: str
     options: Mapping[str, str]
     steps: Callable[[Maker], None]
+    has_history: bool = False  # Whether its time travel is looked at as well.
 
 
 # ---- rows ---------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from bucketlake.format.avro_records import CONTAINER_MAGIC
 
 TABLES_FOLDER = Path(__file__).parent / "tables"
 MORE_TABLES_FOLDER = TABLES_FOLDER / "more"
+MOR_TABLES_FOLDER = TABLES_FOLDER / "mor"
 
 
 def table_names(folder: Path) -> list[str]:

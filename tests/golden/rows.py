@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ def _plain(value: Any) -> Any:
         nanosecond = getattr(value, "nanosecond", 0)
         assert nanosecond == 0
         return dt.datetime(*value.timetuple()[:6], value.microsecond)
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"  # It is not equal to itself.
     if isinstance(value, list) and value and isinstance(value[0], tuple):
         return {key: _plain(one) for key, one in value}
     if isinstance(value, list):

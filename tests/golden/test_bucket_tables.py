@@ -39,7 +39,10 @@ def _index(name: str) -> SimpleBucket | PartitionBucket | None:
 
 WITHOUT_KEYS = {
     "cow_without_meta_fields",  # Its meta columns are null.
-    "mor_consistent",  # It has log files only.
+    # They have log files only.
+    "mor_consistent",
+    "mor_consistent_hashing",
+    "mor_non_blocking",
 }
 BUCKET_TABLES = sorted(name for name in ARCHIVES.keys() - WITHOUT_KEYS if _index(name) is not None)
 SLASHES = "cow_plain_partitions"  # Values with a slash that no one encoded, which we refuse.

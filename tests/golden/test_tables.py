@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,8 +20,12 @@ NAMES = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("cow_*.tar.g
 REFUSED = {
     "cow_dropped_partition_columns": "partition columns",
     "cow_without_meta_fields": "without meta columns",
+    "mor_overwrite_non_defaults": "partial update mode IGNORE_DEFAULTS",
+    "mor_partial_update_mode": "partial update mode IGNORE_DEFAULTS",
+    "mor_v8_partial_update_payload": r"custom merging \(.*PartialUpdateAvroPayload\)",
 }
-WITH_LOGS = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.glob("mor_*.tar.gz"))
+HISTORIES = sorted(p.name.removesuffix(".history.parquet") for p in TABLES.rglob("*.history.*"))
+WITH_LOGS = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("mor_*.tar.gz"))
 
 # Hudi's Spark reader takes partition values from folder names: it turns an empty value into null,
 # the value k=v into v, and an integer into text. The files hold what was written.
@@ -28,6 +33,7 @@ PARTITION_COLUMN_FROM_FOLDERS = {
     "cow_hive_encoded": "region",
     "cow_plain_partitions": "region",
     "cow_timestamp_partitions": "at_ms",
+    "mor_hive_encoded": "region",
 }
 
 
@@ -56,15 +62,34 @@ def test_table_that_cannot_be_read_rightly_is_refused_by_its_feature(
         bl.open_table(str(golden_table(name)))
 
 
-@pytest.mark.parametrize("name", WITH_LOGS)
-def test_table_with_log_files_is_refused_by_name(
+@pytest.mark.parametrize("name", [n for n in WITH_LOGS if n not in REFUSED])
+def test_merge_on_read_table_of_hudi_gives_hudis_own_rows(
     golden_table: Callable[[str], Path], name: str
 ) -> None:
+    expected = expected_rows(name)
+    got = bl.open_table(str(golden_table(name))).to_arrow()
+    columns = [c for c in expected.column_names if c != PARTITION_COLUMN_FROM_FOLDERS.get(name)]
+    assert plain_rows(got, columns) == plain_rows(expected, columns)
+    assert got.num_rows > 0
+    assert set(got.column_names) == set(expected.column_names)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_time_travel_to_each_commit_gives_hudis_own_rows(
+    golden_table: Callable[[str], Path], name: str
+) -> None:
+    (path,) = TABLES.rglob(f"{name}.history.parquet")
+    history = pq.read_table(path)
+    columns = [c for c in history.column_names if c != "as_of"]
     table = bl.open_table(str(golden_table(name)))
-    with pytest.raises(UnsupportedFeatureError, match="log files"):
-        table.to_arrow()
+    instants = pc.unique(history["as_of"]).to_pylist()
+    assert len(instants) > 3
+    for instant in instants:
+        expected = history.filter(pc.field("as_of") == instant)
+        assert plain_rows(table.to_arrow(as_of=instant), columns) == plain_rows(expected, columns)
 
 
 def test_golden_tables_are_all_there() -> None:
     assert len(NAMES) >= 30
-    assert len(WITH_LOGS) == 7
+    assert len(WITH_LOGS) == 75
+    assert len(HISTORIES) == 6

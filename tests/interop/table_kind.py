@@ -40,6 +40,8 @@ class TableKind:
         Hudi's key generator class, where it does not infer the right one.
     rules : tuple of (str, int)
         Bucket counts by partition; none for one count.
+    merge_on_read : bool
+        Whether updates go to log files; Hudi compacts where it is told to.
     """
 
     schema: pa.Schema = EVENT
@@ -52,6 +54,7 @@ class TableKind:
     timestamp: bl.TimestampPartition | None = None
     generator: str | None = None
     rules: tuple[tuple[str, int], ...] = ()
+    merge_on_read: bool = False
 
     @property
     def index(self) -> bl.SimpleBucket | bl.PartitionBucket:
@@ -72,6 +75,7 @@ class TableKind:
             hive_style=self.hive_style,
             url_encode=self.url_encode,
             timestamp_partition=self.timestamp,
+            table_type="merge_on_read" if self.merge_on_read else "copy_on_write",
         )
 
     def open(self, path: Path) -> bl.Table:
@@ -97,6 +101,9 @@ class TableKind:
             "hoodie.index.bloom.num_entries": "10",
             "hoodie.bloom.index.filter.dynamic.max.entries": "10",
         }
+        if self.merge_on_read:
+            options["hoodie.datasource.write.table.type"] = "MERGE_ON_READ"
+            options["hoodie.compact.inline"] = "false"
         if self.ordering is not None:
             options["hoodie.table.ordering.fields"] = self.ordering
         if self.generator is not None:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.model.file_name import InstantTime
-from bucketlake.model.schema import META_NAMES
-from bucketlake.model.table_type import MergeMode
-from bucketlake.write.merge import GroupMerge, MergeRule, Stamp
-from bucketlake.write.records import (
+from bucketlake.merge.group_merge import GroupMerge, MergeRule, Stamp
+from bucketlake.merge.records import (
     IncomingRecords,
     collapse_duplicates,
     comparable,
     delete_flags,
     key_order,
 )
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import META_NAMES
+from bucketlake.model.table_type import MergeMode
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))]

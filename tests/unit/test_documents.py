@@ -183,6 +183,8 @@ def names_for(document: str, folder: Path) -> dict[str, Any]:
             lake.upsert(rows)
             (folder / "lake/trips/.hoodie/.bucket_index/ext/engine.json").unlink()
             given = {"new_trips": rows}
+        case "docs/how-to/merge-on-read.md":
+            given["last_seen"] = "2020-01-01"
         case _:
             given["table"] = trips(given["path"])
             given["instant"] = given["table"].timeline()[0].requested_at

@@ -13,7 +13,7 @@ import click
 from bucketlake.cli.options import CommandWithExample, asks_for_json
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.upkeep import rescale, rollback
+from bucketlake.cli.upkeep import compact, rescale, rollback
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 
@@ -66,5 +66,17 @@ def main() -> None:
     """
 
 
-for _command in (create, upsert, delete, read, show, timeline, buckets, locate, rescale, rollback):
+for _command in (
+    create,
+    upsert,
+    delete,
+    read,
+    show,
+    timeline,
+    buckets,
+    locate,
+    compact,
+    rescale,
+    rollback,
+):
     main.add_command(_command)

@@ -39,6 +39,8 @@ ROWS_SHOWN = 20
 @click.option(
     "--as-of", metavar="INSTANT", help="The table as it was at an instant of its timeline."
 )
+@click.option("--since", metavar="INSTANT", help="Only what changed after this time.")
+@click.option("--until", metavar="INSTANT", help="Only what changed up to this time.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
@@ -58,6 +60,8 @@ def read(
     where: str | None,
     columns: list[str],
     as_of: str | None,
+    since: str | None,
+    until: str | None,
     limit: int | None,
     target: Path | None,
     file_format: str | None,
@@ -65,7 +69,9 @@ def read(
     """Read rows, to look at or into a file."""
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("reading"):
-        rows = table.to_arrow(where=where, columns=columns or None, as_of=as_of)
+        rows = table.to_arrow(
+            where=where, columns=columns or None, as_of=as_of, since=since, until=until
+        )
     if limit is None and target is None and isinstance(output, TextOutput):
         limit = ROWS_SHOWN
     some = rows.slice(0, limit) if limit else rows

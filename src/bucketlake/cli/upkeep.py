@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape: rescale, rollback."""
+"""Commands that keep a table in shape: compact, rescale, rollback."""
 
 from __future__ import annotations
 
@@ -61,6 +61,54 @@ def rescale(
             "default": report.index.default,
             "partitions": [asdict(change) for change in report.partitions],
             "instant": report.instant,
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake compact orders
+    bucketlake compact orders --min-log-files 4 --max-bytes 10000000000 --run
+    """,
+)
+@table_path
+@click.option(
+    "--min-log-files",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Log files that a file group has at least.",
+)
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Bytes to read in all.")
+@click.option("--schedule-only", is_flag=True, help="Leave the plan to somebody else.")
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def compact(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    min_log_files: int,
+    max_bytes: int | None,
+    schedule_only: bool,
+    run: bool,
+) -> None:
+    """Merge log files of a merge-on-read table into base files.
+
+    Plans that are pending are carried out first. Writers may go on meanwhile.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("compacting" if run else "looking at the log files"):
+        report = table.compact(
+            min_log_files=min_log_files,
+            max_bytes=max_bytes,
+            schedule_only=schedule_only,
+            dry_run=not run,
+        )
+    output.facts(
+        {
+            "slices": [asdict(one) for one in report.slices],
+            "scheduled": report.scheduled,
+            "completed": list(report.instants),
         }
     )
 

@@ -96,8 +96,6 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
     if config.version != NEWEST_VERSION:
         step = f"let Hudi 1.1 or newer upgrade it to version {NEWEST_VERSION}"
         yield f"writing table version {config.version}", step
-    if config.table_type is TableType.MERGE_ON_READ:
-        yield "writing merge-on-read tables", _WRITE_WITH_HUDI
     yield from _own_merging(config)
     if config.cdc_enabled:
         yield "writing change data capture files (hoodie.table.cdc.enabled)", _WRITE_WITH_HUDI

@@ -16,7 +16,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.model.table_type import MergeMode, Operation
+from bucketlake.model.table_type import MergeMode, Operation, TableType
 
 _ALIASES = {
     "hoodie.datasource.write.table.name": keys.NAME,
@@ -35,6 +35,9 @@ _ALIASES = {
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 METADATA_ENABLE = "hoodie.metadata.enable"
+COMPACT_INLINE = "hoodie.compact.inline"
+COMPACT_AFTER = "hoodie.compact.inline.max.delta.commits"
+_COMPACT_AFTER_DEFAULT = 5
 
 _USED = {
     keys.NAME,
@@ -52,6 +55,8 @@ _USED = {
     OPERATION,
     PARTITIONS_TO_DELETE,
     METADATA_ENABLE,
+    COMPACT_INLINE,
+    COMPACT_AFTER,
     "hoodie.index.type",
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
@@ -62,7 +67,6 @@ _USED = {
 }
 
 _ONLY_VALUE = {
-    keys.TABLE_TYPE: "COPY_ON_WRITE",
     keys.BASE_FILE_FORMAT: "PARQUET",
     keys.POPULATE_META_FIELDS: "true",
     keys.DROP_PARTITION_COLUMNS: "false",
@@ -139,6 +143,11 @@ class JobOptions:
         For ``delete_partition``.
     without_metadata_table : bool
         Whether the job turns Hudi's metadata table off.
+    table_type : TableType or None
+        None where the options leave it to the table, or to Hudi's default, copy-on-write.
+    compact_after : int or None
+        Delta commits after which a write compacts a merge-on-read table; None never. As in Hudi's
+        Spark writer, five unless the options say otherwise.
     unknown : tuple of str
         Options that are not understood, for a warning.
     """
@@ -153,6 +162,8 @@ class JobOptions:
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
     without_metadata_table: bool
+    table_type: TableType | None
+    compact_after: int | None
     unknown: tuple[str, ...]
 
 
@@ -181,6 +192,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         index_options={k: v for k, v in given.items() if "index" in k},
         partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
+        table_type=_table_type(given),
+        compact_after=_compact_after(given),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
 
@@ -194,6 +207,25 @@ def _generator(entries: Entries) -> KeyGenerator | None:
             f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use one of {known}"
         )
     return generator
+
+
+def _table_type(given: Mapping[str, str]) -> TableType | None:
+    text = given.get(keys.TABLE_TYPE)
+    if text is None:
+        return None
+    known = {kind.value: kind for kind in TableType}
+    if text.strip().upper() not in known:
+        raise ConfigError(keys.TABLE_TYPE, text, f"one of {', '.join(known)}")
+    return known[text.strip().upper()]
+
+
+def _compact_after(given: Mapping[str, str]) -> int | None:
+    if given.get(COMPACT_INLINE, "true").strip().lower() != "true":
+        return None
+    text = given.get(COMPACT_AFTER, str(_COMPACT_AFTER_DEFAULT)).strip()
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(COMPACT_AFTER, text, "a number of delta commits, at least 1")
+    return int(text)
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

@@ -25,6 +25,7 @@ from bucketlake.model.column_type import (
     list_of,
     map_of,
 )
+from bucketlake.model.schema import META_NAMES
 
 Json = Any  # A JSON value; its shape is what this module checks.
 
@@ -103,6 +104,17 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
     """
     record = _record(list(schema), record_name(table_name), record_namespace(table_name))
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+
+
+def with_meta_fields(schema_json: str) -> str:
+    """Put the meta fields before the fields of a data schema, as blocks of log files have them."""
+    record = json.loads(schema_json)
+    meta = [
+        {"name": name, "type": ["null", "string"], "doc": "", "default": None}
+        for name in META_NAMES
+    ]
+    data = [field for field in record["fields"] if field["name"] not in META_NAMES]
+    return json.dumps({**record, "fields": meta + data}, separators=(",", ":"), ensure_ascii=False)
 
 
 def _record(fields: list[pa.Field], name: str, namespace: str) -> Json:

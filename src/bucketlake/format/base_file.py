@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, StorageError
 from bucketlake.format.avro_schema import avro_from_arrow
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
@@ -236,9 +236,10 @@ class BaseFileReader:
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
-        except (pa.ArrowException, OSError) as error:
+            fields = list(_with_int96_zones(self._file))
+        except Exception as error:  # Broken bytes make Arrow raise any exception at all.
             raise self._unreadable(error) from error
-        stored = stored_fields(list(_with_int96_zones(self._file)), "", f"base file {path}")
+        stored = stored_fields(fields, "", f"base file {path}")
         self._stored = pa.schema(stored)
         self.size_bytes: int = self._source.size()
         self.row_count: int = self._file.metadata.num_rows
@@ -302,7 +303,9 @@ class BaseFileReader:
     def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         try:
             return next(batches, None)
-        except (pa.ArrowException, OSError) as error:
+        except StorageError:
+            raise
+        except Exception as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> FormatError:

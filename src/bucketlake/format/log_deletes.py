@@ -266,6 +266,7 @@ def _write_orderings(deletes: Deletes) -> list[Part]:
 
 def _wrapped(values: pa.Array) -> pa.BinaryArray:
     """Put values into the wrapper of their type; null is written as no ordering value."""
+    values = _as_compared(values)
     kind = pa.decimal128(30, 15) if pa.types.is_decimal128(values.type) else values.type
     branch = _BRANCHES.get(kind)
     if branch is None:
@@ -278,6 +279,17 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
     parts = write_column(_WRAPPERS[branch - 1], present.combine_chunks())
     written = join([pa.scalar(bytes([2 * branch])), *parts])
     return pc.coalesce(spread(written, np.flatnonzero(is_valid), len(values)), _NO_ORDERING)
+
+
+def _as_compared(values: pa.Array) -> pa.Array:
+    """Return values as Hudi's readers compare them with those of records: times are numbers.
+
+    A timestamp is a long to them, of microseconds, and a date an int, of days. In the wrapper of
+    its own type either makes them fail. The first of January 1970 is int 0, no ordering value.
+    """
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
 
 
 def _count_of_items(count: int) -> bytes:

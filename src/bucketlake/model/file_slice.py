@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Self
 
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 
@@ -21,6 +23,12 @@ class DataFile:
         file_name = self.name.to_file_name()
         return f"{self.partition_path}/{file_name}" if self.partition_path else file_name
 
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Sort key of log files: instant, version, write token."""
+        version = self.name.version if isinstance(self.name, LogFileName) else 0
+        return self.name.instant, version, self.name.write_token or ""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
@@ -30,4 +38,26 @@ class FileSlice:
     file_id: FileId
     instant: InstantTime
     base_file: DataFile | None
-    log_files: tuple[DataFile, ...] = ()
+    log_files: tuple[DataFile, ...] = ()  # In the order in which they are merged.
+
+    def to_text(self) -> str:
+        """Print the slice, to travel to a task."""
+        files = [*([self.base_file] if self.base_file else []), *self.log_files]
+        named = [[file.name.to_file_name(), file.size_bytes] for file in files]
+        return json.dumps([self.partition_path, self.file_id, self.instant, named])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a slice; undoes :meth:`to_text`."""
+        partition_path, file_id, instant, named = json.loads(text)
+        base, logs = None, []
+        for file_name, size_bytes in named:
+            log = LogFileName.from_file_name(file_name)
+            name = log or BaseFileName.from_file_name(file_name)
+            assert name is not None, file_name
+            file = DataFile(partition_path, name, size_bytes)
+            if log is None:
+                base = file
+            else:
+                logs.append(file)
+        return cls(partition_path, file_id, instant, base, tuple(logs))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.model.file_slice import DataFile
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
 from bucketlake.storage.base import Storage
@@ -21,7 +21,7 @@ _CHUNK_ROWS = 131_072
 def read_arrow(
     storage: Storage, plan: ReadPlan, *, where: str | None, columns: Sequence[str] | None
 ) -> pa.Table:
-    """Read the files of a plan.
+    """Read the files and slices of a plan.
 
     Parameters
     ----------
@@ -38,10 +38,15 @@ def read_arrow(
     wanted = list(columns) if columns is not None else plan.schema.names
     needed = plan.schema if where else pa.schema([_field(plan.schema, name) for name in wanted])
 
-    def read(job: tuple[pa.Schema, DataFile]) -> pa.Table:
-        return _read_file(storage, job[1], needed, condition)
+    def read(job: DataFile | FileSlice) -> pa.Table:
+        if isinstance(job, FileSlice):
+            chunks = plan.reader.read(job, needed.names)
+        else:
+            chunks = _chunks_of_file(storage, job, needed)
+        table = pa.concat_tables([needed.empty_table(), *(cast_table(c, needed) for c in chunks)])
+        return table if condition is None else table.filter(condition)
 
-    jobs = [(schema, file) for schema, files in plan.files for file in files]
+    jobs = [*(file for _, files in plan.files for file in files), *plan.merged]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = list(pool.map(read, jobs))
     table = pa.concat_tables([needed.empty_table(), *parts])
@@ -55,16 +60,9 @@ def _condition(where: str, schema: pa.Schema) -> pc.Expression:
     return to_arrow_expression(parse_where(where, schema), schema)
 
 
-def _read_file(
-    storage: Storage, file: DataFile, needed: pa.Schema, condition: pc.Expression | None
-) -> pa.Table:
+def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:
     with BaseFileReader(storage, file.path) as reader:
-        chunks = [
-            cast_table(chunk, needed)
-            for chunk in reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
-        ]
-    table = pa.concat_tables([needed.empty_table(), *chunks])
-    return table if condition is None else table.filter(condition)
+        yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
-from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import BucketIndex
 from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec, key_text
-from bucketlake.model.schema import COMMIT_TIME, RECORD_KEY
+from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY, with_meta
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 
 
@@ -66,7 +66,7 @@ class RecordLocation:
     file_id : FileId
         The file group.
     path : str
-        The base file that holds the record, relative to the table.
+        The base or log file that holds the record, relative to the table.
     committed_at : InstantTime
         Instant that last wrote the record.
     """
@@ -98,7 +98,10 @@ def locate_key(
         fields = tuple(index.hash_fields or ())
         wanted = assign_buckets([text] * len(slices), counts, fields).tolist()
         slices = [s for s, b in zip(slices, wanted, strict=True) if _bucket(s).bucket_id == b]
-    found = (_find(snapshot, s, text) for s in slices if s.base_file is not None)
+    reader = SliceReader.of_table(
+        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(snapshot.schema)
+    )
+    found = (_find(reader, s, text) for s in slices)
     return [location for location in found if location is not None]
 
 
@@ -117,22 +120,30 @@ def _bucket(file_slice: FileSlice) -> Bucket:
     )
 
 
-def _find(snapshot: Snapshot, file_slice: FileSlice, text: str) -> RecordLocation | None:
-    assert file_slice.base_file is not None
-    path = file_slice.base_file.path
-    with BaseFileReader(snapshot.storage, path) as reader:
-        for chunk in reader.iter_chunks([RECORD_KEY, COMMIT_TIME], rows_max=131_072):
-            place = pc.index(chunk[RECORD_KEY], text).as_py()
-            if place >= 0:
-                return RecordLocation(
-                    text,
-                    file_slice.partition_path,
-                    _bucket(file_slice).bucket_id,
-                    file_slice.file_id,
-                    path,
-                    InstantTime(chunk[COMMIT_TIME][place].as_py()),
-                )
+def _find(reader: SliceReader, file_slice: FileSlice, text: str) -> RecordLocation | None:
+    for chunk in reader.read(file_slice, [RECORD_KEY, COMMIT_TIME, FILE_NAME]):
+        place = pc.index(chunk[RECORD_KEY], text).as_py()
+        if place >= 0:
+            committed_at = InstantTime(chunk[COMMIT_TIME][place].as_py())
+            return RecordLocation(
+                text,
+                file_slice.partition_path,
+                _bucket(file_slice).bucket_id,
+                file_slice.file_id,
+                _path(file_slice, chunk[FILE_NAME][place].as_py(), committed_at),
+                committed_at,
+            )
     return None
+
+
+def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime) -> str:
+    """Return the file of a record: rows of logs bear the file group's id for a file name."""
+    base = file_slice.base_file
+    if base is not None and (file_name != file_slice.file_id or not file_slice.log_files):
+        return base.path
+    # Before table version 8 log files bear the instant of their base file: then it is the newest.
+    own = [file for file in file_slice.log_files if file.name.instant == committed_at]
+    return (own or file_slice.log_files)[-1].path
 
 
 def _key_text(spec: KeySpec, values: Mapping[str, Any], snapshot: Snapshot) -> str:

@@ -9,15 +9,23 @@ grouped, replaced groups leave, and the newest slice of each group remains (Hudi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from bucketlake.config.layout import HOODIE_FOLDER
-from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
-from bucketlake.model.file_name import BASE_FILE_EXTENSION, BaseFileName, FileId, LogFileName
+from bucketlake.model.file_name import (
+    BASE_FILE_EXTENSION,
+    BaseFileName,
+    FileId,
+    InstantTime,
+    LogFileName,
+)
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
+
+CompletionTimes: TypeAlias = Callable[[InstantTime, InstantTime], Mapping[InstantTime, InstantTime]]
 
 
 def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
@@ -47,7 +55,10 @@ def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:
 
 
 def latest_slices(
-    files: Iterable[DataFile], timeline: Timeline, replaced: Iterable[tuple[str, FileId]] = ()
+    files: Iterable[DataFile],
+    timeline: Timeline,
+    replaced: Iterable[tuple[str, FileId]] = (),
+    archived: CompletionTimes | None = None,
 ) -> list[FileSlice]:
     """Return the live slice of each file group among ``files``, in order of file id.
 
@@ -59,41 +70,71 @@ def latest_slices(
         What is completed; restrict it with ``Timeline.as_of`` for time travel.
     replaced : iterable of (partition path, file id)
         File groups that completed replace commits took out.
+    archived : callable, optional
+        Tells completion times of instants older than the timeline, given the first and the last
+        of interest; asked where a log file may have been completed after its slice began.
     """
     gone = set(replaced)
     groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
     for file in files:
         key = (file.partition_path, file.name.file_id)
-        if key not in gone and timeline.is_completed(file.name.instant):
+        if key not in gone and _counts(file, timeline):
             groups[key].append(file)
+    completed = _LogCompletions(timeline, archived)
     slices = [
-        _latest_slice(partition, file_id, group)
+        _latest_slice(partition, file_id, group, completed)
         for (partition, file_id), group in sorted(groups.items())
     ]
     return [s for s in slices if s is not None]
 
 
-def require_base_files_only(slices: Iterable[FileSlice], table: str) -> None:
-    """Refuse slices with log files, which need a merge while reading."""
-    for file_slice in slices:
-        if file_slice.log_files:
-            raise UnsupportedFeatureError(
-                f"reading log files ({file_slice.log_files[0].path})",
-                table,
-                "compact the table with Hudi first, or read it with Hudi",
-            )
+def _counts(file: DataFile, timeline: Timeline) -> bool:
+    if isinstance(file.name, LogFileName) and timeline.layout_version == 1:
+        return True  # Its instant is that of its base file; its blocks are asked one by one.
+    return timeline.is_completed(file.name.instant)
 
 
-def _latest_slice(partition_path: str, file_id: FileId, files: list[DataFile]) -> FileSlice | None:
+def _latest_slice(
+    partition_path: str, file_id: FileId, files: list[DataFile], completed: _LogCompletions
+) -> FileSlice | None:
     bases = [f for f in files if isinstance(f.name, BaseFileName)]
-    logs = [f for f in files if isinstance(f.name, LogFileName) and not f.name.suffix]
+    logs = sorted(
+        (f for f in files if isinstance(f.name, LogFileName) and not f.name.suffix),
+        key=lambda f: f.order,
+    )
     base = max(bases, key=lambda f: f.name.instant, default=None)
     if base is not None:
-        logs = [f for f in logs if f.name.instant >= base.name.instant]
+        logs = [f for f in logs if completed.is_after(f.name.instant, base.name.instant)]
     if base is None and not logs:
         return None
     instant = base.name.instant if base is not None else min(f.name.instant for f in logs)
     return FileSlice(partition_path, file_id, instant, base, tuple(logs))
+
+
+class _LogCompletions:
+    """Tells whether a log file belongs to the slice of a base file, or to one before it."""
+
+    def __init__(self, timeline: Timeline, archived: CompletionTimes | None) -> None:
+        self._timeline, self._archived = timeline, archived
+        self._known: Mapping[InstantTime, InstantTime] = {}
+        self._known_since: InstantTime | None = None
+
+    def is_after(self, instant: InstantTime, base: InstantTime) -> bool:
+        """Tell whether a log file's instant was completed after the base file's was requested."""
+        if instant >= base:
+            return True
+        if self._timeline.layout_version == 1:
+            return False  # There the log file names its slice.
+        completed_at = self._timeline.completion_time(instant) or self._archived_time(instant)
+        return completed_at is not None and completed_at >= base
+
+    def _archived_time(self, instant: InstantTime) -> InstantTime | None:
+        start = self._timeline.start
+        if self._archived is None or start is None or instant >= start:
+            return None
+        if self._known_since is None or instant < self._known_since:
+            self._known, self._known_since = self._archived(instant, start), instant
+        return self._known.get(instant)
 
 
 def _data_files(objects: Iterable[StoredObject], partition_path: str) -> Iterator[DataFile]:

@@ -1,4 +1,4 @@
-"""The plan of a read: which base files answer it, and with which schema each was written.
+"""The plan of a read: which files answer it, and with which schema each base file was written.
 
 A table whose schema evolved holds files of several schemas; they are read group by group and cast,
 since readers differ in what they widen by themselves. A file's schema is that of the commit that
@@ -20,8 +20,9 @@ from bucketlake.index.kinds import BucketIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, with_meta
-from bucketlake.read.file_system_view import require_base_files_only
+from bucketlake.read.changes import Changes
 from bucketlake.read.pruning import PruningReport, prune_slices
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 
 _READS_AT_ONCE = 16
@@ -36,13 +37,20 @@ class ReadPlan:
     schema : pa.Schema
         Columns that the files can give: the table's, and the meta columns where one is asked for.
     files : tuple of (pa.Schema, tuple of DataFile)
-        Files by the schema they were written with, restricted to the columns of ``schema``.
+        Base files that are whole slices, by the schema they were written with, restricted to the
+        columns of ``schema``.
+    merged : tuple of FileSlice
+        Slices with log files, for ``reader`` to merge.
+    reader : SliceReader
+        Reads them.
     report : PruningReport
         What was left out, and why.
     """
 
     schema: pa.Schema
     files: tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]
+    merged: tuple[FileSlice, ...]
+    reader: SliceReader
     report: PruningReport
 
 
@@ -54,8 +62,9 @@ def plan_read(
     columns: Sequence[str] | None = None,
     time_zone: str | None = None,
     usual_settings: bool = True,
+    changes: Changes | None = None,
 ) -> ReadPlan:
-    """Plan a snapshot read.
+    """Plan a snapshot read, or a read of what some commits of it changed.
 
     Parameters
     ----------
@@ -71,21 +80,37 @@ def plan_read(
         Zone of times in ``where`` that name none; None prunes by no such time.
     usual_settings : bool
         False where the reader's session gives SQL text another meaning; see ``prune_slices``.
+    changes : Changes, optional
+        Commits whose rows alone are wanted; ``where`` is their condition.
     """
     schema = _readable_schema(snapshot, where, columns)
     slices, report = prune_slices(
-        snapshot, index, where, time_zone=time_zone, usual_settings=usual_settings
+        snapshot,
+        index,
+        where,
+        time_zone=time_zone,
+        usual_settings=usual_settings,
+        changes=changes,
     )
-    require_base_files_only(slices, snapshot.storage.root)
-    return ReadPlan(schema, _by_schema(snapshot, slices, schema), report)
+    return _plan(snapshot, slices, schema, report)
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
     """Plan a read of all rows of some slices; its report tells of these alone."""
-    require_base_files_only(slices, snapshot.storage.root)
     paths, count = {one.partition_path for one in slices}, len(slices)
     report = PruningReport(len(paths), len(paths), count, count, None, None, None)
-    return ReadPlan(snapshot.schema, _by_schema(snapshot, slices, snapshot.schema), report)
+    return _plan(snapshot, slices, snapshot.schema, report)
+
+
+def _plan(
+    snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema, report: PruningReport
+) -> ReadPlan:
+    merged = tuple(one for one in slices if one.log_files)
+    whole = [one for one in slices if not one.log_files]
+    reader = SliceReader.of_table(
+        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(snapshot.schema)
+    )
+    return ReadPlan(schema, _by_schema(snapshot, whole, schema), merged, reader, report)
 
 
 def _readable_schema(

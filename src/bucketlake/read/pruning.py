@@ -16,6 +16,7 @@ from bucketlake.index.simple import bucket_id_of_file_id, buckets_for_literals
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.schema import with_meta
+from bucketlake.read.changes import Changes
 from bucketlake.read.hash_pruning import find_hash_keys, matching_hash_keys
 from bucketlake.read.partition_pruning import (
     partition_may_match,
@@ -69,6 +70,7 @@ def prune_slices(
     *,
     time_zone: str | None = None,
     usual_settings: bool = True,
+    changes: Changes | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Return the live slices of a table that can hold rows which a condition keeps.
 
@@ -85,6 +87,8 @@ def prune_slices(
     usual_settings : bool
         Whether the reader's session has ``SPARK_SETTINGS``; a condition that means something else
         to it prunes nothing.
+    changes : Changes, optional
+        Commits whose rows alone are wanted; only their partitions are looked at.
 
     Returns
     -------
@@ -93,7 +97,10 @@ def prune_slices(
     PruningReport
         What was left out.
     """
-    slices = snapshot.all_slices()
+    if changes is None:
+        slices = snapshot.all_slices()
+    else:
+        slices = changes.among(snapshot.partition_slices(sorted(changes.file_groups)))
     if where is None or not usual_settings:
         why = "there is no condition" if where is None else "the session has settings of its own"
         paths = {one.partition_path for one in slices}

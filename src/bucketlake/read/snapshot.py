@@ -6,7 +6,7 @@ lies in the slices is read elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,10 +14,12 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.file_system_view import latest_slices, list_partition, list_partitions
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archived import archived_completion_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,12 @@ class Snapshot:
 
     def _live(self, files: Iterable[DataFile]) -> list[FileSlice]:
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(files, self.timeline, replaced)
+        return latest_slices(files, self.timeline, replaced, self._archived)
+
+    def _archived(
+        self, since: InstantTime, until: InstantTime
+    ) -> Mapping[InstantTime, InstantTime]:
+        return archived_completion_times(self.storage, self.config, since=since, until=until)
 
 
 def load_snapshot(

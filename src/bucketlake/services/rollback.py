@@ -18,6 +18,7 @@ from bucketlake.errors import (
     StorageError,
     TimelineError,
 )
+from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
@@ -28,7 +29,8 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.rollback import begin_rollback, carry_out_rollback
@@ -163,6 +165,7 @@ def _commits_to_undo(
             "cascade=True, which loses what they wrote; or keep the rows, and where it is a "
             "rescale write the earlier rules by another rescale",
         )
+    _require_no_plan(snapshot, gone)
     _require_state_of_before(snapshot, index, gone)
     return gone[::-1]
 
@@ -266,6 +269,22 @@ def _counted_otherwise(
 
 def _by_rules(index: TableIndex | None) -> TableIndex | None:
     return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
+
+
+def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
+    """Refuse where a compaction is planned for files that are to go."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    files = {s.path: one for one in gone for s in _stats(timeline.read_commit(storage, one))}
+    for pending in timeline.pending_compactions():
+        path = instant_path(snapshot.config, replace(pending, state=State.REQUESTED))
+        for planned in decode_compaction_plan(storage.read(path), path):
+            for file in planned.log_files:
+                if file.path in files:
+                    raise TimelineError(
+                        files[file.path].requested_at,
+                        f"the pending compaction {pending.requested_at} names {file.path}: carry "
+                        "it out by table.compact()",
+                    )
 
 
 def _require_state_of_before(

@@ -1,4 +1,8 @@
-"""Reading a table as a DataFrame: Spark's own Parquet reader over the pruned file list."""
+"""Reading a table as a DataFrame.
+
+Slices without log files go to Spark's own Parquet reader; those with some are merged in Python
+tasks, one a slice.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.placement import values_for_tasks
+from bucketlake.spark.reports import Batches, BatchFunction
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.where.parser import SPARK_SETTINGS
+
+_TASKS_MAX = 10_000
 
 _GLOB_CHARACTERS = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
 
@@ -71,11 +82,46 @@ def read_files(
         if schema != plan.schema:
             part = _widened(part, schema, plan.schema).to(spark_from_arrow(plan.schema))
         frame = part if frame is None else frame.unionByName(part)
+    if plan.merged:
+        part = _merged(spark, plan, where, columns)
+        frame = part if frame is None else frame.unionByName(part, allowMissingColumns=True)
     if frame is None:
         frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
     if where is not None:
         frame = frame.where(where)
     return frame if columns is None else frame.select(*columns)
+
+
+def _merged(
+    spark: SparkSession, plan: ReadPlan, where: str | None, columns: Sequence[str] | None
+) -> DataFrame:
+    """Return the rows of slices with logs; of columns only those that are asked for."""
+    schema = plan.schema
+    if columns is not None:
+        asked = {name.lower() for name in columns}
+        text = (where or "").lower()
+        needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
+        schema = pa.schema(needed)
+    slices = slices_in_tasks(spark, plan.merged)
+    return slices.mapInArrow(_reading(plan.reader, schema), spark_from_arrow(schema))
+
+
+def slices_in_tasks(spark: SparkSession, slices: Sequence[FileSlice]) -> DataFrame:
+    """Return slices as texts in a column ``slice``, each in a task of its own."""
+    count = min(len(slices), _TASKS_MAX)
+    tasks = values_for_tasks(count)
+    facts = [(int(tasks[i % count]), one.to_text()) for i, one in enumerate(slices)]
+    return spark.createDataFrame(facts, "task int, slice string").repartition(count, "task")
+
+
+def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
+    def read(batches: Batches) -> Batches:
+        texts = [text for batch in batches for text in batch.column("slice").to_pylist()]
+        for text in texts:
+            for chunk in reader.read(FileSlice.from_text(text), schema.names):
+                yield from cast_table(chunk, schema).to_batches()
+
+    return read
 
 
 def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame:

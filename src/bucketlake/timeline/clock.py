@@ -82,8 +82,10 @@ class InstantClock:
         self.now_ms = now_ms
         self._issued = issued or IssuedTimes()
 
-    def next_instant(self, timeline: Timeline) -> InstantTime:
+    def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
         """Return a time greater than every requested and completion time on the timeline.
+
+        Greater than ``after``, too, where that is given: an instant that may not be there yet.
 
         No two calls return the same time, from whatever thread, and a later call returns the
         greater one.
@@ -92,7 +94,8 @@ class InstantClock:
         wanted = instant_from_ms(now_ms, self._timezone)
         if self._timezone == "LOCAL":
             wanted = min(wanted, _in_zone_of_writers(now_ms, timeline, wanted))
-        return self._issued.issue(wanted, timeline.newest_time() or InstantTime(""))
+        seen = max(timeline.newest_time() or InstantTime(""), after or InstantTime(""))
+        return self._issued.issue(wanted, seen)
 
 
 def _in_zone_of_writers(now_ms: int, timeline: Timeline, local: InstantTime) -> InstantTime:

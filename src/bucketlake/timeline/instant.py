@@ -51,6 +51,9 @@ _COMPLETES_AS = {
     Action.CLUSTERING: Action.REPLACE_COMMIT,
 }
 _COMMITS = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
+WRITES = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
+"""Actions of pending instants that are writes, not table services."""
+
 _ACTIONS = {action.value: action for action in Action}
 
 

@@ -28,14 +28,14 @@ from bucketlake.format.partition_metadata import (
     render_partition_metadata,
 )
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.model.table_type import Operation
+from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import WRITES, Action, Instant
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
     Outcome,
@@ -80,7 +80,10 @@ class PendingWrite:
     @property
     def action(self) -> Action:
         """Action on the timeline."""
-        return Action.REPLACE_COMMIT if self.operation.replaces else Action.COMMIT
+        if self.operation.replaces:
+            return Action.REPLACE_COMMIT
+        is_merged = self.config.table_type is TableType.MERGE_ON_READ
+        return Action.DELTA_COMMIT if is_merged else Action.COMMIT
 
 
 @contextmanager
@@ -137,24 +140,24 @@ def commit_write(
     CommitOutcomeUnknownError
         If storage failed at the decisive step.
     """
-    by_partition = _by_partition(stats)
+    written = by_partition(stats)
     while True:
         turn = last_turn(write.storage)
-        timeline = _after_turn(write, turn)
+        timeline = after_turn(write.storage, write.config, turn, write.instant)
         _require_inflight(write, timeline)
         require_kept(write.instant, write.pinned, timeline)
         since = commits_since(write.storage, write.pinned, timeline)
-        require_no_common_bucket(write.instant, touched_buckets(by_partition, replaced), since)
-        _mark_partitions(write, by_partition)
+        require_no_common_bucket(write.instant, touched_buckets(written, replaced), since)
+        _mark_partitions(write, written)
         if prepare is not None:
             prepare(timeline)
         if take_turn(write.storage, write.instant, after=turn):
             break
-    metadata = CommitMetadata(write.operation.value, by_partition, dict(extra), dict(replaced))
+    metadata = CommitMetadata(write.operation.value, written, dict(extra), dict(replaced))
     outcome = claim_commit(
         write.storage,
         write.instant,
-        write.clock.next_instant(timeline),
+        write.clock.next_instant(timeline, after=turn.instant if turn else None),
         write.action,
         encode_commit_metadata(metadata),
     )
@@ -163,21 +166,43 @@ def commit_write(
     return _publish(write, outcome)
 
 
-def _after_turn(write: PendingWrite, turn: Turn | None) -> Timeline:
-    """Return the timeline once the commit that took the last turn is through, or passed over."""
-    timeline = load_timeline(write.storage, write.config)
-    before = [i for i in timeline.pending() if turn is not None and i.requested_at == turn.instant]
-    if turn is None or turn.instant == write.instant or not before:
+def after_turn(
+    storage: Storage, config: TableConfig, turn: Turn | None, own: InstantTime | None
+) -> Timeline:
+    """Return the timeline once the commit that took the last turn is through, or passed over.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    turn : Turn or None
+        The last turn.
+    own : InstantTime or None
+        The caller's instant, which is not waited for.
+    """
+    timeline = load_timeline(storage, config)
+    if turn is None or turn.instant == own:
         return timeline
+    before = next((i for i in timeline.pending() if i.requested_at == turn.instant), None)
+    if before is None:
+        return timeline
+    outcome = _decision(storage, before)
+    if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+        complete(storage, config, turn.instant, before.action, outcome)
+    return load_timeline(storage, config)
+
+
+def _decision(storage: Storage, pending: Instant) -> Outcome | None:
+    """Return how a write ends that took its turn; None where a compaction is not decided yet."""
+    instant = pending.requested_at
     deadline = time.monotonic() + _DECISION_SECONDS_MAX
-    while read_outcome(write.storage, turn.instant) is None and time.monotonic() < deadline:
-        if not is_alive(write.storage, turn.instant):
-            break
+    while (outcome := read_outcome(storage, instant)) is None:
+        if pending.action not in WRITES:
+            return None  # It changes no row, and may wait for years.
+        if not is_alive(storage, instant) or time.monotonic() > deadline:
+            return claim_rollback(storage, instant)
         time.sleep(_DECISION_LOOK_SECONDS)
-    outcome = claim_rollback(write.storage, turn.instant)
-    if outcome.kind is OutcomeKind.COMMIT:
-        complete(write.storage, write.config, turn.instant, before[0].action, outcome)
-    return load_timeline(write.storage, write.config)
+    return outcome
 
 
 def _publish(write: PendingWrite, outcome: Outcome) -> InstantTime:
@@ -189,7 +214,8 @@ def _publish(write: PendingWrite, outcome: Outcome) -> InstantTime:
     return completed.completed_at
 
 
-def _by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """Return the files of a commit by partition path, in order of their paths."""
     grouped: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in sorted(stats, key=lambda s: s.path):
         grouped[stat.partition_path].append(stat)

@@ -81,8 +81,10 @@ def touched_buckets(
 def require_no_common_bucket(
     instant: InstantTime, touched: Buckets, since: Iterable[tuple[InstantTime, CommitMetadata]]
 ) -> None:
-    """Refuse a write if a bucket of its was touched meanwhile."""
+    """Refuse a write if a bucket of its was touched meanwhile; a compaction changes no row."""
     for other, commit in since:
+        if commit.compacted:
+            continue
         common = touched & touched_buckets(commit.write_stats, commit.replaced_file_ids)
         if common:
             partition, bucket_id = min(common)

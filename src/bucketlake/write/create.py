@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro_schema import avro_from_arrow
 from bucketlake.index.settings import TableIndex, store_index
 from bucketlake.model.keys import KeySpec
@@ -49,7 +49,7 @@ def make_table(
     index : TableIndex
         How keys find their file group.
     table_type : str
-        ``copy_on_write``.
+        ``copy_on_write`` or ``merge_on_read``.
     name : str or None
         Name of the table; None takes the last part of the path.
 
@@ -117,10 +117,6 @@ def _table_type(text: str) -> TableType:
     known = {t.value.lower(): t for t in TableType}
     if text.lower() not in known:
         raise ConfigError("table_type", text, f"one of {', '.join(known)}")
-    if known[text.lower()] is TableType.MERGE_ON_READ:
-        raise UnsupportedFeatureError(
-            "writing merge-on-read tables", "create_table", "use table_type='copy_on_write'"
-        )
     return known[text.lower()]
 
 

@@ -1,4 +1,4 @@
-"""Writing one file group: merge its newest base file with incoming records into a new one.
+"""Writing one file group: a new base file, merged from its newest one, or a log file.
 
 Runs in a task, which may run twice, late, or after the write was rolled back. So the file's whole
 name follows from (instant, partition, file group); the same rows come out in the same order; the
@@ -19,16 +19,17 @@ import pyarrow as pa
 from bucketlake.errors import AlreadyExistsError, CommitConflictError, FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.kinds import BucketIndex
-from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
+from bucketlake.merge.records import IncomingRecords
+from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.write.adopt import require_keys_of_bucket
-from bucketlake.write.merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
+from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.plan import GroupPlan
-from bucketlake.write.records import IncomingRecords
 
 WRITE_TOKEN = "1-0-1"  # One for all attempts: the name must not tell them apart.
 
@@ -53,6 +54,8 @@ class GroupWriter:
         Which record wins.
     index : BucketIndex
         How keys find their bucket, to check files of other programs by.
+    schema_text : str
+        The data schema as Avro JSON, for the blocks of log files.
     """
 
     storage: Storage
@@ -60,9 +63,10 @@ class GroupWriter:
     schema: pa.Schema
     rule: MergeRule
     index: BucketIndex
+    schema_text: str
 
     def write(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat | None:
-        """Write the new base file of a group.
+        """Write the new base file of a group, or its log file.
 
         Parameters
         ----------
@@ -76,6 +80,8 @@ class GroupWriter:
         WriteStat or None
             None where a new group would come out empty.
         """
+        if plan.appends:
+            return self._append(plan, incoming)
         name = BaseFileName(plan.file_id, WRITE_TOKEN, self.instant).to_file_name()
         path = f"{plan.partition_path}/{name}" if plan.partition_path else name
         if self.storage.stat(path) is not None:
@@ -91,6 +97,27 @@ class GroupWriter:
             return None
         self._publish(plan, path, data)
         return self._stat(plan, path, merge.counts, len(data))
+
+    def _append(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat:
+        name = LogFileName(plan.file_id, self.instant, 1, WRITE_TOKEN).to_file_name()
+        path = f"{plan.partition_path}/{name}" if plan.partition_path else name
+        stored = self.storage.stat(path)
+        if stored is None:
+            stamp = Stamp(self.instant, plan.number, plan.partition_path, plan.file_id)
+            data = encode_log_file(incoming, self.rule, stamp, self.schema, self.schema_text)
+            self._publish(plan, path, memoryview(data))
+        size_bytes = len(data) if stored is None else stored.size_bytes
+        deletes = int(incoming.deleted.sum())
+        return WriteStat(
+            file_id=plan.file_id,
+            path=path,
+            partition_path=plan.partition_path,
+            previous_commit=self.instant,
+            record_count=len(incoming) - deletes,
+            update_count=len(incoming) - deletes,
+            delete_count=deletes,
+            file_size_bytes=size_bytes,
+        )
 
     def _encode(self, merge: GroupMerge, plan: GroupPlan) -> memoryview:
         return encode_base_file(
@@ -116,7 +143,7 @@ class GroupWriter:
                 yield cast_table(chunk, target)
 
     def _publish(self, plan: GroupPlan, path: str, data: memoryview) -> None:
-        kind = MarkerType.CREATE if plan.base_path is None else MarkerType.MERGE
+        kind = MarkerType.CREATE if plan.base_path is None else MarkerType.MERGE  # Logs: CREATE.
         self._require_live()
         file_name = path.rpartition("/")[2]
         marker = Marker(plan.partition_path, file_name, kind)

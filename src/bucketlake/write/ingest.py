@@ -32,12 +32,12 @@ from bucketlake.index.settings import (
     resolve_index,
     store_index,
 )
+from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
-from bucketlake.model.table_type import Operation
+from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.read.file_system_view import require_base_files_only
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -46,7 +46,6 @@ from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
 from bucketlake.write.conflict import commits_since, require_untouched_partitions
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.merge import MergeRule
 from bucketlake.write.plan import WritePlan, plan_write
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
 from bucketlake.write.source import GroupCounts, RecordSource, WriteTask, require_columns
@@ -171,7 +170,6 @@ def overwrite_partitions(
     renewed = replace(target, index=index)
     tagger = Tagger(target.config.key_spec, index, target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
-    require_base_files_only(slices, target.storage.root)
     counts = source.count_groups(tagger) if partitions else {}
     strayed = {path for path, _ in counts}.difference(partitions)
     if strayed:
@@ -231,10 +229,23 @@ def _write(
     """Plan, have the groups written, and commit."""
     operation = write.operation
     plan = plan_write(
-        operation, write.instant, counts, slices, target.index, tasks_wanted=source.tasks_wanted
+        operation,
+        write.instant,
+        counts,
+        slices,
+        target.index,
+        tasks_wanted=source.tasks_wanted,
+        appends=target.config.table_type is TableType.MERGE_ON_READ,
     )
     rule = _merge_rule(target.config, operation)
-    writer = GroupWriter(target.storage, write.instant, tagger.schema, rule, target.index)
+    writer = GroupWriter(
+        target.storage,
+        write.instant,
+        tagger.schema,
+        rule,
+        target.index,
+        _schema_text(target, tagger.schema),
+    )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
     stats = source.write_groups(plan, task) if plan.groups else []
     _require_complete(plan, stats)
@@ -290,8 +301,6 @@ def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -
         slices = target.snapshot.all_slices()
     else:
         slices = target.snapshot.partition_slices(sorted({path for path, _ in counts}))
-    if not operation.replaces:
-        require_base_files_only(slices, target.storage.root)
     return slices
 
 

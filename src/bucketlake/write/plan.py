@@ -42,8 +42,8 @@ class GroupPlan:
     partition_path, bucket_id, file_id
         Which file group.
     base_path : str or None
-        Newest base file, relative to the table; None where the group is new or its content is
-        not wanted.
+        Newest base file, relative to the table; None where the group is new, its content is not
+        wanted, or it gets a log file.
     base_size_bytes : int
         Size of that file, 0 without one.
     records : int
@@ -52,6 +52,8 @@ class GroupPlan:
         Position in the plan; no other group of the write has it.
     task : int
         The task that writes the group.
+    appends : bool
+        Whether the group exists and gets a log file, as in merge-on-read tables.
     """
 
     partition_path: str
@@ -62,6 +64,7 @@ class GroupPlan:
     records: int
     number: int
     task: int = 0
+    appends: bool = False
 
     def to_text(self) -> str:
         """Print as JSON."""
@@ -156,6 +159,7 @@ def plan_write(
     index: BucketIndex,
     *,
     tasks_wanted: int,
+    appends: bool = False,
 ) -> WritePlan:
     """Plan a write of records.
 
@@ -174,6 +178,8 @@ def plan_write(
     tasks_wanted : int
         Tasks to spread the groups over; fewer where there are fewer groups, more where a task
         would hold too many records.
+    appends : bool
+        Whether groups that exist get log files, and no new base file.
     """
     if operation.replaces:
         live: dict[tuple[str, int], FileSlice] = {}
@@ -183,7 +189,9 @@ def plan_write(
     if operation is Operation.BULK_INSERT:
         _require_new_partitions(counts, live)
     groups = [
-        _plan_group(partition, bucket, records, live.get((partition, bucket)), instant, number)
+        _plan_group(
+            partition, bucket, records, live.get((partition, bucket)), instant, number, appends
+        )
         for number, ((partition, bucket), records) in enumerate(sorted(counts.items()))
         if operation is not Operation.DELETE or (partition, bucket) in live
     ]
@@ -198,11 +206,15 @@ def _plan_group(
     live: FileSlice | None,
     instant: InstantTime,
     number: int,
+    appends: bool,
 ) -> GroupPlan:
-    if live is None or live.base_file is None:
+    if live is None:
         file_id = new_file_id(instant, partition, bucket)
         return GroupPlan(partition, bucket, file_id, None, 0, records, number)
+    if appends:
+        return GroupPlan(partition, bucket, live.file_id, None, 0, records, number, appends=True)
     base = live.base_file
+    assert base is not None, "without log files a slice has a base file"
     return GroupPlan(partition, bucket, live.file_id, base.path, base.size_bytes, records, number)
 
 

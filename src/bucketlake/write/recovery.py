@@ -21,12 +21,12 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import WRITES, Action, Instant
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, read_outcome
 from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite
-from bucketlake.write.rollback import WRITES, carry_out_rollback, take_back
+from bucketlake.write.rollback import carry_out_rollback, take_back
 
 
 def settle_failed_writes(

@@ -24,7 +24,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
-from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_to_ms
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import claim_commit, forbid_commit
 from bucketlake.timeline.transitions import (
@@ -33,8 +33,6 @@ from bucketlake.timeline.transitions import (
     instant_path,
     remove_pending,
 )
-
-WRITES = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
 
 
 def begin_rollback(

@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError, InputError
-from bucketlake.model.schema import cast_table
-from bucketlake.model.write_stat import WriteStat
-from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import GroupPlan, WritePlan
-from bucketlake.write.records import (
+from bucketlake.merge.records import (
     IncomingRecords,
     collapse_duplicates,
     comparable,
     delete_flags,
 )
+from bucketlake.model.schema import cast_table
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.plan import GroupPlan, WritePlan
 from bucketlake.write.tag import Tagger
 
 GroupCounts = Mapping[tuple[str, int], int]

@@ -23,10 +23,9 @@ def test_new_table_is_read_and_written() -> None:
     check_writable(COW, "t")
 
 
-def test_merge_on_read_table_is_read_but_not_written() -> None:
+def test_merge_on_read_table_is_read_and_written() -> None:
     check_readable(MOR, "t")
-    with pytest.raises(UnsupportedFeatureError, match="merge-on-read"):
-        check_writable(MOR, "t")
+    check_writable(MOR, "t")
 
 
 @pytest.mark.parametrize(("version", "layout"), [(6, 1), (7, 1), (8, 2)])

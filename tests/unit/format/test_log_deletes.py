@@ -154,14 +154,34 @@ def test_each_wrapper_has_its_arrow_type(name: str, value: Any, column: pa.Array
     content = content_of(("k0", "p", wrapped(name, value)))
     deletes = decode(content)
     assert deletes.orderings[0].equals(column)
-    assert encode(deletes) == content
+    is_time = name in ("DateWrapper", "TimestampMicrosWrapper")  # Read, and written as numbers.
+    assert is_time or encode(deletes) == content
     pair = several(wrapped(name, value), wrapped("LongWrapper", 3))
     content = content_of(("k0", "p", pair), ("k1", None, wrapped("IntWrapper", 0)))
     both = decode(content)
     assert both.orderings[0].to_pylist() == [*column.to_pylist(), None]
     assert both.orderings[1].to_pylist() == [3, None]
     assert both.is_commit_time.to_pylist() == [False, True]
-    assert encode(both) == content
+    assert is_time or encode(both) == content
+
+
+@pytest.mark.parametrize("kind", [TIMESTAMP, TIMESTAMP_NTZ], ids=str)
+def test_timestamp_is_written_as_a_long_as_hudi_does(kind: pa.DataType) -> None:
+    moments = pa.array([-1, 10**15], kind)
+    content = content_of(
+        ("k0", "p", wrapped("LongWrapper", -1)), ("k1", "p", wrapped("LongWrapper", 10**15))
+    )
+    assert encode(deletes_of(moments)) == content
+    assert decode(content).orderings[0].cast(kind).equals(moments)
+
+
+def test_date_is_written_as_an_int_since_hudi_fails_to_read_it_in_its_own_wrapper() -> None:
+    days = pa.array([-1, 20_000], pa.int32()).cast(pa.date32())
+    content = content_of(
+        ("k0", "p", wrapped("IntWrapper", -1)), ("k1", "p", wrapped("IntWrapper", 20_000))
+    )
+    assert encode(deletes_of(days)) == content
+    assert decode(content).orderings[0].cast(pa.date32()).equals(days)
 
 
 def test_several_ordering_values_have_the_bytes_that_hudi_writes() -> None:
@@ -215,8 +235,6 @@ def test_null_of_one_of_several_fields_is_null_but_in_a_field_of_type_int() -> N
 def test_value_without_a_wrapper_is_refused_and_null_is_written_as_none() -> None:
     with pytest.raises(InputError, match=r"array<int>"):
         encode(deletes_of(pa.array([[1]], pa.list_(pa.int32()))))
-    with pytest.raises(InputError, match="timestamp_ntz"):
-        encode(deletes_of(pa.array([1], TIMESTAMP_NTZ)))
     with pytest.raises(InputError, match="ordering value"):
         encode(deletes_of(pa.array([Decimal(10**20)], pa.decimal128(21, 0))))
     decimals = decode(encode(deletes_of(pa.array([Decimal("2.50")], pa.decimal128(5, 2)))))

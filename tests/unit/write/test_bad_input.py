@@ -211,7 +211,6 @@ def test_a_table_with_what_a_writer_does_not_know_is_refused_and_stays(
         ({"record_key": []}, ConfigError, "record_key"),
         ({"partition_by": ["nowhere"]}, InputError, "partition_by names column 'nowhere'"),
         ({"ordering": "never"}, InputError, "ordering names column 'never'"),
-        ({"table_type": "merge_on_read"}, UnsupportedFeatureError, "merge-on-read"),
         ({"table_type": "iceberg"}, ConfigError, "table_type = 'iceberg'"),
         ({"index": bl.SimpleBucket(2, ["price"])}, ConfigError, "hash_fields"),
         ({"schema": pa.schema([("id", pa.duration("s"))])}, InputError, "column id: type duration"),

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bucketlake.write.records import comparable
+from bucketlake.merge.records import comparable
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.model.file_name import InstantTime
-from bucketlake.model.schema import META_NAMES
-from bucketlake.model.table_type import MergeMode
-from bucketlake.write.records import (
+from bucketlake.merge.records import (
     BoolArray,
     IncomingRecords,
     IntArray,
@@ -26,6 +23,9 @@ from bucketlake.write.records import (
     comparable,
     key_order,
 )
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import META_NAMES
+from bucketlake.model.table_type import MergeMode
 
 COMMIT_TIME, SEQUENCE, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_NAMES
 

@@ -2,7 +2,7 @@
 
 Here duplicate keys of a batch collapse to one record each, and ordering values become comparable
 the way Hudi compares them. Which incoming record wins over a stored one is said in
-``write/merge.py``.
+``merge/group_merge.py``.
 """
 
 from __future__ import annotations
@@ -161,14 +161,15 @@ def _winners(
     else:
         keys.append(pa.array(repeated.deleted))
         keys.extend(_contents(repeated.columns))
-    order = _sort_nulls_first(keys)
+    order = sort_nulls_first(keys)
     ordered = codes[order]
     last = np.append(ordered[1:] != ordered[:-1], True)
     winners: IntArray = places[order[last]]
     return winners
 
 
-def _sort_nulls_first(keys: list[pa.Array | pa.ChunkedArray]) -> IntArray:
+def sort_nulls_first(keys: list[pa.Array | pa.ChunkedArray]) -> IntArray:
+    """Return the positions that sort rows by several keys, a null before all values."""
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for i, key in enumerate(keys):
         if key.null_count:

@@ -1,0 +1,93 @@
+"""Compaction plans, as Hudi keeps them in requested compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.format.avro_records import decode_record, encode_record
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile, FileSlice
+
+_PLAN = "HoodieCompactionPlan"
+_VERSION = 2
+_MEGABYTE = 1024 * 1024
+
+
+def encode_compaction_plan(slices: Sequence[FileSlice]) -> bytes:
+    """Write a plan that compacts some slices, each as it is now."""
+    return encode_record(
+        _PLAN,
+        {
+            "operations": [_operation(one) for one in slices],
+            "extraMetadata": {},
+            "version": _VERSION,
+            "strategy": None,
+            "preserveHoodieMetadata": False,
+            "missingSchedulePartitions": [],
+        },
+    )
+
+
+def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
+    """Read the slices that a plan compacts; sizes of files are not told, and 0.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a plan's, or it names a file that is none.
+    UnsupportedFeatureError
+        If a slice has a bootstrap file.
+    """
+    record = decode_record(data, path, _PLAN)
+    return [_slice(operation, path) for operation in record["operations"] or []]
+
+
+def _operation(one: FileSlice) -> dict[str, Any]:
+    log_bytes = sum(file.size_bytes for file in one.log_files)
+    base_bytes = one.base_file.size_bytes if one.base_file is not None else 0
+    return {
+        "baseInstantTime": one.instant,
+        "deltaFilePaths": [file.name.to_file_name() for file in one.log_files],
+        "dataFilePath": one.base_file.name.to_file_name() if one.base_file is not None else None,
+        "fileId": one.file_id,
+        "partitionPath": one.partition_path,
+        "metrics": {
+            "TOTAL_LOG_FILES": float(len(one.log_files)),
+            "TOTAL_LOG_FILES_SIZE": float(log_bytes),
+            "TOTAL_IO_READ_MB": float((base_bytes + log_bytes) // _MEGABYTE),
+            "TOTAL_IO_WRITE_MB": float(base_bytes // _MEGABYTE),
+            "TOTAL_IO_MB": float((2 * base_bytes + log_bytes) // _MEGABYTE),
+        },
+        "bootstrapFilePath": None,
+    }
+
+
+def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
+    if operation["bootstrapFilePath"]:
+        raise UnsupportedFeatureError("compacting a bootstrap file", path, "compact it with Hudi")
+    partition = operation["partitionPath"] or ""
+    base, logs = None, []
+    if operation["dataFilePath"]:
+        name = BaseFileName.from_file_name(_bare(operation["dataFilePath"]))
+        if name is None:
+            raise FormatError(path, "the name of a base file", repr(operation["dataFilePath"]))
+        base = DataFile(partition, name, 0)
+    for text in operation["deltaFilePaths"] or []:
+        log = LogFileName.from_file_name(_bare(text))
+        if log is None:
+            raise FormatError(path, "the name of a log file", repr(text))
+        logs.append(DataFile(partition, log, 0))
+    logs.sort(key=lambda file: file.order)
+    return FileSlice(
+        partition,
+        FileId(operation["fileId"]),
+        InstantTime(operation["baseInstantTime"] or ""),
+        base,
+        tuple(logs),
+    )
+
+
+def _bare(text: str) -> str:
+    return text.rpartition("/")[2]

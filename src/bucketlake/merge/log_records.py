@@ -1,0 +1,272 @@
+"""The records of a file slice's log blocks, and the one of each key that is left of them.
+
+Blocks are merged among themselves before they meet the base file, as Hudi's readers do; folding
+them into the base rows one by one gives other rows. Under event-time ordering a *commit-time
+delete* (one without ordering value) wins over all before it and loses to all after it, so that of a
+key only what follows its last such delete counts; of that the greatest ordering value stays, and of
+equal ones the latest. Under commit-time ordering the latest entry stays. Where an entry that stays
+holds a part of the columns, the others come from the entries beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.merge.records import (
+    BoolArray,
+    IncomingRecords,
+    IntArray,
+    at_least,
+    sort_nulls_first,
+)
+
+MaskMatrix = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntries:
+    """Entries of one log block, in its order.
+
+    Attributes
+    ----------
+    keys : pa.StringArray, shape (n_entries,)
+        Record keys.
+    ordering : tuple of pa.Array
+        Comparable ordering values; any where ``is_reset``. Empty under commit-time ordering.
+    deleted : ndarray of bool, shape (n_entries,)
+        True where an entry deletes its key.
+    is_reset : ndarray of bool, shape (n_entries,)
+        True for a commit-time delete.
+    columns : pa.Table or None
+        Rows of the entries; None for a block of deletes.
+    partial : tuple of str or None
+        Columns that rows of a partial block hold; None where they hold all.
+    """
+
+    keys: pa.Array
+    ordering: tuple[pa.Array, ...]
+    deleted: BoolArray
+    is_reset: BoolArray
+    columns: pa.Table | None = None
+    partial: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSurvivors:
+    """What is left of a slice's log entries.
+
+    Attributes
+    ----------
+    records : IncomingRecords
+        One entry a key. Rows with columns come first, deletes after them.
+    always : ndarray of bool, shape (n_records,)
+        True where an entry wins over a stored row whatever their ordering values are.
+    unset : ndarray of bool, shape (n_rows, n_columns), or None
+        Where a row has no value of its own, and takes a stored row's; None where all have.
+    """
+
+    records: IncomingRecords
+    always: BoolArray
+    unset: MaskMatrix | None = None
+
+
+@dataclass(slots=True)
+class LogMerge:
+    """Gathers the entries of a slice's blocks, oldest first, and tells the survivors.
+
+    Parameters
+    ----------
+    schema : pa.Schema
+        Columns of rows.
+    compares : bool
+        Whether ordering values decide.
+    """
+
+    schema: pa.Schema
+    compares: bool
+    _entries: list[LogEntries] = field(default_factory=list)
+
+    def add(self, entries: LogEntries) -> None:
+        """Take the entries of the next block."""
+        if len(entries.keys):
+            self._entries.append(entries)
+
+    def survivors(self) -> LogSurvivors:
+        """Return one entry a key."""
+        merged = _Concatenated(self._entries, self.schema)
+        counting = merged.entries_that_count() if self.compares else np.arange(len(merged.keys))
+        if any(entries.partial is not None for entries in self._entries):
+            return merged.combined(counting, self.compares)
+        winners = merged.last_of_each_key(counting, self.compares)
+        return merged.take(winners)
+
+
+class _Concatenated:
+    """The entries of all blocks, one after the other."""
+
+    def __init__(self, blocks: Sequence[LogEntries], schema: pa.Schema) -> None:
+        self.schema, self.blocks = schema, blocks
+        self.keys = pa.concat_arrays([b.keys for b in blocks] or [pa.array([], pa.string())])
+        self.deleted = _joined([b.deleted for b in blocks])
+        self.is_reset = _joined([b.is_reset for b in blocks])
+        fields = len(blocks[0].ordering) if blocks else 0
+        self.ordering = tuple(
+            pa.concat_arrays([b.ordering[i] for b in blocks]) for i in range(fields)
+        )
+        rows = [b.columns for b in blocks if b.columns is not None]
+        self.rows = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
+        self.row_of_entry = _rows_of(blocks)
+        encoded = self.keys.dictionary_encode()
+        self.codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        self.key_count = len(encoded.dictionary)
+
+    def entries_that_count(self) -> IntArray:
+        """Return the entries from each key's last commit-time delete on; it only if it is last."""
+        places = np.arange(len(self.codes))
+        last = np.full(self.key_count, -1)
+        np.maximum.at(last, self.codes[self.is_reset], places[self.is_reset])
+        after = places > last[self.codes]
+        has_later = np.zeros(self.key_count, np.bool_)
+        has_later[self.codes[after]] = True
+        is_last_reset = places == last[self.codes]
+        return np.flatnonzero(after | (is_last_reset & ~has_later[self.codes]))
+
+    def last_of_each_key(self, counting: IntArray, compares: bool) -> IntArray:
+        """Return the winners among entries, one a key: by ordering value, then by place."""
+        codes = self.codes[counting]
+        if not compares:
+            last: IntArray = np.full(self.key_count, -1)
+            last[codes] = counting  # Of repeated codes the last one stays.
+            return last[last >= 0]
+        repeated = np.bincount(codes, minlength=self.key_count)[codes] > 1
+        alone: IntArray = counting[~repeated]
+        several: IntArray = counting[repeated]
+        if len(several) == 0:
+            return alone
+        taken = pa.array(several)
+        order = sort_nulls_first(
+            [
+                pa.array(self.codes[several]),
+                *(values.take(taken) for values in self.ordering),
+                pa.array(several),
+            ]
+        )
+        ordered = several[order]
+        is_last = np.append(self.codes[ordered][1:] != self.codes[ordered][:-1], True)
+        winners: IntArray = np.concatenate([alone, ordered[is_last]])
+        return winners
+
+    def take(self, winners: IntArray) -> LogSurvivors:
+        """Return winners as survivors: rows first, deletes after them."""
+        is_row = ~self.deleted[winners]
+        rows, deletes = winners[is_row], winners[~is_row]
+        chosen = np.concatenate([rows, deletes])
+        indices = pa.array(chosen)
+        records = IncomingRecords(
+            self.keys.take(indices),
+            self.rows.take(pa.array(self.row_of_entry[rows])),
+            tuple(values.take(indices) for values in self.ordering),
+            self.deleted[chosen],
+        )
+        return LogSurvivors(records, self.is_reset[chosen])
+
+    def combined(self, counting: IntArray, compares: bool) -> LogSurvivors:
+        """Put rows of partial blocks together with the other entries of their keys.
+
+        Of two rows the greater one keeps its values, and takes from the other what it lacks, even
+        where that one came later. Entries of one rank, the n-th of their keys, are dealt with at
+        once.
+        """
+        source = np.full((self.key_count, len(self.schema)), -1)  # Rows that values come from.
+        current = np.full(self.key_count, -1)
+        for entries in self._by_rank(counting):
+            held = current[self.codes[entries]]
+            wins = held < 0
+            wins |= self._at_least(entries, np.maximum(held, 0)) if compares else True
+            both_rows = (held >= 0) & ~self.deleted[entries] & ~self.deleted[held]
+            # What was deleted, and what a delete wins over, leaves no values behind.
+            source[self.codes[entries[wins & ~both_rows]]] = -1
+            for columns, inside in self._columns_of(entries):
+                for column in columns:
+                    self._put(source[:, column], entries, inside & wins)
+                    self._fill(source[:, column], entries, inside & both_rows & ~wins)
+            current[self.codes[entries[wins]]] = entries[wins]
+        return self._assemble(np.flatnonzero(current >= 0), current, source)
+
+    def _put(self, source: IntArray, entries: IntArray, chosen: BoolArray) -> None:
+        source[self.codes[entries[chosen]]] = self.row_of_entry[entries[chosen]]
+
+    def _fill(self, source: IntArray, entries: IntArray, chosen: BoolArray) -> None:
+        codes = self.codes[entries[chosen]]
+        rows = self.row_of_entry[entries[chosen]]
+        source[codes] = np.where(source[codes] < 0, rows, source[codes])
+
+    def _columns_of(self, entries: IntArray) -> Iterator[tuple[list[int], BoolArray]]:
+        """Yield, block by block, which columns its rows hold, and which entries are of it."""
+        for block, start, stop in self._blocks():
+            inside = (entries >= start) & (entries < stop)
+            if block.columns is not None and inside.any():
+                names = self.schema.names if block.partial is None else block.partial
+                yield [self.schema.get_field_index(name) for name in names], inside
+
+    def _assemble(self, codes: IntArray, current: IntArray, source: IntArray) -> LogSurvivors:
+        is_row = ~self.deleted[current[codes]]
+        codes = np.concatenate([codes[is_row], codes[~is_row]])
+        row_codes = codes[: int(is_row.sum())]
+        columns = [
+            self.rows[name]
+            .combine_chunks()
+            .take(pa.array(source[row_codes, i], mask=source[row_codes, i] < 0))
+            for i, name in enumerate(self.schema.names)
+        ]
+        indices = pa.array(current[codes])
+        records = IncomingRecords(
+            self.keys.take(indices),
+            pa.Table.from_arrays(columns, names=self.schema.names),
+            tuple(values.take(indices) for values in self.ordering),
+            self.deleted[current[codes]],
+        )
+        return LogSurvivors(records, self.is_reset[current[codes]], source[row_codes] < 0)
+
+    def _by_rank(self, counting: IntArray) -> list[IntArray]:
+        codes = self.codes[counting]
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        starts = np.flatnonzero(np.append(True, sorted_codes[1:] != sorted_codes[:-1]))
+        sizes = np.diff(np.append(starts, len(order)))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
+        return [counting[rank == r] for r in range(int(rank.max(initial=-1)) + 1)]
+
+    def _at_least(self, entries: IntArray, held: IntArray) -> BoolArray:
+        new = tuple(values.take(pa.array(entries)) for values in self.ordering)
+        old = tuple(values.take(pa.array(held)) for values in self.ordering)
+        return at_least(new, old)
+
+    def _blocks(self) -> list[tuple[LogEntries, int, int]]:
+        found, start = [], 0
+        for block in self.blocks:
+            found.append((block, start, start + len(block.keys)))
+            start += len(block.keys)
+        return found
+
+
+def _joined(parts: list[BoolArray]) -> BoolArray:
+    return np.concatenate([np.zeros(0, np.bool_), *parts])
+
+
+def _rows_of(blocks: Sequence[LogEntries]) -> IntArray:
+    """Return the row of each entry among the rows of all blocks; -1 where it has none."""
+    parts, rows = [np.zeros(0, np.int64)], 0
+    for block in blocks:
+        count = len(block.keys)
+        parts.append(
+            np.arange(rows, rows + count) if block.columns is not None else np.full(count, -1)
+        )
+        rows += count if block.columns is not None else 0
+    return np.concatenate(parts)

@@ -1,0 +1,100 @@
+"""The merge of a file slice: base rows stream through and meet what is left of the logs.
+
+Base rows keep their place; a log row that wins takes the place of its base row, new rows follow at
+the end in order of key. Rows keep their meta columns, as snapshots and compactions need it. Memory
+holds the survivors of the logs and one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.merge.log_records import LogSurvivors
+from bucketlake.merge.records import BoolArray, IntArray, at_least, comparable, key_order
+from bucketlake.model.schema import RECORD_KEY
+
+
+@dataclass(slots=True)
+class SliceMerge:
+    """One merge of a slice; iterate :meth:`run` once.
+
+    Parameters
+    ----------
+    survivors : LogSurvivors
+        What is left of the logs.
+    schema : pa.Schema
+        Columns of the rows, the record key and ordering fields among them.
+    ordering_fields : tuple of str
+        Fields whose values decide; empty under commit-time ordering.
+    """
+
+    survivors: LogSurvivors
+    schema: pa.Schema
+    ordering_fields: tuple[str, ...]
+    _matched: BoolArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._matched = np.zeros(len(self.survivors.records), np.bool_)
+
+    def run(self, stored: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows of the slice, in chunks.
+
+        Parameters
+        ----------
+        stored : iterator of pa.Table
+            Rows of the base file, in ``schema``.
+        """
+        for chunk in stored:
+            merged = self._merge_chunk(chunk)
+            if merged.num_rows:
+                yield merged
+        records = self.survivors.records
+        fresh = np.flatnonzero(~self._matched & ~records.deleted)
+        if len(fresh):
+            order = key_order(records.keys.take(pa.array(fresh)))
+            yield records.columns.take(pa.array(fresh[order]))
+
+    def _merge_chunk(self, chunk: pa.Table) -> pa.Table:
+        records = self.survivors.records
+        found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=records.keys)
+        rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
+        if len(rows) == 0:
+            return chunk
+        positions = found.drop_null().to_numpy().astype(np.int64)
+        self._matched[positions] = True
+        wins = self._wins(chunk, rows, positions)
+        rows, positions = rows[wins], positions[wins]
+        keep = np.ones(chunk.num_rows, np.bool_)
+        keep[rows[records.deleted[positions]]] = False
+        source = np.arange(chunk.num_rows)
+        source[rows] = chunk.num_rows + positions
+        return self._gather(chunk, source[keep], np.flatnonzero(keep))
+
+    def _wins(self, chunk: pa.Table, rows: IntArray, positions: IntArray) -> BoolArray:
+        if not self.ordering_fields:
+            return np.ones(len(rows), np.bool_)
+        at_rows, at_positions = pa.array(rows), pa.array(positions)
+        new = tuple(values.take(at_positions) for values in self.survivors.records.ordering)
+        old = tuple(comparable(chunk[name].take(at_rows)) for name in self.ordering_fields)
+        return self.survivors.always[positions] | at_least(new, old)
+
+    def _gather(self, chunk: pa.Table, source: IntArray, places: IntArray) -> pa.Table:
+        """Take rows; ``source`` counts stored ones first, ``places`` are their stored rows."""
+        both = pa.concat_tables([chunk, self.survivors.records.columns.cast(chunk.schema)])
+        unset = self.survivors.unset
+        if unset is None:
+            return both.take(pa.array(source))
+        from_log = np.flatnonzero(source >= chunk.num_rows)
+        of_log = source[from_log] - chunk.num_rows
+        columns = []
+        for number, name in enumerate(self.schema.names):
+            chosen = source.copy()
+            absent = unset[of_log, number]
+            chosen[from_log[absent]] = places[from_log[absent]]
+            columns.append(both[name].take(pa.array(chosen)))
+        return pa.Table.from_arrays(columns, names=self.schema.names)

@@ -1,0 +1,119 @@
+"""What changed between two times: the commits of a range, and where their rows lie.
+
+The range is of completion times, its begin excluded and its end included, so that consecutive
+ranges see every commit once, whatever order commits were requested in. Up to table version 6
+commits know requested times alone. A record counts once, as it was at the end of the range, and
+where one of those commits wrote it last; Hudi's own reader also returns records of log files that
+lost against a base file outside of the range.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import COMMIT_TIME
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.archived import read_archive
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Commits of a range of time.
+
+    Attributes
+    ----------
+    timeline : Timeline
+        As it was at the end of the range.
+    instants : tuple of InstantTime
+        The commits, by requested time.
+    file_groups : mapping of str to set of FileId
+        File groups that they wrote, by partition path.
+    """
+
+    timeline: Timeline
+    instants: tuple[InstantTime, ...]
+    file_groups: dict[str, set[FileId]]
+
+    def condition(self, where: str | None) -> str:
+        """Return the condition that keeps their rows, besides one of the caller's."""
+        instants = ", ".join(f"'{one}'" for one in self.instants or ("",))
+        own = f"{COMMIT_TIME} IN ({instants})"
+        return own if where is None else f"({where}) AND {own}"
+
+    def among(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
+        """Return the slices that may hold their rows.
+
+        Where a file group was replaced since, its rows lie in any of the partition.
+        """
+        live: dict[str, set[FileId]] = defaultdict(set)
+        for one in slices:
+            live[one.partition_path].add(one.file_id)
+        return [
+            one
+            for one in slices
+            if one.file_id in self.file_groups.get(one.partition_path, ())
+            or not self.file_groups.get(one.partition_path, set()) <= live[one.partition_path]
+        ]
+
+
+def changes_between(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    since: InstantTime | None,
+    until: InstantTime | None,
+) -> Changes:
+    """Return what was committed after ``since`` and no later than ``until``.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    timeline : Timeline
+        Its timeline.
+    since, until : InstantTime or None
+        Completion times; None for the first commit, and for the last.
+    """
+    found: list[tuple[InstantTime, CommitMetadata]] = []
+    later: set[InstantTime] = set()
+    for instant in timeline.completed_commits():
+        at = _time_of(timeline, instant.requested_at)
+        if until is not None and at > until:
+            later.add(instant.requested_at)
+        elif since is None or at > since:
+            found.append((instant.requested_at, timeline.read_commit(storage, instant)))
+    if timeline.start is not None and (since is None or since < timeline.start):
+        found.extend(_archived(storage, config, since, until))
+    written = [(instant, commit) for instant, commit in found if may_change_schema(commit)]
+    groups: dict[str, set[FileId]] = defaultdict(set)
+    for _, commit in written:
+        for partition, stats in commit.write_stats.items():
+            groups[partition].update(stat.file_id for stat in stats)
+    return Changes(
+        timeline.without(later), tuple(sorted(instant for instant, _ in written)), dict(groups)
+    )
+
+
+def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
+    completed_at = None if timeline.layout_version == 1 else timeline.completion_time(instant)
+    return completed_at or instant
+
+
+def _archived(
+    storage: Storage, config: TableConfig, since: InstantTime | None, until: InstantTime | None
+) -> Iterator[tuple[InstantTime, CommitMetadata]]:
+    for entry in read_archive(storage, config):
+        inside = (since is None or entry.completed_at > since) and (
+            until is None or entry.completed_at <= until
+        )
+        if inside and entry.action.endswith("commit") and entry.metadata:
+            where = f"the archived instant {entry.requested_at}"
+            yield entry.requested_at, decode_commit_metadata(entry.metadata, where)

@@ -1,0 +1,76 @@
+"""The log blocks of a file slice that count, in the order in which they are merged.
+
+Log files come in their total order. A rollback block cancels the blocks of its target, and a block
+of a log compaction stands for those that it was made of. Up to table version 6 a log file holds the
+blocks of many instants, and each is asked whether its instant is committed; from version 8 on the
+name of the file has answered that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+_DATA = frozenset(
+    {BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA, BlockKind.DELETE}
+)
+
+
+def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> list[LogBlock]:
+    """Return the blocks of a slice, oldest first.
+
+    Raises
+    ------
+    FormatError
+        If a log file is damaged; Hudi's readers would leave its records out.
+    UnsupportedFeatureError
+        If a block is of a kind that is not known.
+    """
+    groups: dict[InstantTime, list[LogBlock]] = {}
+    for file in file_slice.log_files:
+        for block in read_log_blocks(storage, file.path):
+            if block.kind is BlockKind.COMMAND:
+                groups.pop(InstantTime(block.headers[HeaderKey.TARGET_INSTANT_TIME]), None)
+            elif block.kind in _DATA and _is_committed(block, timeline):
+                groups.setdefault(block.instant, []).append(block)
+    return [block for instant in _in_order(groups) for block in groups[instant]]
+
+
+def _is_committed(block: LogBlock, timeline: Timeline) -> bool:
+    return timeline.layout_version > 1 or timeline.is_completed(block.instant)
+
+
+def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
+    """Return the instants whose blocks are merged: a log compaction in place of what it covers."""
+    covering = {
+        original: instant for instant, blocks in groups.items() for original in _covered(blocks)
+    }
+    compactions = set(covering.values())
+    newest_first: list[InstantTime] = []
+    for instant in reversed(groups):
+        standing = instant
+        while standing in covering:
+            standing = covering[standing]
+        if standing in compactions and standing == instant:
+            continue  # It is placed where the first instant that it covers is met.
+        if standing not in newest_first:
+            newest_first.append(standing)
+    # One whose originals are gone stands where it was written.
+    alone = [one for one in compactions if one not in covering and one not in newest_first]
+    order = {instant: place for place, instant in enumerate(groups)}
+    for one in alone:
+        at = next((i for i, o in enumerate(newest_first) if order[o] < order[one]), None)
+        newest_first.insert(len(newest_first) if at is None else at, one)
+    return newest_first[::-1]
+
+
+def _covered(blocks: list[LogBlock]) -> Iterator[InstantTime]:
+    for block in blocks:
+        for text in block.headers.get(HeaderKey.COMPACTED_BLOCK_TIMES, "").split(","):
+            if text.strip():
+                yield InstantTime(text.strip())

@@ -1,0 +1,188 @@
+"""Reading a file slice: its base file merged with its logs, chunk by chunk.
+
+One function serves snapshots and compactions. Memory holds what is left of the slice's logs and one
+chunk of the base file; where the logs are too large for that, the slice is read in several passes,
+each for a share of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.format.log_block import BlockKind, LogBlock
+from bucketlake.format.log_data import decode_data_block
+from bucketlake.format.log_deletes import decode_delete_block
+from bucketlake.hashing.index_key import hash_index_keys
+from bucketlake.merge.log_records import LogEntries, LogMerge
+from bucketlake.merge.records import BoolArray, comparable, delete_flags
+from bucketlake.merge.slice_merge import SliceMerge
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table
+from bucketlake.model.table_type import MergeMode
+from bucketlake.read.slice_logs import counted_blocks
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+LOG_BYTES_PER_PASS = 256 * 2**20
+
+_CHUNK_ROWS = 131_072
+_DELETING_OPERATIONS = pa.array(["D", "-U"])
+_MIX = np.uint32(0x9E3779B1)  # Keys of a bucket agree in their hash modulo the bucket count.
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReader:
+    """Reads slices of one table; a small picklable value.
+
+    Attributes
+    ----------
+    storage : Storage
+        The table's storage.
+    timeline : Timeline
+        The table's timeline, as the read pins it.
+    schema : pa.Schema
+        The columns of a record, meta columns included; wanted ones and those that merging needs
+        are taken from it.
+    ordering_fields : tuple of str
+        Fields whose values decide; empty under commit-time ordering.
+    delete_marker : (field, value) or None
+        The table's own sign of a delete.
+    """
+
+    storage: Storage
+    timeline: Timeline
+    schema: pa.Schema
+    ordering_fields: tuple[str, ...]
+    delete_marker: tuple[str, str] | None = None
+
+    @classmethod
+    def of_table(
+        cls, storage: Storage, config: TableConfig, timeline: Timeline, schema: pa.Schema
+    ) -> SliceReader:
+        """Return a reader with the merge rule of a table."""
+        compares = config.merge_mode is MergeMode.EVENT_TIME
+        marker = None
+        if config.delete_field is not None and config.delete_marker is not None:
+            marker = config.delete_field, config.delete_marker
+        ordering = config.ordering_fields if compares else ()
+        return cls(storage, timeline, schema, tuple(ordering), marker)
+
+    def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows of a slice.
+
+        Parameters
+        ----------
+        file_slice : FileSlice
+            The slice.
+        columns : sequence of str
+            Names of the columns wanted, meta columns among them where wanted.
+
+        Yields
+        ------
+        pa.Table
+            Rows in the order of the base file, new ones after them; in several passes where the
+            logs are large.
+        """
+        if not file_slice.log_files:
+            yield from self._stored(file_slice, pa.schema([self.schema.field(c) for c in columns]))
+            return
+        for chunk in self._merged(file_slice, self._needed(columns)):
+            yield chunk.select(list(columns))
+
+    def _merged(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
+        log_bytes = sum(file.size_bytes for file in file_slice.log_files)
+        passes = max(1, -(-log_bytes // LOG_BYTES_PER_PASS))
+        for number in range(passes):
+            merge = LogMerge(needed, bool(self.ordering_fields))
+            for block in counted_blocks(self.storage, file_slice, self.timeline):
+                merge.add(_share(self._entries(block, needed), number, passes))
+            stored = self._stored(file_slice, needed)
+            if passes > 1:
+                stored = (chunk.filter(_mask(chunk, number, passes)) for chunk in stored)
+            yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
+
+    def _needed(self, columns: Sequence[str]) -> pa.Schema:
+        marker = () if self.delete_marker is None else (self.delete_marker[0],)
+        wanted = {*columns, RECORD_KEY, *self.ordering_fields, *marker, IS_DELETED}
+        # A row that is made of two may lack what is required of each.
+        return pa.schema([f.with_nullable(True) for f in self.schema if f.name in wanted])
+
+    def _stored(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
+        if file_slice.base_file is None:
+            return
+        with BaseFileReader(self.storage, file_slice.base_file.path) as reader:
+            for chunk in reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS):
+                yield cast_table(chunk, needed)
+
+    def _entries(self, block: LogBlock, needed: pa.Schema) -> LogEntries:
+        if block.kind is BlockKind.DELETE:
+            return self._deletes(block)
+        read = decode_data_block(block, [*needed.names, OPERATION])
+        partial = None
+        if block.is_partial:
+            partial = tuple(n for n in needed.names if not pa.types.is_null(read[n].type))
+        rows = cast_table(read.drop_columns([OPERATION]), needed, where=block.path)
+        deleted = delete_flags(rows, self.delete_marker) | _deleting(read[OPERATION])
+        keys = rows[RECORD_KEY].combine_chunks()
+        no_order = np.zeros(len(keys), np.bool_)
+        if not self.ordering_fields:
+            return LogEntries(keys, (), deleted, no_order, rows, partial)
+        values = [rows[name].combine_chunks() for name in self.ordering_fields]
+        for one in values:
+            no_order |= pc.is_null(one).to_numpy(zero_copy_only=False)
+        ordering = tuple(comparable(one) for one in values)
+        return LogEntries(keys, ordering, deleted, deleted & no_order, rows, partial)
+
+    def _deletes(self, block: LogBlock) -> LogEntries:
+        found = decode_delete_block(block)
+        count = len(found.record_keys)
+        deleted = np.ones(count, np.bool_)
+        is_reset = found.is_commit_time.to_numpy(zero_copy_only=False).copy()
+        if not self.ordering_fields:
+            return LogEntries(found.record_keys, (), deleted, deleted & False)
+        types = [self.schema.field(name).type for name in self.ordering_fields]
+        told = found.orderings or tuple(pa.nulls(count, one) for one in types)
+        if len(told) != len(types):
+            raise block.malformed(f"{len(types)} ordering values a delete", f"{len(told)}")
+        ordering = tuple(comparable(one.cast(t)) for one, t in zip(told, types, strict=True))
+        return LogEntries(found.record_keys, ordering, deleted, is_reset)
+
+
+def _deleting(operations: pa.ChunkedArray) -> BoolArray:
+    if pa.types.is_null(operations.type):
+        return np.zeros(len(operations), np.bool_)
+    found: BoolArray = pc.is_in(operations, _DELETING_OPERATIONS).to_numpy()
+    return found
+
+
+def _share(entries: LogEntries, number: int, passes: int) -> LogEntries:
+    """Return the entries whose keys belong to a pass."""
+    if passes == 1:
+        return entries
+    inside = _in_share(entries.keys, number, passes)
+    chosen = pa.array(np.flatnonzero(inside))
+    return LogEntries(
+        entries.keys.take(chosen),
+        tuple(values.take(chosen) for values in entries.ordering),
+        entries.deleted[inside],
+        entries.is_reset[inside],
+        None if entries.columns is None else entries.columns.take(chosen),
+        entries.partial,
+    )
+
+
+def _mask(chunk: pa.Table, number: int, passes: int) -> pa.Array:
+    return pa.array(_in_share(chunk[RECORD_KEY].combine_chunks(), number, passes))
+
+
+def _in_share(keys: pa.Array, number: int, passes: int) -> BoolArray:
+    hashes = hash_index_keys(keys, ()).view(np.uint32) * _MIX
+    share: BoolArray = (hashes >> np.uint32(16)) % np.uint32(passes) == number
+    return share

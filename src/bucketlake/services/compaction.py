@@ -1,0 +1,383 @@
+"""Compaction: the log files of slices and their base files become new base files.
+
+A plan on the timeline names the slices as they are; writers go on meanwhile, and what they complete
+later belongs to the slices that the compaction makes. Whoever carries the plan out, bucketlake or
+Hudi, and however often, the same rows come out. No row changes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    ConfigError,
+    StorageError,
+    TimelineError,
+)
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import with_meta
+from bucketlake.model.table_type import TableType
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.read.file_system_view import list_partition
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating, is_alive
+from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.outcome import OutcomeKind, claim_commit
+from bucketlake.timeline.transitions import complete, create_requested, instant_path
+from bucketlake.write.commit import after_turn, by_partition
+from bucketlake.write.compactor import Compactor
+from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.recovery import settle_failed_writes
+
+OPERATION = "COMPACT"
+
+_LEAST = {
+    "min_log_files": 1,
+    "min_log_bytes": 0,
+    "max_bytes": 1,
+    "after_delta_commits": 0,
+    "after_seconds": 0,
+}
+
+Runner = Callable[[Compactor, Sequence[FileSlice]], list[WriteStat]]
+"""Has an engine compact slices, each in a task of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedSlice:
+    """A slice that a compaction rewrites.
+
+    Attributes
+    ----------
+    partition_path, file_id
+        Which file group.
+    base_size_bytes : int
+        Size of its base file; 0 without one.
+    log_files : int
+        Its log files.
+    log_size_bytes : int
+        Their bytes.
+    """
+
+    partition_path: str
+    file_id: str
+    base_size_bytes: int
+    log_files: int
+    log_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What a compaction does, or has done.
+
+    Attributes
+    ----------
+    slices : tuple of CompactedSlice
+        What is rewritten.
+    instants : tuple of InstantTime
+        Compactions that were completed; none for a dry run.
+    scheduled : InstantTime or None
+        The plan that was put on the timeline; None where there was nothing to compact.
+    """
+
+    slices: tuple[CompactedSlice, ...]
+    instants: tuple[InstantTime, ...] = ()
+    scheduled: InstantTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """Which slices are worth a compaction, and how much one does at most.
+
+    Attributes
+    ----------
+    min_log_files : int
+        Log files that a slice has at least.
+    min_log_bytes : int
+        Bytes of log files that it has at least.
+    max_bytes : int or None
+        Bytes to read in all; slices with most log bytes come first, and one is always taken.
+    after_delta_commits : int
+        Delta commits since the last compaction was planned, for another one to be.
+    after_seconds : int
+        Seconds since then, likewise.
+    """
+
+    min_log_files: int = 1
+    min_log_bytes: int = 0
+    max_bytes: int | None = None
+    after_delta_commits: int = 0
+    after_seconds: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise ConfigError(name, value, f"give an integer of at least {least}")
+
+
+def compact(
+    storage: Storage,
+    config: TableConfig,
+    limits: CompactionLimits,
+    run: Runner,
+    *,
+    schedule_only: bool = False,
+    dry_run: bool = False,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> CompactionReport:
+    """Carry out what is planned, then plan a compaction and carry it out.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    limits : CompactionLimits
+        What to compact.
+    run : callable
+        Has an engine do it.
+    schedule_only : bool
+        Whether to leave the new plan to somebody else.
+    dry_run : bool
+        Whether to tell only what would be planned.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    ConfigError
+        If the table is not merge-on-read.
+    UnsupportedFeatureError
+        If the table cannot be written, or a log file not read.
+    """
+    if config.table_type is not TableType.MERGE_ON_READ:
+        raise ConfigError("compact", storage.root, "a merge-on-read table; this one has no logs")
+    check_writable(config, storage.root)
+    timeline = load_timeline(storage, config)
+    if dry_run:
+        slices = _worth_it(storage, config, timeline, limits, now_ms())
+        return CompactionReport(_described(slices))
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, timeline, clock)
+    done = []
+    if not schedule_only:
+        for pending in timeline.pending_compactions():
+            if pending.action is Action.COMPACTION:
+                done.append(_carry_out(storage, config, clock, pending.requested_at, run))
+    scheduled, slices = _schedule(storage, config, clock, limits)
+    if scheduled is not None and not schedule_only:
+        done.append(_carry_out(storage, config, clock, scheduled, run))
+    return CompactionReport(_described(slices), tuple(done), scheduled)
+
+
+def compact_here(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:
+    """Compact slices in threads of this process."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compactor.compact, slices))
+
+
+def _schedule(
+    storage: Storage, config: TableConfig, clock: InstantClock, limits: CompactionLimits
+) -> tuple[InstantTime | None, list[FileSlice]]:
+    """Put a plan on the timeline.
+
+    Its instant takes a turn in the order of commits: what is completed before it is in the plan,
+    and what completes after it completes at a later time, and so belongs to the slices to come.
+    """
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, turn, None)
+        slices = _worth_it(storage, config, timeline, limits, clock.now_ms())
+        if not slices:
+            return None, []
+        instant = clock.next_instant(timeline, after=turn.instant if turn else None)
+        if not take_turn(storage, instant, after=turn):
+            continue
+        with suppress(AlreadyExistsError):  # Another writer took this millisecond.
+            plan = encode_compaction_plan(slices)
+            create_requested(storage, config, instant, Action.COMPACTION, plan)
+            return instant, slices
+
+
+def _worth_it(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    limits: CompactionLimits,
+    now_ms: int,
+) -> list[FileSlice]:
+    """Return the slices to compact, those with most log bytes first."""
+    if not _is_due(storage, config, timeline, limits, now_ms):
+        return []
+    planned = {
+        (one.partition_path, one.file_id)
+        for pending in timeline.pending_compactions()
+        for one in _plan_of(storage, config, pending)
+    }
+    found = [
+        one
+        for one in load_snapshot(storage, config, timeline).all_slices()
+        if len(one.log_files) >= limits.min_log_files
+        and _log_bytes(one) >= limits.min_log_bytes
+        and (one.partition_path, one.file_id) not in planned
+    ]
+    found.sort(key=_log_bytes, reverse=True)
+    if limits.max_bytes is None:
+        return found
+    chosen: list[FileSlice] = []
+    left = limits.max_bytes
+    for one in found:
+        left -= _log_bytes(one) + _base_bytes(one)
+        if chosen and left < 0:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def _is_due(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    limits: CompactionLimits,
+    now_ms: int,
+) -> bool:
+    """Tell whether enough happened since the last compaction was planned."""
+    commits = timeline.completed_commits()
+    plans = [one.requested_at for one in timeline.pending_compactions()]
+    plans += [
+        one.requested_at
+        for one in commits
+        if one.action is Action.COMMIT and timeline.read_commit(storage, one).compacted
+    ]
+    last = max(plans, default=InstantTime(""))
+    deltas = [o for o in commits if o.action is Action.DELTA_COMMIT and o.requested_at > last]
+    if not deltas:
+        return limits.after_delta_commits == 0
+    since = last or deltas[0].requested_at
+    waited_ms = now_ms - instant_to_ms(since, config.timeline_timezone)
+    return len(deltas) >= limits.after_delta_commits and waited_ms >= 1000 * limits.after_seconds
+
+
+def _carry_out(
+    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime, run: Runner
+) -> InstantTime:
+    """Carry a plan out, and complete the compaction."""
+    if is_alive(storage, instant, clock.now_ms):
+        raise CommitConflictError(instant, "another process carries this compaction out")
+    timeline = load_timeline(storage, config)
+    slices = _with_sizes(storage, _plan_of(storage, config, _pending(timeline, instant)))
+    with beating(storage, instant):
+        with suppress(AlreadyExistsError):
+            inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
+            storage.put_if_absent(instant_path(config, inflight), b"")
+        _drop_files_of_others(storage, instant)
+        snapshot = load_snapshot(storage, config, timeline)
+        stats = run(_compactor(snapshot, instant), slices)
+        _complete(snapshot, clock, instant, stats)
+    return instant
+
+
+def _compactor(snapshot: Snapshot, instant: InstantTime) -> Compactor:
+    schema = snapshot.schema
+    reader = SliceReader.of_table(
+        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(schema)
+    )
+    return Compactor(reader, instant, schema)
+
+
+def _complete(
+    snapshot: Snapshot, clock: InstantClock, instant: InstantTime, stats: Sequence[WriteStat]
+) -> None:
+    storage, config = snapshot.storage, snapshot.config
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, turn, instant)
+        if timeline.find_completed(instant) is not None:
+            return  # Hudi, or another process of ours, carried it out meanwhile.
+        _pending(timeline, instant)
+        if take_turn(storage, instant, after=turn):
+            break
+    extra = {"schema": snapshot.schema_text or ""}
+    metadata = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
+    completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+    outcome = claim_commit(
+        storage, instant, completed_at, Action.COMMIT, encode_commit_metadata(metadata)
+    )
+    if outcome.kind is OutcomeKind.ROLLBACK:
+        raise CommitConflictError(instant, "another writer rolled this compaction back; retry it")
+    complete(storage, config, instant, Action.COMPACTION, outcome)
+    with suppress(StorageError):  # The next write sweeps up what stays.
+        delete_markers(storage, instant)
+
+
+def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
+    for one in timeline.pending_compactions():
+        if one.requested_at == instant:
+            return one
+    raise TimelineError(instant, "is not a pending compaction (any more)")
+
+
+def _plan_of(storage: Storage, config: TableConfig, pending: Instant) -> list[FileSlice]:
+    path = instant_path(config, replace(pending, state=State.REQUESTED))
+    return decode_compaction_plan(storage.read(path), path)
+
+
+def _with_sizes(storage: Storage, slices: Sequence[FileSlice]) -> list[FileSlice]:
+    """Look the sizes of the files up, which plans do not tell."""
+    listed = {
+        file.path: file
+        for partition in {one.partition_path for one in slices}
+        for file in list_partition(storage, partition)
+    }
+    return [
+        replace(
+            one,
+            base_file=listed[one.base_file.path] if one.base_file is not None else None,
+            log_files=tuple(listed[file.path] for file in one.log_files),
+        )
+        for one in slices
+    ]
+
+
+def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
+    """Delete what another program wrote for the plan and did not complete.
+
+    Its names differ from ours, and of two base files of one instant a reader would take either.
+    """
+    for marker in read_markers(storage, instant):
+        if f"_{WRITE_TOKEN}_" not in marker.file_name:
+            storage.delete(marker.data_path)
+
+
+def _described(slices: Sequence[FileSlice]) -> tuple[CompactedSlice, ...]:
+    return tuple(
+        CompactedSlice(
+            one.partition_path, one.file_id, _base_bytes(one), len(one.log_files), _log_bytes(one)
+        )
+        for one in slices
+    )
+
+
+def _log_bytes(one: FileSlice) -> int:
+    return sum(file.size_bytes for file in one.log_files)
+
+
+def _base_bytes(one: FileSlice) -> int:
+    return one.base_file.size_bytes if one.base_file is not None else 0

@@ -1,0 +1,74 @@
+"""Compacting one file slice: its rows, merged, become a new base file of the file group.
+
+Runs in a task, which may run twice or late: the file's name and rows follow from the plan, and it
+is published by put-if-absent, as in ``write/group_writer.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.errors import AlreadyExistsError
+from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import FILE_NAME, META_NAMES
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.write.group_writer import WRITE_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """What all tasks of one compaction share; a small picklable value.
+
+    Attributes
+    ----------
+    reader : SliceReader
+        Merges slices.
+    instant : InstantTime
+        Instant of the compaction.
+    schema : pa.Schema
+        Data schema of the new files, without meta columns.
+    """
+
+    reader: SliceReader
+    instant: InstantTime
+    schema: pa.Schema
+
+    def compact(self, file_slice: FileSlice) -> WriteStat:
+        """Write the new base file of a slice, unless another attempt has."""
+        storage = self.reader.storage
+        partition = file_slice.partition_path
+        name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
+        path = f"{partition}/{name}" if partition else name
+        if storage.stat(path) is None:
+            data = encode_base_file(self._rows(file_slice, name), self.schema)
+            kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
+            write_marker(storage, self.instant, Marker(partition, name, kind))
+            with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
+                storage.put_if_absent(path, data)
+        with BaseFileReader(storage, path) as reader:
+            rows, size_bytes = reader.row_count, reader.size_bytes
+        base = file_slice.base_file
+        return WriteStat(
+            file_id=file_slice.file_id,
+            path=path,
+            partition_path=partition,
+            previous_commit=file_slice.instant,
+            previous_base_file=base.name.to_file_name() if base is not None else None,
+            record_count=rows,
+            file_size_bytes=size_bytes,
+        )
+
+    def _rows(self, file_slice: FileSlice, file_name: str) -> Iterator[pa.Table]:
+        columns = [*META_NAMES, *self.schema.names]
+        place = columns.index(FILE_NAME)
+        for chunk in self.reader.read(file_slice, columns):
+            names = pa.repeat(file_name, chunk.num_rows)
+            yield chunk.set_column(place, FILE_NAME, names)

@@ -1,0 +1,93 @@
+"""The log file that a write appends to a file group: its records and its deletes, a block each.
+
+Which of them wins over what is stored is left to whoever merges; so nothing stored is read here,
+and the cost follows the batch. Records come in order of key, so that two attempts of a task make
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.format.avro_schema import with_meta_fields
+from bucketlake.format.log_data import encode_parquet_block
+from bucketlake.format.log_deletes import Deletes, encode_delete_block
+from bucketlake.merge.group_merge import MergeRule, Stamp
+from bucketlake.merge.records import IncomingRecords, IntArray, key_order
+from bucketlake.model.schema import META_NAMES
+
+
+def encode_log_file(
+    incoming: IncomingRecords, rule: MergeRule, stamp: Stamp, schema: pa.Schema, schema_text: str
+) -> bytes:
+    """Write the log file of one file group.
+
+    Parameters
+    ----------
+    incoming : IncomingRecords
+        Distinct keys; for deletes by key without data columns.
+    rule : MergeRule
+        Which record wins: under event-time ordering a delete in the data keeps its ordering value.
+    stamp : Stamp
+        Meta columns of the records; the file group's id stands for a file name.
+    schema : pa.Schema
+        Data columns.
+    schema_text : str
+        The same as Avro JSON.
+    """
+    block_schema = with_meta_fields(schema_text)
+    blocks = []
+    records = _in_key_order(incoming, ~incoming.deleted)
+    if len(records):
+        table = _stamped(incoming, records, stamp, schema)
+        blocks.append(encode_parquet_block(table, block_schema, instant=stamp.instant))
+    deleted = _in_key_order(incoming, incoming.deleted)
+    if len(deleted):
+        deletes = _deletes(incoming, deleted, rule, stamp.partition_path)
+        blocks.append(encode_delete_block(deletes, instant=stamp.instant, schema_json=block_schema))
+    return b"".join(blocks)
+
+
+def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:
+    positions = np.flatnonzero(mask)
+    return positions[key_order(incoming.keys.take(pa.array(positions)))]
+
+
+def _stamped(
+    incoming: IncomingRecords, positions: IntArray, stamp: Stamp, schema: pa.Schema
+) -> pa.Table:
+    indices, count = pa.array(positions), len(positions)
+    numbers = pa.array(np.arange(count)).cast(pa.string())
+    sequences = pc.binary_join_element_wise(f"{stamp.instant}_{stamp.group_number}", numbers, "_")
+    meta = [
+        pa.repeat(stamp.instant, count),
+        sequences,
+        incoming.keys.take(indices),
+        pa.repeat(stamp.partition_path, count),
+        pa.repeat(stamp.file_name, count),
+    ]
+    rows = incoming.columns.select(schema.names).take(indices)
+    return pa.Table.from_arrays([*meta, *rows.columns], names=[*META_NAMES, *schema.names])
+
+
+def _deletes(
+    incoming: IncomingRecords, positions: IntArray, rule: MergeRule, partition_path: str
+) -> Deletes:
+    indices, count = pa.array(positions), len(positions)
+    orderings: tuple[pa.Array, ...] = ()
+    is_commit_time = np.ones(count, np.bool_)
+    if rule.compares:
+        columns = [incoming.columns[name].take(indices) for name in rule.ordering_fields]
+        orderings = tuple(column.combine_chunks() for column in columns)
+        # A null counts as no ordering value, as in Hudi's default.
+        is_commit_time = np.logical_and.reduce(
+            [pc.is_null(one).to_numpy(zero_copy_only=False) for one in orderings]
+        )
+    return Deletes(
+        incoming.keys.take(indices),
+        pa.repeat(partition_path, count),
+        pa.array(is_commit_time),
+        orderings,
+    )

@@ -1,0 +1,168 @@
+"""The merge of log entries and base rows against a plain model that goes entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketlake.merge.log_records import LogEntries, LogMerge
+from bucketlake.merge.slice_merge import SliceMerge
+
+SCHEMA = pa.schema(
+    [("_hoodie_record_key", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())]
+)
+KEYS = ["a", "b", "c", "d"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a block: a row, a part of a row, or a delete."""
+
+    key: str
+    ts: int  # Of a delete: None stands as 0 with ``reset``.
+    v: int | None = None
+    w: int | None = None
+    deleted: bool = False
+    reset: bool = False
+
+
+Row = dict[str, int | None]
+
+
+@st.composite
+def blocks(draw: st.DrawFn, *, partial: bool) -> list[tuple[tuple[str, ...] | None, list[Entry]]]:
+    """Blocks of rows, of parts of rows, or of deletes."""
+    found = []
+    for number in range(draw(st.integers(0, 5))):
+        kinds = ["rows", "deletes", "partial"] if partial else ["rows", "deletes"]
+        kind = draw(st.sampled_from(kinds))
+        columns = draw(st.sampled_from([("ts", "v"), ("ts", "w")])) if kind == "partial" else None
+        entries = []
+        for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=5)):
+            ts, value = draw(st.integers(0, 4)), 100 * number + len(entries)
+            if kind == "deletes":
+                reset = draw(st.booleans())
+                entries.append(Entry(key, 0 if reset else ts, deleted=True, reset=reset))
+            else:
+                v = value if columns is None or "v" in columns else None
+                w = value if columns is None or "w" in columns else None
+                entries.append(Entry(key, ts, v, w))
+        found.append((columns, entries))
+    return found
+
+
+def entries_of(columns: tuple[str, ...] | None, entries: list[Entry], compares: bool) -> LogEntries:
+    deleted = np.array([e.deleted for e in entries])
+    rows = None
+    if not deleted.any():
+        rows = pa.Table.from_pylist(
+            [{"_hoodie_record_key": e.key, "ts": e.ts, "v": e.v, "w": e.w} for e in entries], SCHEMA
+        )
+    return LogEntries(
+        keys=pa.array([e.key for e in entries], pa.string()),
+        ordering=(pa.array([e.ts for e in entries], pa.int64()),) if compares else (),
+        deleted=deleted,
+        is_reset=np.array([e.reset for e in entries]),
+        columns=rows,
+        partial=None if columns is None else ("_hoodie_record_key", *columns),
+    )
+
+
+def merged(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+) -> dict[str, Row]:
+    merge = LogMerge(SCHEMA, compares)
+    for columns, entries in found:
+        merge.add(entries_of(columns, entries, compares))
+    stored = pa.Table.from_pylist(
+        [{"_hoodie_record_key": key, **row} for key, row in base.items()], SCHEMA
+    )
+    chunks = [stored.slice(i, 2) for i in range(0, stored.num_rows, 2)]
+    run = SliceMerge(merge.survivors(), SCHEMA, ("ts",) if compares else ()).run(iter(chunks))
+    rows = [row for chunk in run for row in chunk.to_pylist()]
+    result = {row.pop("_hoodie_record_key"): row for row in rows}
+    assert len(result) == len(rows), "a key is there twice"
+    return result
+
+
+def model(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+) -> dict[str, Row]:
+    """Merge entry by entry, the logs first."""
+    current: dict[str, tuple[Entry, Row]] = {}
+    for columns, entries in found:
+        for entry in entries:
+            values: Row = {"ts": entry.ts, "v": entry.v, "w": entry.w}
+            if columns is not None:
+                values = {name: values[name] for name in columns}
+            if entry.key in current:
+                held, row = current[entry.key]
+                wins = held.reset or entry.reset or not compares or entry.ts >= held.ts
+                if not wins:
+                    if not (held.deleted or entry.deleted):
+                        current[entry.key] = (held, values | row)  # What it lacks comes from here.
+                    continue
+                if columns is not None and not held.deleted:
+                    values = row | values
+            current[entry.key] = (entry, {} if entry.deleted else values)
+    rows = {key: dict(row) for key, row in base.items()}
+    for key, (entry, values) in current.items():
+        if key in rows and compares and not entry.reset and entry.ts < (rows[key]["ts"] or 0):
+            continue
+        if entry.deleted:
+            rows.pop(key, None)
+        else:
+            rows[key] = {"ts": None, "v": None, "w": None} | rows.get(key, {}) | values
+    return rows
+
+
+BASE = st.dictionaries(
+    st.sampled_from(KEYS),
+    st.fixed_dictionaries({"ts": st.integers(0, 4), "v": st.just(-1), "w": st.just(-2)}),
+)
+
+
+@given(found=blocks(partial=False), base=BASE, compares=st.booleans())
+def test_logs_are_merged_first_and_then_meet_the_base(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+) -> None:
+    assert merged(found, base, compares) == model(found, base, compares)
+
+
+@given(found=blocks(partial=True), base=BASE, compares=st.booleans())
+def test_parts_of_rows_override_what_they_win_over(
+    found: list[tuple[tuple[str, ...] | None, list[Entry]]], base: dict[str, Row], compares: bool
+) -> None:
+    assert merged(found, base, compares) == model(found, base, compares)
+
+
+def one(key: str, ts: int, v: int) -> tuple[None, list[Entry]]:
+    return None, [Entry(key, ts, v, v)]
+
+
+def delete(key: str) -> tuple[None, list[Entry]]:
+    return None, [Entry(key, 0, deleted=True, reset=True)]
+
+
+def test_a_record_after_a_commit_time_delete_cancels_it_as_hudi_does() -> None:
+    """Real Hudi 1.2.0: of base 10, delete, upsert 5 the old row with 10 is back."""
+    base: dict[str, Row] = {"a": {"ts": 10, "v": -1, "w": -2}}
+    assert merged([delete("a"), one("a", 5, 7)], base, True) == base
+    found = [one("a", 12, 7), delete("a"), one("a", 11, 8)]
+    assert merged(found, base, True)["a"]["ts"] == 11
+    assert merged([one("a", 7, 7), delete("a")], base, True) == {}
+
+
+def test_a_part_that_is_late_gives_what_the_greater_part_lacks_as_in_hudi() -> None:
+    """Real Hudi 1.2.0, table mor_partial_updates of the golden tables: event e2."""
+    base: dict[str, Row] = {"a": {"ts": 10, "v": -1, "w": -2}}
+    greater = ("ts", "v"), [Entry("a", 10, v=333)]
+    late = ("ts", "w"), [Entry("a", 9, w=7)]
+    assert merged([greater, late], base, True) == {"a": {"ts": 10, "v": 333, "w": 7}}
+    assert merged([late], base, True) == base
+    found = [(("ts", "v"), [Entry("a", 12, v=333)]), one("a", 11, 8)]
+    assert merged(found, base, True) == {"a": {"ts": 12, "v": 333, "w": 8}}

@@ -1,0 +1,87 @@
+"""Which log blocks count, and in which order they are merged."""
+
+from __future__ import annotations
+
+import pytest
+
+from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.read.slice_logs import counted_blocks
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action, Instant, State
+
+GROUP = FileId("00000000-0000-4000-8000-000000000000-0")
+
+
+def block(at: str, covers: str | None = None, kind: BlockKind = BlockKind.DELETE) -> bytes:
+    headers = {HeaderKey.INSTANT_TIME: at}
+    if covers is not None:
+        headers[HeaderKey.COMPACTED_BLOCK_TIMES] = covers
+    return encode_block(kind, headers, at.encode())
+
+
+def rollback(at: str, target: str) -> bytes:
+    headers = {
+        HeaderKey.INSTANT_TIME: at,
+        HeaderKey.TARGET_INSTANT_TIME: target,
+        HeaderKey.COMMAND_BLOCK_TYPE: "0",
+    }
+    return encode_block(BlockKind.COMMAND, headers)
+
+
+def order(files: list[bytes], layout: int = 2, completed: tuple[str, ...] = ()) -> list[str]:
+    storage = MemoryStorage.fresh()
+    names = []
+    for number, content in enumerate(files, 1):
+        name = LogFileName(GROUP, InstantTime("1"), number, "1-0-1")
+        file = DataFile("p", name, len(content))
+        storage.put(file.path, content)
+        names.append(file)
+    instants = tuple(
+        Instant(InstantTime(t), Action.DELTA_COMMIT, State.COMPLETED, InstantTime(f"{t}5"))
+        for t in completed
+    )
+    timeline = Timeline(instants, ".hoodie/timeline", layout, InstantTime("1"))
+    found = counted_blocks(
+        storage, FileSlice("p", GROUP, InstantTime("1"), None, tuple(names)), timeline
+    )
+    return [bytes(one.content).decode() for one in found]
+
+
+def test_blocks_come_by_file_and_of_one_instant_together() -> None:
+    assert order([block("1") + block("1"), block("2")]) == ["1", "1", "2"]
+    assert order([block("1"), block("2"), block("1")]) == ["1", "1", "2"]
+
+
+def test_a_rollback_block_cancels_the_blocks_of_its_target() -> None:
+    assert order([block("1"), block("2"), rollback("3", "2"), block("4")]) == ["1", "4"]
+    assert order([block("1"), rollback("2", "1"), block("1")]) == ["1"]
+
+
+def test_blocks_of_changes_are_no_records() -> None:
+    assert order([block("1"), block("2", kind=BlockKind.CDC_DATA)]) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([block("1"), block("2"), block("3", "1,2"), block("4")], ["3", "4"]),
+        ([block("1"), block("2"), block("4"), block("5", "1,2")], ["5", "4"]),
+        ([block("2"), block("4"), block("5", "1,2"), block("6", "5,4")], ["6"]),
+        ([block("0"), block("4"), block("5", "1,2")], ["0", "4", "5"]),
+    ],
+    ids=["next to", "before a later one", "of a log compaction", "whose originals are gone"],
+)
+def test_a_log_compaction_stands_where_the_newest_of_its_originals_stood(
+    files: list[bytes], expected: list[str]
+) -> None:
+    assert order(files) == expected
+
+
+def test_before_version_8_each_block_is_asked_whether_it_is_committed() -> None:
+    files = [block("11"), block("12"), block("13"), rollback("14", "11")]
+    assert order(files, layout=1, completed=("11", "12")) == ["12"]
+    assert order(files[:3], layout=1, completed=("11", "13")) == ["11", "13"]
+    assert order(files[:3], layout=2, completed=("11",)) == ["11", "12", "13"]

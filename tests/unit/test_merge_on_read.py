@@ -1,0 +1,310 @@
+"""Merge-on-read tables: appends, merged reads, and compactions among writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
+from bucketlake.model.table_type import Operation
+from bucketlake.read import slice_reader
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.instant import Action, State
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+
+FLAG = "_hoodie_is_deleted"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("day", pa.string()),
+        ("v", pa.int64()),
+        ("ts", pa.int64()),
+        (FLAG, pa.bool_()),
+    ]
+)
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    """A table with rows k0 to k9 of time 10, in base files."""
+    name = f"merged-{next(_NUMBERS)}"
+    made = bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], ordering="ts",
+        index=bl.SimpleBucket(2), table_type="merge_on_read",
+    )  # fmt: skip
+    made.upsert(rows(range(10), 1, 10))
+    yield made
+    forget(name)
+
+
+def rows(numbers: range, v: int, ts: int, *, deleted: bool = False) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{n}", "day": "ab"[n % 2], "v": v, "ts": ts, FLAG: deleted} for n in numbers],
+        SCHEMA,
+    )
+
+
+def values(table: bl.Table, **options: Any) -> dict[str, int]:
+    found = table.to_arrow(**options)
+    result = {row["id"]: row["v"] for row in found.to_pylist()}
+    assert len(result) == found.num_rows, "a key is there twice"
+    return result
+
+
+def storage_of(table: bl.Table) -> MemoryStorage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def logs_of(table: bl.Table) -> list[str]:
+    return [
+        o.path for o in storage_of(table).list("") if ".log." in o.path and "/.temp" not in o.path
+    ]
+
+
+def commit_times(table: bl.Table) -> dict[str, str]:
+    found = table.to_arrow(columns=["id", "_hoodie_commit_time"]).to_pydict()
+    return dict(zip(*found.values(), strict=True))
+
+
+def keys(numbers: range, v: int) -> dict[str, int]:
+    return {f"k{n}": v for n in numbers}
+
+
+def test_updates_go_to_log_files_and_leave_base_files_alone(table: bl.Table) -> None:
+    before = {b.path for b in table.buckets()}
+    result = table.upsert(rows(range(5, 15), 2, 11))
+    after = {b.path for b in table.buckets()}
+    assert before < after  # A bucket that is new begins with a base file, as with Hudi.
+    assert len(logs_of(table)) == len(before)
+    # Nothing stored is read, so nobody knows which of those in log files are new.
+    assert result.inserted + result.updated == 10
+    assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
+    assert [i.action for i in table.timeline()] == [Action.DELTA_COMMIT] * 2
+
+
+def test_the_greater_ordering_value_wins_whenever_it_comes(table: bl.Table) -> None:
+    table.upsert(rows(range(4), 2, 9))
+    assert values(table) == keys(range(10), 1)
+    table.upsert(rows(range(4), 3, 12))
+    table.upsert(rows(range(4), 4, 11))
+    assert values(table) == {**keys(range(4), 3), **keys(range(4, 10), 1)}
+
+
+def test_deletes_by_flag_keep_their_ordering_value(table: bl.Table) -> None:
+    table.upsert(rows(range(2), 0, 9, deleted=True))
+    table.upsert(rows(range(2, 4), 0, 11, deleted=True))
+    assert values(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
+    table.upsert(rows(range(2, 4), 5, 10))  # Older than the deletes.
+    assert values(table) == {**keys(range(2), 1), **keys(range(4, 10), 1)}
+    table.upsert(rows(range(2, 4), 6, 11))
+    assert values(table) == {**keys(range(2), 1), **keys(range(2, 4), 6), **keys(range(4, 10), 1)}
+
+
+def test_deletes_by_key_win_over_what_was_written_before(table: bl.Table) -> None:
+    table.upsert(rows(range(3), 2, 99))
+    table.delete(rows(range(3), 0, 0).select(["id", "day"]))
+    assert values(table) == keys(range(3, 10), 1)
+    assert table.locate("k1") == []
+    table.upsert(rows(range(3), 7, 10))
+    assert values(table) == {**keys(range(3), 7), **keys(range(3, 10), 1)}
+
+
+def test_conditions_columns_and_time_travel_see_merged_rows(table: bl.Table) -> None:
+    before = table.timeline()[-1].requested_at
+    table.upsert(rows(range(5, 12), 2, 11))
+    assert values(table, where="v = 2") == keys(range(5, 12), 2)
+    assert values(table, where="id = 'k6'") == {"k6": 2}
+    assert table.to_arrow(columns=["v"]).column_names == ["v"]
+    assert sum(table.to_arrow(columns=["v"])["v"].to_pylist()) == 5 + 2 * 7
+    assert values(table, as_of=before) == keys(range(10), 1)
+    [location] = table.locate("k6")
+    assert location.path in logs_of(table)
+    [location] = table.locate("k1")
+    assert location.path.endswith(".parquet")
+
+
+def test_logs_that_are_too_large_at_once_are_merged_in_several_passes(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.upsert(rows(range(5, 40), 2, 11))
+    table.delete(rows(range(30, 33), 0, 0).select(["id", "day"]))
+    expected = values(table)
+    passes: list[int] = []
+    share = slice_reader._in_share
+
+    def counted(keys: pa.Array, number: int, count: int) -> Any:
+        passes.append(count)
+        return share(keys, number, count)
+
+    monkeypatch.setattr(slice_reader, "_in_share", counted)
+    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", 700)
+    assert values(table) == expected
+    assert min(passes) > 1
+    assert max(passes) > 2
+
+
+def test_a_damaged_log_file_is_an_error_and_not_a_gap(table: bl.Table) -> None:
+    table.upsert(rows(range(10), 2, 11))
+    path = logs_of(table)[0]
+    storage = storage_of(table)
+    storage.put(path, storage.read(path)[:-9])
+    with pytest.raises(FormatError, match="log"):
+        table.to_arrow()
+    with pytest.raises(FormatError, match="log"):
+        table.compact()
+
+
+def test_a_compaction_turns_logs_into_base_files_and_changes_no_row(table: bl.Table) -> None:
+    table.upsert(rows(range(5, 15), 2, 11))
+    table.delete(rows(range(2), 0, 0).select(["id", "day"]))
+    expected = values(table)
+    committed = commit_times(table)
+    report = table.compact(dry_run=True)
+    assert (report.instants, report.scheduled) == ((), None)
+    assert sum(one.log_files for one in report.slices) == len(logs_of(table))
+    assert table.compact().slices == report.slices
+    assert values(table) == expected
+    assert commit_times(table) == committed
+    assert all(b.log_files == 0 for b in table.buckets())
+    assert table.compact().slices == ()
+    table.upsert(rows(range(3), 9, 12))
+    assert values(table) == {**expected, **keys(range(3), 9)}
+
+
+def test_limits_choose_what_is_compacted(table: bl.Table) -> None:
+    table.upsert(rows(range(0, 10, 2), 2, 11))  # Partition a alone.
+    table.upsert(rows(range(10), 3, 12))
+    assert {one.log_files for one in table.compact(dry_run=True).slices} == {1, 2}
+    assert all(one.log_files == 2 for one in table.compact(dry_run=True, min_log_files=2).slices)
+    largest = table.compact(dry_run=True, max_bytes=1).slices
+    assert len(largest) == 1
+    every = [one.log_size_bytes for one in table.compact(dry_run=True).slices]
+    assert every == sorted(every, reverse=True)
+    assert largest[0].log_size_bytes == every[0]
+    assert table.compact(dry_run=True, min_log_bytes=every[0] + 1).slices == ()
+    assert table.compact(dry_run=True, after_delta_commits=4).slices == ()
+    assert table.compact(dry_run=True, after_delta_commits=3).slices
+    assert table.compact(dry_run=True, after_seconds=3600).slices == ()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"min_log_files": 0}, {"max_bytes": 0}, {"min_log_bytes": -1}, {"after_delta_commits": "x"}],
+)
+def test_limits_that_are_none_are_refused(table: bl.Table, limits: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(limits))):
+        table.compact(**limits)
+
+
+def test_writers_go_on_while_a_compaction_is_planned(table: bl.Table) -> None:
+    table.upsert(rows(range(5), 2, 11))
+    planned = table.compact(schedule_only=True).scheduled
+    table.upsert(rows(range(3, 12), 3, 12))
+    expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
+    assert values(table) == expected
+    assert table.compact(schedule_only=True).scheduled is None or planned is not None
+    assert planned in table.compact().instants
+    assert values(table) == expected
+    assert all(i.state is State.COMPLETED for i in table.timeline())
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let something happen between the tasks of the next write and its commit."""
+    write = ArrowSource.write_groups
+
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+        stats = write(self, *arguments)
+        monkeypatch.undo()
+        other()
+        return stats
+
+    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+
+
+@pytest.mark.parametrize("schedule_only", [True, False], ids=["planned", "done"])
+def test_a_write_that_began_before_a_compaction_and_ends_after_it_is_not_lost(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch, schedule_only: bool
+) -> None:
+    """Its log file is older than the new slice, and belongs to it since it completed later."""
+    table.upsert(rows(range(5), 2, 11))
+    meanwhile(monkeypatch, lambda: table.compact(schedule_only=schedule_only))
+    target = open_target(storage_of(table), table.config(), None)
+    write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
+    expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
+    assert values(table) == expected
+    table.compact()
+    assert values(table) == expected
+    assert {b.log_files for b in table.buckets()} == {0}
+
+
+def test_two_writers_of_one_bucket_are_in_conflict(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meanwhile(monkeypatch, lambda: table.upsert(rows(range(5), 2, 11)))
+    target = open_target(storage_of(table), table.config(), None)
+    with pytest.raises(CommitConflictError, match="changed bucket"):
+        write_records(target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12)))
+    assert values(table) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
+
+
+def test_a_delta_commit_is_rolled_back_with_its_log_files(table: bl.Table) -> None:
+    expected = values(table)
+    instant = table.upsert(rows(range(5, 15), 2, 11)).instant
+    assert instant is not None
+    table.rollback(instant)
+    assert values(table) == expected
+    assert logs_of(table) == []
+
+
+def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.Table) -> None:
+    instant = table.upsert(rows(range(5, 15), 2, 11)).instant
+    assert instant is not None
+    planned = table.compact(schedule_only=True).scheduled
+    with pytest.raises(TimelineError, match=f"pending compaction {planned}"):
+        table.rollback(instant)
+    table.compact()
+    assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
+
+
+def test_a_rescale_reads_merged_rows(table: bl.Table) -> None:
+    table.upsert(rows(range(5, 15), 2, 11))
+    expected = values(table)
+    table.rescale({"a": 5}, dry_run=False)
+    assert values(table) == expected
+    assert sum(b.log_files for b in table.buckets() if b.partition_path == "a") == 0
+    assert table.upsert(rows(range(15), 8, 20)).updated + 0 == 15
+    assert values(table) == keys(range(15), 8)
+
+
+def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline() -> None:
+    name = f"saved-{next(_NUMBERS)}"
+    options = {
+        "hoodie.table.name": "saved",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day",
+        "hoodie.table.ordering.fields": "ts",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "2",
+        "hoodie.compact.inline.max.delta.commits": "3",
+    }
+    path = f"memory://{name}"
+    logs = []
+    for number in range(1, 8):
+        bl.save(rows(range(6), number, number), path, options=options)
+        logs.append(max(b.log_files for b in bl.open_table(path).buckets()))
+    assert logs == [0, 1, 0, 1, 2, 0, 1]
+    assert values(bl.open_table(path)) == keys(range(6), 7)
+    with pytest.raises(ConfigError, match="table type"):
+        bl.save(
+            rows(range(6), 1, 1), path,
+            options=options | {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"},
+        )  # fmt: skip
+    forget(name)
