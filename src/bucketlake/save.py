@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -93,6 +94,7 @@ def save(
     if exists and mode.lower() == "ignore":
         return WriteResult(None)
     table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
+    table = replace(table, log_format=job.log_format)
     if job.without_metadata_table and table.config().metadata_partitions:
         table.drop_metadata_table()
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")

@@ -31,7 +31,7 @@ from bucketlake.model.keys import (
     inferred_generator,
 )
 from bucketlake.model.result import WriteResult
-from bucketlake.model.table_type import Operation
+from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
 from bucketlake.read.changes import Changes, changes_between
@@ -158,6 +158,7 @@ def open_table(
     path: str,
     index: TableIndex | None = None,
     storage_options: Mapping[str, str] | None = None,
+    log_format: str = "parquet",
 ) -> Table:
     """Open a Hudi table, whoever made it.
 
@@ -169,6 +170,9 @@ def open_table(
         Needed to *write* to a table of Hudi's that stores no bucket setting; never to read.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
+    log_format : {"parquet", "avro"}
+        What the log files of a merge-on-read table are written in. Every reader knows both; Avro
+        is Hudi's default, Parquet is smaller and quicker.
 
     Returns
     -------
@@ -192,6 +196,9 @@ def open_table(
     >>> open_table("memory://docs/opened").index
     SimpleBucket(count=4, hash_fields=None)
     """
+    formats = {kind.value: kind for kind in LogFormat}
+    if log_format not in formats:
+        raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
     storage = open_storage(path, storage_options)
     config = read_table_config(storage)
     check_readable(config, path)
@@ -202,7 +209,7 @@ def open_table(
             raise
         found = None  # Rules that cannot be followed are no hindrance to a reader.
     require_given(storage, index, found)
-    return Table(path, found, dict(storage_options or {}))
+    return Table(path, found, dict(storage_options or {}), formats[log_format])
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +227,14 @@ class Table:
         so not written to.
     storage_options : mapping of str to str
         As handed in. They are not shown when the table is printed.
+    log_format : LogFormat
+        The kind of block that this handle writes records of log files in.
     """
 
     path: str
     index: TableIndex | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    log_format: LogFormat = field(default=LogFormat.PARQUET, repr=False)
 
     # Writes.
 
@@ -393,6 +403,7 @@ class Table:
         as_of: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        read_optimized: bool = False,
     ) -> DataFrame:
         """Return the table as a DataFrame.
 
@@ -413,6 +424,9 @@ class Table:
             the forms of ``as_of``. Deleted records do not show up.
         until : str, optional
             Incremental read: no later than this time, and records as they were then.
+        read_optimized : bool
+            Leave the log files of a merge-on-read table out: quicker, and as old as the last
+            compaction of each file group.
 
         Returns
         -------
@@ -436,6 +450,7 @@ class Table:
             time_zone=session.conf.get("spark.sql.session.timeZone"),
             usual_settings=condition is None or has_usual_settings(session),
             changes=changes,
+            read_optimized=read_optimized,
         )
         return read_files(session, self.path, plan, where=condition, columns=names)
 
@@ -447,6 +462,7 @@ class Table:
         as_of: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        read_optimized: bool = False,
     ) -> pa.Table:
         """Return the table as an Arrow table, without Spark.
 
@@ -464,6 +480,8 @@ class Table:
             Incremental read, as in :meth:`read`.
         until : str, optional
             Incremental read, as in :meth:`read`.
+        read_optimized : bool
+            Leave log files out, as in :meth:`read`.
 
         Returns
         -------
@@ -490,7 +508,14 @@ class Table:
         snapshot, changes = self._pin(as_of, since, until)
         condition, names = _of_changes(changes, snapshot, where, columns)
         index = self._index_of(snapshot)
-        plan = plan_read(snapshot, index, where=condition, columns=names, changes=changes)
+        plan = plan_read(
+            snapshot,
+            index,
+            where=condition,
+            columns=names,
+            changes=changes,
+            read_optimized=read_optimized,
+        )
         return read_arrow(snapshot.storage, plan, where=condition, columns=names)
 
     def explain(self, where: str | None = None) -> PruningReport:
@@ -820,7 +845,11 @@ class Table:
         source = self._source(data, storage)
         try:
             return retried(
-                lambda: write_records(open_target(storage, config, self.index), operation, source)
+                lambda: write_records(
+                    open_target(storage, config, self.index, log_format=self.log_format),
+                    operation,
+                    source,
+                )
             )
         finally:
             source.close()

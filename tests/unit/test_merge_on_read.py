@@ -11,6 +11,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
+from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.model.table_type import Operation
 from bucketlake.read import slice_reader
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -148,6 +149,29 @@ def test_logs_that_are_too_large_at_once_are_merged_in_several_passes(
     assert values(table) == expected
     assert min(passes) > 1
     assert max(passes) > 2
+
+
+def test_log_files_are_written_in_avro_by_option(table: bl.Table) -> None:
+    storage = storage_of(table)
+    table.upsert(rows(range(10), 2, 11))
+    [kinds] = {tuple(b.kind for b in read_log_blocks(storage, p)) for p in logs_of(table)}
+    assert kinds == (BlockKind.PARQUET_DATA,)
+    before = set(logs_of(table))
+    bl.open_table(table.path, log_format="avro").upsert(rows(range(5), 3, 12))
+    new = set(logs_of(table)) - before
+    assert {b.kind for p in new for b in read_log_blocks(storage, p)} == {BlockKind.AVRO_DATA}
+    assert values(table) == {**keys(range(5), 3), **keys(range(5, 10), 2)}
+    with pytest.raises(ConfigError, match="log_format"):
+        bl.open_table(table.path, log_format="orc")
+
+
+def test_a_read_optimized_read_is_as_old_as_the_last_compaction(table: bl.Table) -> None:
+    table.upsert(rows(range(5), 2, 11))
+    assert values(table, read_optimized=True) == keys(range(10), 1)
+    table.compact()
+    table.delete(rows(range(3), 0, 0).select(["id", "day"]))
+    assert values(table, read_optimized=True) == {**keys(range(5), 2), **keys(range(5, 10), 1)}
+    assert values(table) == {**keys(range(3, 5), 2), **keys(range(5, 10), 1)}
 
 
 def test_a_damaged_log_file_is_an_error_and_not_a_gap(table: bl.Table) -> None:
@@ -294,6 +318,7 @@ def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline() -> None
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": "2",
         "hoodie.compact.inline.max.delta.commits": "3",
+        "hoodie.logfile.data.block.format": "avro",
     }
     path = f"memory://{name}"
     logs = []

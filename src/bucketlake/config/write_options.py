@@ -16,7 +16,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.model.table_type import MergeMode, Operation, TableType
+from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
 
 _ALIASES = {
     "hoodie.datasource.write.table.name": keys.NAME,
@@ -36,6 +36,7 @@ OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 METADATA_ENABLE = "hoodie.metadata.enable"
 COMPACT_INLINE = "hoodie.compact.inline"
+LOG_FORMAT = "hoodie.logfile.data.block.format"
 COMPACT_AFTER = "hoodie.compact.inline.max.delta.commits"
 _COMPACT_AFTER_DEFAULT = 5
 
@@ -57,6 +58,7 @@ _USED = {
     METADATA_ENABLE,
     COMPACT_INLINE,
     COMPACT_AFTER,
+    LOG_FORMAT,
     "hoodie.index.type",
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
@@ -145,6 +147,8 @@ class JobOptions:
         Whether the job turns Hudi's metadata table off.
     table_type : TableType or None
         None where the options leave it to the table, or to Hudi's default, copy-on-write.
+    log_format : LogFormat
+        What log files are written in: Parquet, unless the options say otherwise.
     compact_after : int or None
         Delta commits after which a write compacts a merge-on-read table; None never. As in Hudi's
         Spark writer, five unless the options say otherwise.
@@ -163,6 +167,7 @@ class JobOptions:
     partitions_to_delete: tuple[str, ...]
     without_metadata_table: bool
     table_type: TableType | None
+    log_format: LogFormat
     compact_after: int | None
     unknown: tuple[str, ...]
 
@@ -193,6 +198,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
         table_type=_table_type(given),
+        log_format=_log_format(given),
         compact_after=_compact_after(given),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
@@ -217,6 +223,14 @@ def _table_type(given: Mapping[str, str]) -> TableType | None:
     if text.strip().upper() not in known:
         raise ConfigError(keys.TABLE_TYPE, text, f"one of {', '.join(known)}")
     return known[text.strip().upper()]
+
+
+def _log_format(given: Mapping[str, str]) -> LogFormat:
+    text = given.get(LOG_FORMAT, LogFormat.PARQUET.value).strip().lower()
+    known = {kind.value: kind for kind in LogFormat}
+    if text not in known:
+        raise ConfigError(LOG_FORMAT, text, f"one of {', '.join(known)}")
+    return known[text]
 
 
 def _compact_after(given: Mapping[str, str]) -> int | None:

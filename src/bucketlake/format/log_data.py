@@ -28,6 +28,7 @@ from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_b
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
+from bucketlake.model.table_type import LogFormat
 
 AVRO_CONTENT_VERSION = 3
 
@@ -71,6 +72,14 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
     """
     decode = _DECODERS[block.kind]
     return decode(block, columns)
+
+
+def encode_data_block(
+    log_format: LogFormat, table: pa.Table, schema_json: str, *, instant: InstantTime
+) -> bytes:
+    """Write records as a block of either kind; see :func:`encode_avro_block`."""
+    encode = encode_avro_block if log_format is LogFormat.AVRO else encode_parquet_block
+    return encode(table, schema_json, instant=instant)
 
 
 def encode_avro_block(

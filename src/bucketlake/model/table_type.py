@@ -20,6 +20,13 @@ class MergeMode(Enum):
     CUSTOM = "CUSTOM"
 
 
+class LogFormat(Enum):
+    """What records of log files are written in; the value is Hudi's spelling."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+
+
 class Operation(Enum):
     """What a write does; the value is the ``operationType`` of its commit metadata."""
 

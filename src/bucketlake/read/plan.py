@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -63,6 +63,7 @@ def plan_read(
     time_zone: str | None = None,
     usual_settings: bool = True,
     changes: Changes | None = None,
+    read_optimized: bool = False,
 ) -> ReadPlan:
     """Plan a snapshot read, or a read of what some commits of it changed.
 
@@ -82,6 +83,8 @@ def plan_read(
         False where the reader's session gives SQL text another meaning; see ``prune_slices``.
     changes : Changes, optional
         Commits whose rows alone are wanted; ``where`` is their condition.
+    read_optimized : bool
+        Whether to leave log files out.
     """
     schema = _readable_schema(snapshot, where, columns)
     slices, report = prune_slices(
@@ -92,6 +95,8 @@ def plan_read(
         usual_settings=usual_settings,
         changes=changes,
     )
+    if read_optimized:
+        slices = [replace(one, log_files=()) for one in slices if one.base_file is not None]
     return _plan(snapshot, slices, schema, report)
 
 

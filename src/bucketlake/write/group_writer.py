@@ -23,6 +23,7 @@ from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, M
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.schema import RECORD_KEY, cast_table
+from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
@@ -56,6 +57,8 @@ class GroupWriter:
         How keys find their bucket, to check files of other programs by.
     schema_text : str
         The data schema as Avro JSON, for the blocks of log files.
+    log_format : LogFormat
+        The kind of block that records of log files are written in.
     """
 
     storage: Storage
@@ -64,6 +67,7 @@ class GroupWriter:
     rule: MergeRule
     index: BucketIndex
     schema_text: str
+    log_format: LogFormat = LogFormat.PARQUET
 
     def write(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat | None:
         """Write the new base file of a group, or its log file.
@@ -104,7 +108,9 @@ class GroupWriter:
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, plan.number, plan.partition_path, plan.file_id)
-            data = encode_log_file(incoming, self.rule, stamp, self.schema, self.schema_text)
+            data = encode_log_file(
+                incoming, self.rule, stamp, self.schema, self.schema_text, self.log_format
+            )
             self._publish(plan, path, memoryview(data))
         size_bytes = len(data) if stored is None else stored.size_bytes
         deletes = int(incoming.deleted.sum())

@@ -36,7 +36,7 @@ from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
-from bucketlake.model.table_type import Operation, TableType
+from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
@@ -64,11 +64,14 @@ class Target:
         Source of new times.
     index : TableIndex
         How records find their file group.
+    log_format : LogFormat
+        The kind of block that records of log files are written in.
     """
 
     snapshot: Snapshot
     clock: InstantClock
     index: TableIndex
+    log_format: LogFormat = LogFormat.PARQUET
 
     @property
     def storage(self) -> Storage:
@@ -86,6 +89,7 @@ def open_target(
     config: TableConfig,
     index: TableIndex | None,
     now_ms: Callable[[], int] = system_now_ms,
+    log_format: LogFormat = LogFormat.PARQUET,
 ) -> Target:
     """Pin a table for a write: check that it can be written, settle failed writes.
 
@@ -104,7 +108,7 @@ def open_target(
     timeline = settle_failed_writes(storage, config, found, clock)
     if timeline is not found:  # A rescale, perhaps, was finished or undone.
         known = require_index(storage, timeline, index)
-    return Target(load_snapshot(storage, config, timeline), clock, known)
+    return Target(load_snapshot(storage, config, timeline), clock, known, log_format)
 
 
 def write_records(
@@ -245,6 +249,7 @@ def _write(
         rule,
         target.index,
         _schema_text(target, tagger.schema),
+        target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
     stats = source.write_groups(plan, task) if plan.groups else []

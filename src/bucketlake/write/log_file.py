@@ -12,15 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.avro_schema import with_meta_fields
-from bucketlake.format.log_data import encode_parquet_block
+from bucketlake.format.log_data import encode_data_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
 from bucketlake.merge.records import IncomingRecords, IntArray, key_order
 from bucketlake.model.schema import META_NAMES
+from bucketlake.model.table_type import LogFormat
 
 
 def encode_log_file(
-    incoming: IncomingRecords, rule: MergeRule, stamp: Stamp, schema: pa.Schema, schema_text: str
+    incoming: IncomingRecords,
+    rule: MergeRule,
+    stamp: Stamp,
+    schema: pa.Schema,
+    schema_text: str,
+    log_format: LogFormat,
 ) -> bytes:
     """Write the log file of one file group.
 
@@ -36,13 +42,15 @@ def encode_log_file(
         Data columns.
     schema_text : str
         The same as Avro JSON.
+    log_format : LogFormat
+        The kind of the block of records.
     """
     block_schema = with_meta_fields(schema_text)
     blocks = []
     records = _in_key_order(incoming, ~incoming.deleted)
     if len(records):
         table = _stamped(incoming, records, stamp, schema)
-        blocks.append(encode_parquet_block(table, block_schema, instant=stamp.instant))
+        blocks.append(encode_data_block(log_format, table, block_schema, instant=stamp.instant))
     deleted = _in_key_order(incoming, incoming.deleted)
     if len(deleted):
         deletes = _deletes(incoming, deleted, rule, stamp.partition_path)
