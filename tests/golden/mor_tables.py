@@ -150,8 +150,13 @@ def late_row_after_compacted_delete(maker: Maker) -> None:
     maker.write(events(range(1), ts=11))
 
 
-def compact(maker: Maker) -> None:
-    maker.call("run_compaction(op => 'run', path => '{path}')")
+def compact(maker: Maker, operation: str = "run") -> None:
+    """Compact, or schedule it; Hudi does nothing below five delta commits unless it is told to."""
+    done = maker.call(
+        f"run_compaction(op => '{operation}', path => '{{path}}', "
+        "options => 'hoodie.compact.inline.max.delta.commits=1')"
+    )
+    assert done, "there was nothing to compact"
 
 
 def two_ordering_fields(maker: Maker) -> None:
@@ -285,7 +290,7 @@ def log_compacted(maker: Maker) -> None:
 def pending_compaction(maker: Maker) -> None:
     maker.write(events(range(8), ts=5))
     maker.write(events(range(6, 11), ts=6))
-    maker.call("run_compaction(op => 'schedule', path => '{path}')")
+    compact(maker, "schedule")
     maker.write(events(range(4, 7), ts=7))
     maker.write(events(range(3), ts=0), "delete")
 

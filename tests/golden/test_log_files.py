@@ -94,7 +94,7 @@ def test_all_kinds_of_blocks_that_hudi_writes_are_there() -> None:
         BlockKind.DELETE: 266,
         BlockKind.HFILE_DATA: 299,
         BlockKind.PARQUET_DATA: 9,
-        BlockKind.CDC_DATA: 2,
+        BlockKind.CDC_DATA: 4,
         BlockKind.COMMAND: 2,
     }
 
