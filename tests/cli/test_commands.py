@@ -339,3 +339,49 @@ def test_the_first_of_two_rules_with_one_pattern_counts(flights: Run) -> None:
     result = flights("rescale", "flights", "--rules", "01-01,8;01-01,5", "--output", "json")
     [change] = answer(result)["partitions"]
     assert change["new_count"] == 8
+
+
+def test_a_commit_is_rolled_back_once_it_is_asked_for(flights: Run) -> None:
+    Path("more.csv").write_text(FLIGHTS_CSV.replace("UA,1545", "UA,9999"))
+    flights("upsert", "flights", "more.csv")
+    [first, second] = answer(flights("timeline", "flights", "--output", "json"))["rows"]
+    rollback = ("rollback", "flights", second["instant"], "--output", "json")
+    planned = answer(flights(*rollback))
+    assert [commit["instant"] for commit in planned["commits"]] == [second["instant"]]
+    assert planned["rollbacks"] == []
+    assert len(answer(flights("read", "flights", "--output", "json"))["rows"]) == 4
+    assert len(answer(flights(*rollback, "--run"))["rollbacks"]) == 1
+    assert len(answer(flights("read", "flights", "--output", "json"))["rows"]) == 3
+    refused = flights(*rollback, exit_code=1)
+    assert second["instant"] in refused.stderr
+    flights("upsert", "flights", "more.csv")
+    flights("rollback", "flights", first["instant"], "--run", exit_code=1)
+    flights("rollback", "flights", first["instant"], "--cascade", "--run")
+    assert answer(flights("read", "flights", "--output", "json"))["rows"] == []
+
+
+def test_log_files_are_compacted_once_it_is_asked_for(run: Run) -> None:
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", *CREATE, "--table-type", "merge_on_read")
+    run("upsert", "flights", "flights.csv")
+    run("upsert", "flights", "flights.csv")
+    planned = answer(run("compact", "flights", "--output", "json"))
+    assert (planned["scheduled"], planned["completed"]) == (None, [])
+    assert {one["log_files"] for one in planned["slices"]} == {1}
+    fewer = run("compact", "flights", "--min-log-files", "2", "--output", "json")
+    assert answer(fewer)["slices"] == []
+    done = answer(run("compact", "flights", "--run", "--output", "json"))
+    assert done["completed"] == [done["scheduled"]]
+    assert len(answer(run("read", "flights", "--output", "json"))["rows"]) == 3
+    assert answer(run("compact", "flights", "--output", "json"))["slices"] == []
+
+
+def test_what_changed_since_a_time_is_read(flights: Run) -> None:
+    Path("more.csv").write_text(FLIGHTS_CSV.replace("UA,1545", "UA,9999"))
+    [first] = answer(flights("timeline", "flights", "--output", "json"))["rows"]
+    flights("upsert", "flights", "more.csv")
+    since = ("read", "flights", "--since", first["completed_at"], "--output", "json")
+    assert len(answer(flights(*since))["rows"]) == 3
+    until = ("read", "flights", "--until", first["completed_at"], "--output", "json")
+    assert {row["flight"] for row in answer(flights(*until))["rows"]} == {1545, 1141, 725}
+    flights("read", "flights", "--since", "never", exit_code=1)

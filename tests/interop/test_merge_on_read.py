@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import bucketlake as bl
 from bucketlake.timeline.instant import Action, State
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
 from tests.interop.model import IS_DELETED, Row
@@ -154,3 +155,20 @@ def test_a_merge_on_read_table_is_rescaled_and_hudi_goes_on(hudi: HudiPeer, tmp_
     for step, writer in enumerate((HUDI, BUCKETLAKE, HUDI), 3):
         table.upsert(writer, events(layout, random_, step))
         table.assert_read_by_all()
+
+
+def test_hudi_reads_and_compacts_our_avro_log_files(hudi: HudiPeer, tmp_path: Path) -> None:
+    layout = merged(DELETED_BY_FLAG)
+    table = SharedTable(hudi, tmp_path / "avro", layout.kind)
+    random_ = random.Random(0)
+    table.begin()
+    table.upsert(BUCKETLAKE, events(layout, random_, 1))
+    for step in (2, 3):
+        batch = events(layout, random_, step)
+        table.model.upsert(batch)
+        avro = bl.open_table(str(table.path), log_format="avro")
+        avro.upsert(layout.kind.rows(batch))
+        table.assert_read_by_all()
+    table.upsert(HUDI, events(layout, random_, 4))
+    compact(table, HUDI)
+    table.assert_read_by_all()
