@@ -1,19 +1,19 @@
 """bucketlake itself, on whichever PySpark this interpreter has: 4 or 3.5.
 
-Copy-on-write, the first load by `upsert` too (so it checks and deduplicates what it loads, as
-Hudi's upsert does). Python workers are started before the clock, as the peers' JVM is.
+The first load is by `upsert` too (so it checks and deduplicates what it loads, as Hudi's upsert
+does). Python workers are started before the clock, as the peers' JVM is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import bucketlake as bl
 from benchmarks.common.rows import KEY, ORDERING, PARTITION, DataSet
@@ -23,18 +23,19 @@ SESSION = {"spark.sql.shuffle.partitions": "4"}
 
 
 class BucketLakeContender(SparkContender):
-    """Load by upsert, read through Spark; what changes the table is a benchmark's own."""
+    """Load and change by upsert, read through Spark; further steps are a benchmark's own."""
 
     def __init__(
         self,
         spark: SparkSession,
         settings: Mapping[str, Any],
         index: bl.SimpleBucket | bl.PartitionBucket,
+        table_type: str = "copy_on_write",
     ) -> None:
         super().__init__(spark)
-        self._cores, self._index = settings["cores"], index
+        self._cores, self._index, self._table_type = settings["cores"], index, table_type
         self._worker_idle_bytes = 0
-        self.settings = {**SESSION, "table_type": "copy_on_write", "load": "upsert"}
+        self.settings = {**SESSION, "table_type": table_type, "load": "upsert"}
 
     def load(self, data: DataSet, table: Path) -> None:
         rows = self.spark.read.parquet(str(data.load))
@@ -45,13 +46,20 @@ class BucketLakeContender(SparkContender):
             partition_by=[PARTITION],
             ordering=ORDERING,
             index=self._index,
-            table_type="copy_on_write",
+            table_type=self._table_type,
             name="orders",
         )
         created.upsert(rows)
 
+    def upsert(self, data: DataSet, table: Path) -> None:
+        bl.open_table(str(table)).upsert(self.spark.read.parquet(str(data.changes)))
+
     def read(self, table: Path) -> dict[str, int]:
-        return checksum(bl.open_table(str(table)).read(self.spark))
+        return checksum(self.frame(table))
+
+    def frame(self, table: Path, columns: Sequence[str] | None = None) -> DataFrame:
+        """Read all columns of the table, or those that are named."""
+        return bl.open_table(str(table)).read(self.spark, columns=columns)
 
     def settle(self) -> None:
         # Spark ends Python workers that were idle for a minute, while other contenders ran.
@@ -75,11 +83,12 @@ class BucketLakeContender(SparkContender):
         return {**facts, "versions": versions}
 
 
-def start_bucketlake(settings: Mapping[str, Any]) -> tuple[str, SparkSession]:
-    """Start the session, and return the contender's name for it."""
-    spark = start_session("bucketlake", settings, SESSION)
-    name = "bucketlake-spark35" if spark.version.startswith("3.5") else "bucketlake-spark4"
-    return name, spark
+def start_bucketlake(
+    settings: Mapping[str, Any], name: str = "bucketlake"
+) -> tuple[str, SparkSession]:
+    """Start the session, and return the contender's name for it, which ends with its Spark."""
+    spark = start_session(name, settings, SESSION)
+    return f"{name}-spark35" if spark.version.startswith("3.5") else f"{name}-spark4", spark
 
 
 def largest_group_arrow_bytes(table: Path) -> int:

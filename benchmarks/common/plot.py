@@ -18,7 +18,7 @@ from matplotlib.axes import Axes  # noqa: E402
 
 from benchmarks.common import report  # noqa: E402
 
-INK, FAINT = "#24292f", "#8c959f"
+INK, FAINT, AIM_COLOUR = "#24292f", "#8c959f", "#b42318"
 OURS_COLOUR, PEER_COLOUR, LIMIT_COLOUR = "#0f766e", "#c4cbd3", "#e3b341"
 
 
@@ -30,11 +30,12 @@ def draw_panels(
     *,
     bars: int,
 ) -> None:
-    """Draw a panel for each step, of so many bars, into a file whose suffix names the format."""
+    """Draw panels of so many bars, two in a row, into a file whose suffix names the format."""
+    rows = -(-len(steps) // 2)
     figure, panels = plt.subplots(
-        1, len(steps), figsize=(11.5, 1.5 + 0.36 * bars), layout="constrained"
+        rows, 2, figsize=(11.5, rows * (1.5 + 0.36 * bars)), layout="constrained"
     )
-    for panel, step in zip(panels, steps, strict=True):
+    for panel, step in zip(panels.flat, steps, strict=True):
         draw_panel(panel, step)
     figure.suptitle(f"{title}, lower is better", color=INK, fontsize=11)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=130)
@@ -71,6 +72,28 @@ def draw_bars(
         )
     _style(axes, title, max(max(values) for values in times.values()))
     return names
+
+
+def mark_aims(
+    axes: Axes, result: report.Result, names: Sequence[str], step: str, aims: Sequence[report.Aim]
+) -> None:
+    """Draw a red tick on our bars: the slowest time that still meets every aim of this step."""
+    limits = [
+        (statistics.median(report.seconds(result, aim.peer, step)) / aim.factor, aim)
+        for aim in aims
+        if aim.step == step and aim.peer in names
+    ]
+    if not limits:
+        return
+    limit, aim = min(limits, key=lambda pair: pair[0])
+    label = f"aim: {time_text(limit)} ({aim.text()})"
+    for place in [names.index(name) for name in report.OURS if name in names]:
+        axes.plot(
+            [limit, limit], [place - 0.45, place + 0.45], color=AIM_COLOUR, linewidth=2, label=label
+        )
+        label = "_same"
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper right", fontsize=8, frameon=False, labelcolor=AIM_COLOUR)
 
 
 def time_text(seconds: float) -> str:

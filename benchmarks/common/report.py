@@ -1,4 +1,4 @@
-"""What the pages of all benchmarks say alike: medians, ratios, worker memory, machine, settings.
+"""What the pages of all benchmarks say alike: medians, ratios, aims, worker memory, settings.
 
 Ratios are taken pair by pair: a peer's seconds over ours in the same round, then the median of
 these, so that a slow minute of the machine falls on both sides.
@@ -7,7 +7,7 @@ these, so that a slow minute of the machine falls on both sides.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,12 @@ Result = Mapping[str, Any]
 Titles = Mapping[str, str]
 """What a page calls each measured step."""
 
-OURS = ("bucketlake-spark4", "bucketlake-spark35")
+OURS = (
+    "bucketlake-spark4",
+    "bucketlake-spark35",
+    "bucketlake-mor-spark4",
+    "bucketlake-mor-spark35",
+)
 QUIET_SHARE_MAX = 0.10  # Above it the machine was doing something else, and the page says so.
 
 
@@ -102,6 +107,52 @@ def ratios_table(result: Result, titles: Titles, names: Sequence[str]) -> str:
     return "\n".join(["### Time over bucketlake's, median of the rounds", "", *rows])
 
 
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How one of our steps must stand beside a peer's same step."""
+
+    step: str
+    peer: str
+    factor: float  # Peer's seconds over ours; at least this.
+
+    def text(self) -> str:
+        if self.factor < 1:
+            return f"at most {1 / self.factor:g}x the time of {self.peer}"
+        return f"at least {self.factor:g}x faster than {self.peer}"
+
+    def holds(self, found: Sequence[float]) -> bool:
+        """Tell whether the median of the ratios is what was aimed at."""
+        return statistics.median(found) >= self.factor
+
+
+def aims_blocks(
+    result: Result,
+    aims: Sequence[Aim],
+    titles: Titles,
+    more: Callable[[Result, str], Sequence[str]] = lambda _result, _ours: (),
+) -> list[str]:
+    """A table for each of ours that was measured, with more rows where a benchmark has some."""
+    blocks = []
+    for ours in (name for name in OURS if rounds_of(result, name)):
+        rows = ["| aim | found, median (min to max) of the rounds | |", "|---|---:|---|"]
+        for aim in aims:
+            if found := ratios(result, aim.step, aim.peer, ours):
+                rows.append(_aim_row(aim, titles[aim.step], found))
+        blocks += [f"### Aims, {ours}", "\n".join([*rows, *more(result, ours)])]
+    return blocks
+
+
+def _aim_row(aim: Aim, title: str, found: Sequence[float]) -> str:
+    shown = [1 / ratio for ratio in found] if aim.factor < 1 else found
+    text = f"{statistics.median(shown):.2f}x ({min(shown):.2f} to {max(shown):.2f})"
+    return f"| {title}: {aim.text()} | {text} | {met(aim.holds(found))} |"
+
+
+def met(holds: bool) -> str:
+    """The verdict on an aim."""
+    return "met" if holds else "**missed**"
+
+
 def failures_text(result: Result) -> str:
     """Name the contenders that have no figures, with the first line of why."""
     failed = [
@@ -143,6 +194,15 @@ def worker_memory(result: Result, name: str, step: str) -> WorkerMemory | None:
         if "worker_peak_bytes" in each[step] and "largest_group_arrow_bytes" in each[step]
     ]
     return max(found, key=lambda memory: memory.ratio, default=None)
+
+
+def worker_cell(result: Result, name: str, step: str) -> str:
+    """The highest memory of a Python worker, in brackets what an idle one does not hold, in MB."""
+    memory = worker_memory(result, name, step)
+    if memory is None:
+        return "–"
+    taken = (memory.peak_bytes - memory.idle_bytes) / 1e6
+    return f"{memory.peak_bytes / 1e6:.0f} ({taken:.0f})"
 
 
 def settings_text(result: Result, names: Sequence[str]) -> str:

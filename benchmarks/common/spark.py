@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.common.rows import CHECKSUM_SQL
+from bucketlake.model.file_name import LogFileName
 
 
 def start_session(name: str, settings: Mapping[str, Any], own: Mapping[str, str]) -> SparkSession:
@@ -73,23 +74,33 @@ class SparkContender:
         }
 
 
-def checksum(frame: DataFrame) -> dict[str, int]:
-    """Count and sums over every column, in one query."""
-    row = frame.selectExpr(*(f"{sql} AS {name}" for name, sql in CHECKSUM_SQL.items())).first()
+def checksum(frame: DataFrame, sums: Collection[str] = tuple(CHECKSUM_SQL)) -> dict[str, int]:
+    """Count and sums over every column, or those that are named, in one query."""
+    row = frame.selectExpr(*(f"{CHECKSUM_SQL[name]} AS {name}" for name in sums)).first()
     assert row is not None
     return {name: int(value) for name, value in row.asDict().items()}
 
 
 def files_of(table: Path) -> dict[str, int]:
     """Files and bytes below a table's folder, its own bookkeeping apart."""
-    data = total = count = 0
+    data = total = count = log_data = log_count = 0
     for folder, _, names in os.walk(table):
         for name in names:
             size = (Path(folder) / name).stat().st_size
             total += size
-            if name.endswith(".parquet") and "/.hoodie" not in folder and "/_delta" not in folder:
+            if "/.hoodie" in folder or "/_delta" in folder:
+                continue
+            if name.endswith(".parquet"):
                 data, count = data + size, count + 1
-    return {"table_bytes": total, "data_bytes": data, "data_files": count}
+            elif LogFileName.from_file_name(name):
+                log_data, log_count = log_data + size, log_count + 1
+    return {
+        "table_bytes": total,
+        "data_bytes": data,
+        "data_files": count,
+        "log_bytes": log_data,
+        "log_files": log_count,
+    }
 
 
 def _stages(spark: SparkSession) -> list[dict[str, int]]:

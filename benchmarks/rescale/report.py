@@ -18,7 +18,7 @@ from benchmarks.common.report import (
     settings_text,
     spread,
     values,
-    worker_memory,
+    worker_cell,
 )
 from benchmarks.rescale.counts import ALL, CHOSEN, ONE, STEPS
 
@@ -102,7 +102,7 @@ def _costs_table(result: Result) -> str:
         cells = [
             *(f"{each:.1f}" for each in cpu),
             *(f"{each / 1e6:.1f}" for each in written),
-            *(_worker_cell(result, name, step) for step in STEPS),
+            *(worker_cell(result, name, step) for step in STEPS),
             str(result["contenders"][name]["reruns"]),
         ]
         rows.append(f"| {name} | {' | '.join(cells)} |")
@@ -120,11 +120,3 @@ def _costs_table(result: Result) -> str:
             *rows,
         ]
     )
-
-
-def _worker_cell(result: Result, name: str, step: str) -> str:
-    memory = worker_memory(result, name, step)
-    if memory is None:
-        return "–"
-    taken = (memory.peak_bytes - memory.idle_bytes) / 1e6
-    return f"{memory.peak_bytes / 1e6:.0f} ({taken:.0f})"

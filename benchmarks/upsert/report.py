@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.common.report import (
-    OURS,
+    Aim,
     Result,
+    aims_blocks,
     failures_text,
     machine_line,
     measured,
+    met,
     origin_text,
-    ratios,
     ratios_table,
     rounds_of,
     rounds_text,
@@ -26,20 +26,7 @@ from benchmarks.common.report import (
 )
 
 STEPS = ("load", "upsert", "read")
-
-
-@dataclass(frozen=True, slots=True)
-class Aim:
-    """How one of our steps must stand beside a peer's same step."""
-
-    step: str
-    peer: str
-    factor: float  # Peer's seconds over ours; at least this.
-
-    def text(self) -> str:
-        if self.factor < 1:
-            return f"{self.step}: at most {1 / self.factor:g}x the time of {self.peer}"
-        return f"{self.step}: at least {self.factor:g}x faster than {self.peer}"
+TITLES = {step: step for step in STEPS}
 
 
 AIMS = (
@@ -80,15 +67,12 @@ def _section(result: Result) -> str:
         f"## {data['rows']:,} rows, {data['partitions']} partitions x {settings['buckets']} "
         f"buckets, {rounds_text(result)}"
     )
-    parts = [head, machine_line(result, STEPS), _times_table(result)]
-    parts += [
-        block
-        for ours in OURS
-        if rounds_of(result, ours)
-        for block in (f"### Aims, {ours}", _aims_table(result, ours))
-    ]
-    parts += [
-        ratios_table(result, {step: step for step in STEPS}, _names(result)),
+    parts = [
+        head,
+        machine_line(result, STEPS),
+        _times_table(result),
+        *aims_blocks(result, AIMS, TITLES, _further_aims),
+        ratios_table(result, TITLES, _names(result)),
         _placement_table(result),
         failures_text(result),
     ]
@@ -116,35 +100,23 @@ def _times_table(result: Result) -> str:
     )
 
 
-def _aims_table(result: Result, ours: str) -> str:
-    rows = ["| aim | found, median (min to max) of the rounds | |", "|---|---:|---|"]
-    for aim in AIMS:
-        if found := ratios(result, aim.step, aim.peer, ours):
-            shown = [1 / ratio for ratio in found] if aim.factor < 1 else found
-            text = f"{statistics.median(shown):.2f}x ({min(shown):.2f} to {max(shown):.2f})"
-            rows.append(f"| {aim.text()} | {text} | {_met(_holds(aim, found))} |")
+def _further_aims(result: Result, ours: str) -> list[str]:
+    """What is aimed at besides times: even tasks, lean workers."""
+    rows = []
     uneven = evenness(result, ours)
     if uneven:
         rows.append(
             f"| most rows of a task, over the mean of all tasks: at most {ROWS_MAX_OVER_MEAN} "
-            f"| {uneven:.3f} | {_met(uneven <= ROWS_MAX_OVER_MEAN)} |"
+            f"| {uneven:.3f} | {met(uneven <= ROWS_MAX_OVER_MEAN)} |"
         )
     memory = worker_memory(result, ours, "upsert")
     if memory:
         rows.append(
             "| memory that a Python worker takes for its work, over its largest file group in "
             f"Arrow: at most {WORKER_OVER_GROUP:g} | {memory.text()} "
-            f"| {_met(memory.ratio <= WORKER_OVER_GROUP)} |"
+            f"| {met(memory.ratio <= WORKER_OVER_GROUP)} |"
         )
-    return "\n".join(rows)
-
-
-def _holds(aim: Aim, found: Sequence[float]) -> bool:
-    return statistics.median(found) >= aim.factor
-
-
-def _met(holds: bool) -> str:
-    return "met" if holds else "**missed**"
+    return rows
 
 
 def evenness(result: Result, name: str) -> float | None:

@@ -19,14 +19,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.common.hudi import (
-    CODEC,
     METADATA_ENABLE,
-    NO_BLOOM_FILTER,
     SESSION,
     TABLE,
     HudiContender,
     bucket_index,
     metadata_table,
+    procedure_options,
 )
 from benchmarks.common.process import serve
 from benchmarks.common.rows import DataSet
@@ -46,28 +45,22 @@ class HudiRescale(HudiContender):
         super().__init__(spark, {**TABLE, **bucket_index(old), **rules, **metadata_table(metadata)})
         self._make_partition_level = _overwrite(CHOSEN_PATTERN, old)
         self._one, self._all = f"add => '{CHOSEN_PATTERN},{new}'", _overwrite(ANY_PATTERN, new)
-        self._call_options = ",".join(
-            f"{key}={value}"
-            for key, value in {**CODEC, **NO_BLOOM_FILTER, **metadata_table(metadata)}.items()
-        )
+        self._call_options = procedure_options(metadata_table(metadata))
         self._registered = 0
         self.settings |= {
-            "load": "upsert",
             "one partition": self._one,
             "whole table": self._all,
             "options of the procedure": self._call_options,
         }
 
     def load(self, data: DataSet, table: Path) -> None:
-        self.write(self.spark.read.parquet(str(data.load)), table, "upsert", "overwrite")
+        super().load(data, table)
         self.prepare(data, table)
         self._call(self._make_partition_level)
 
     def prepare(self, _data: DataSet, table: Path) -> None:
         """Put the table into the catalog under a name that was never used, as nothing of it is."""
         self._registered += 1
-        # Procedures read the session's setting beside their own options.
-        self.spark.conf.set(METADATA_ENABLE, self.options[METADATA_ENABLE])
         self.spark.sql(f"CREATE TABLE {self._table_name} USING hudi LOCATION '{table}'")
 
     def rescale_partition(self, _data: DataSet, _table: Path) -> None:
@@ -82,10 +75,11 @@ class HudiRescale(HudiContender):
         return f"orders_{kind}_{self._registered}"
 
     def _call(self, operation: str) -> None:
-        [row] = self.spark.sql(
-            f"CALL partition_bucket_index_manager(table => '{self._table_name}', {operation}, "
-            f"dry_run => false, options => '{self._call_options}')"
-        ).collect()
+        row = self.call(
+            "partition_bucket_index_manager",
+            f"table => '{self._table_name}', {operation}, dry_run => false",
+            self._call_options,
+        )
         if row.result != "SUCCESS":
             raise RuntimeError(f"the procedure answered {row}")
 

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 import bucketlake as bl
 from benchmarks.common.bucketlake import BucketLakeContender, start_bucketlake
 from benchmarks.common.process import serve
-from benchmarks.common.rows import DataSet
 from benchmarks.common.spark import placement_of
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.source import SparkSource
@@ -20,15 +19,12 @@ from bucketlake.write.source import WriteTask
 
 
 class BucketLake(BucketLakeContender):
-    """Load and change by upsert, read through Spark."""
+    """Tell how evenly the rows of each write were placed."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
         super().__init__(spark, settings, bl.SimpleBucket(settings["buckets"]))
         self.settings["index"] = f"SimpleBucket({settings['buckets']})"
         self._plans = _noted_plans()
-
-    def upsert(self, data: DataSet, table: Path) -> None:
-        bl.open_table(str(table)).upsert(self.spark.read.parquet(str(data.changes)))
 
     def observe(self, step: str, table: Path) -> dict[str, Any]:
         seen = super().observe(step, table)
