@@ -1,0 +1,1 @@
+"""The merge-on-read benchmark: upserts into log files, merged reads, compaction."""
