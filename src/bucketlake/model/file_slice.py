@@ -40,6 +40,12 @@ class FileSlice:
     base_file: DataFile | None
     log_files: tuple[DataFile, ...] = ()  # In the order in which they are merged.
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the base file and the log files."""
+        base = 0 if self.base_file is None else self.base_file.size_bytes
+        return base + sum(file.size_bytes for file in self.log_files)
+
     def to_text(self) -> str:
         """Print the slice, to travel to a task."""
         files = [*([self.base_file] if self.base_file else []), *self.log_files]

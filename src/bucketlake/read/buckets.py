@@ -107,7 +107,6 @@ def locate_key(
 
 def _bucket(file_slice: FileSlice) -> Bucket:
     base = file_slice.base_file
-    files = [*([base] if base else []), *file_slice.log_files]
     prefix = file_slice.file_id[:8]
     return Bucket(
         file_slice.partition_path,
@@ -115,7 +114,7 @@ def _bucket(file_slice: FileSlice) -> Bucket:
         file_slice.file_id,
         file_slice.instant,
         base.path if base else None,
-        sum(f.size_bytes for f in files),
+        file_slice.size_bytes,
         len(file_slice.log_files),
     )
 

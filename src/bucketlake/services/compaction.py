@@ -57,7 +57,7 @@ _LEAST = {
 }
 
 Runner = Callable[[Compactor, Sequence[FileSlice]], list[WriteStat]]
-"""Has an engine compact slices, each in a task of its own."""
+"""Has an engine compact slices, some at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def _worth_it(
     chosen: list[FileSlice] = []
     left = limits.max_bytes
     for one in found:
-        left -= _log_bytes(one) + _base_bytes(one)
+        left -= one.size_bytes
         if chosen and left < 0:
             break
         chosen.append(one)

@@ -120,7 +120,9 @@ def plan_rescale(
         slices[file_slice.partition_path].append(file_slice)
     counts = {path: (held.count_of(path), index.count_of(path)) for path in slices}
     return tuple(
-        PartitionChange(path, old, new, len(slices[path]), sum(map(_size_bytes, slices[path])))
+        PartitionChange(
+            path, old, new, len(slices[path]), sum(one.size_bytes for one in slices[path])
+        )
         for path, (old, new) in sorted(counts.items())
         if old != new
     )
@@ -158,7 +160,3 @@ def run_rescale(
 
 def _pairs(rules: Rules) -> Expressions:
     return tuple(rules.items()) if isinstance(rules, Mapping) else tuple(rules)
-
-
-def _size_bytes(file_slice: FileSlice) -> int:
-    return file_slice.base_file.size_bytes if file_slice.base_file is not None else 0

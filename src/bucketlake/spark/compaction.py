@@ -1,4 +1,4 @@
-"""Compaction by Spark: each slice in a task of its own."""
+"""Compaction by Spark: some slices a task."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reading a table as a DataFrame.
 
 Slices without log files go to Spark's own Parquet reader; those with some are merged in Python
-tasks, one a slice.
+tasks, some slices a task.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import Batches, BatchFunction
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.where.parser import SPARK_SETTINGS
+from bucketlake.write.plan import spread
 
-_TASKS_MAX = 10_000
+_TASK_BYTES = 32 * 2**20  # Of the files of its slices; a task in Python costs some 40 ms itself.
+_TASKS_LEAST = 8  # As long as there are as many slices.
 
 _GLOB_CHARACTERS = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
 
@@ -107,10 +109,12 @@ def _merged(
 
 
 def slices_in_tasks(spark: SparkSession, slices: Sequence[FileSlice]) -> DataFrame:
-    """Return slices as texts in a column ``slice``, each in a task of its own."""
-    count = min(len(slices), _TASKS_MAX)
-    tasks = values_for_tasks(count)
-    facts = [(int(tasks[i % count]), one.to_text()) for i, one in enumerate(slices)]
+    """Return slices as texts in a column ``slice``, in few tasks, since each costs time."""
+    sizes = [one.size_bytes for one in slices]
+    count = min(len(slices), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES)))
+    values = values_for_tasks(count)
+    tasks = spread(sizes, count)
+    facts = [(int(values[t]), one.to_text()) for t, one in zip(tasks, slices, strict=True)]
     return spark.createDataFrame(facts, "task int, slice string").repartition(count, "task")
 
 

@@ -28,6 +28,7 @@ from bucketlake.timeline.clock import system_now_ms
 
 INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
+HUDI_EXPIRES_AFTER_MS = 120_000  # Two of Hudi's intervals, at its defaults; its files are empty.
 
 _beating: set[tuple[str, InstantTime]] = set()  # Writes of this process, by table and instant.
 _PROCESS = uuid.uuid4().hex  # A forked process has it too, and another number.
@@ -74,7 +75,8 @@ def is_alive(
     if (process.get("process"), process.get("pid")) == (this["process"], this["pid"]):
         return (storage.root, instant) in _beating
     stored = storage.stat(_path(instant))
-    is_fresh = stored is not None and now_ms() - stored.modified_at_ms <= EXPIRES_AFTER_MS
+    limit_ms = EXPIRES_AFTER_MS if process else HUDI_EXPIRES_AFTER_MS
+    is_fresh = stored is not None and now_ms() - stored.modified_at_ms <= limit_ms
     return is_fresh and not _is_gone(process)
 
 

@@ -249,16 +249,22 @@ def _task_count(groups: Sequence[GroupPlan], wanted: int) -> int:
 
 
 def _place(groups: Sequence[GroupPlan], task_count: int) -> list[GroupPlan]:
-    """Spread groups over tasks by weight: the heaviest first, each to the lightest task."""
+    """Spread groups over tasks by weight."""
     if len(groups) == task_count:
         return [replace(group, task=i) for i, group in enumerate(groups)]
+    tasks = spread([_weight(group) for group in groups], task_count)
+    return [replace(group, task=task) for group, task in zip(groups, tasks, strict=True)]
+
+
+def spread(weights: Sequence[int], task_count: int) -> list[int]:
+    """Return a task for each piece of work: the heaviest first, each to the lightest task."""
     loads = [(0, task) for task in range(task_count)]
-    placed = {}
-    for group in sorted(groups, key=_weight, reverse=True):
+    tasks = [0] * len(weights)
+    for place in sorted(range(len(weights)), key=lambda i: -weights[i]):
         load, task = heapq.heappop(loads)
-        placed[group] = task
-        heapq.heappush(loads, (load + _weight(group), task))
-    return [replace(group, task=placed[group]) for group in groups]
+        tasks[place] = task
+        heapq.heappush(loads, (load + weights[place], task))
+    return tasks
 
 
 def _weight(group: GroupPlan) -> int:

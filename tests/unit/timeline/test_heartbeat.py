@@ -14,7 +14,12 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.clock import system_now_ms
-from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, beating, is_alive
+from bucketlake.timeline.heartbeat import (
+    EXPIRES_AFTER_MS,
+    HUDI_EXPIRES_AFTER_MS,
+    beating,
+    is_alive,
+)
 
 T = InstantTime("20260101000000000")
 PATH = f".hoodie/.heartbeat/{T}"
@@ -91,5 +96,5 @@ def test_a_process_that_cannot_be_seen_from_here_is_waited_for(
 
 def test_a_heartbeat_of_hudi_is_empty_and_counts(storage: MemoryStorage) -> None:
     storage.put(PATH, b"")
-    assert is_alive(storage, T)
-    assert not is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS + 1)
+    assert is_alive(storage, T, lambda: system_now_ms() + HUDI_EXPIRES_AFTER_MS - 5_000)
+    assert not is_alive(storage, T, lambda: system_now_ms() + HUDI_EXPIRES_AFTER_MS + 1)
