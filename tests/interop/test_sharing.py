@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,11 +110,10 @@ def test_hudi_undoes_our_newest_commit_as_the_guide_says(session: HudiPeer, tmp_
     assert versions(session.read(path)) == {3}
 
 
-@pytest.mark.parametrize("policy", ["EAGER", "LAZY"])
-def test_hudi_rolls_back_our_pending_write_under_either_policy_and_we_notice(
-    hudi: HudiPeer, tmp_path: Path, policy: str
-) -> None:
-    path = tmp_path / "pending"
+def hudi_writes_while_ours_is_pending(
+    hudi: HudiPeer, path: Path, policy: str
+) -> tuple[bl.Table, Callable[[], object]]:
+    """Begin a write, let Hudi make one of its own, and return how to commit ours."""
     table = table_of(path, commits=1)
     storage = open_storage(str(path), NO_FSYNC)
     target = open_target(storage, read_table_config(storage), table.index)
@@ -123,6 +123,23 @@ def test_hudi_rolls_back_our_pending_write_under_either_policy_and_we_notice(
         storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT
     ) as pending:
         hudi.write(path, rows(1), options_for(path) | off)
-        with pytest.raises(CommitConflictError, match="rolled it back"):
-            commit_write(pending, [], replaced={}, extra={})
-    assert versions(table.to_arrow()) == versions(hudi.read(path)) == {1}
+    text = snapshot.schema_text or ""
+    return table, partial(commit_write, pending, [], replaced={}, extra={"schema": text})
+
+
+def test_hudi_rolls_back_our_pending_write_under_its_default_policy_and_we_notice(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    table, commit = hudi_writes_while_ours_is_pending(hudi, tmp_path / "pending", "EAGER")
+    with pytest.raises(CommitConflictError, match="rolled it back"):
+        commit()
+    assert versions(table.to_arrow()) == versions(hudi.read(tmp_path / "pending")) == {1}
+
+
+def test_hudi_leaves_our_pending_write_alone_under_its_lazy_policy_while_it_lives(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    table, commit = hudi_writes_while_ours_is_pending(hudi, tmp_path / "pending", "LAZY")
+    commit()
+    assert versions(table.to_arrow()) == versions(hudi.read(tmp_path / "pending")) == {1}
+    assert all(instant.completed_at for instant in table.timeline())
