@@ -45,7 +45,14 @@ from bucketlake.services.compaction import (
     compact,
     compact_here,
 )
-from bucketlake.services.rescale import RescaleReport, Rules, new_index, plan_rescale, run_rescale
+from bucketlake.services.rescale import (
+    RescaleReport,
+    Rules,
+    new_index,
+    plan_rescale,
+    rehash_here,
+    run_rescale,
+)
 from bucketlake.services.rollback import RollbackReport, roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -59,6 +66,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.conflict import retried
 from bucketlake.write.create import make_table
 from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import RecordSource
 
 if TYPE_CHECKING:
@@ -675,7 +683,8 @@ class Table:
             slices = target.snapshot.partition_slices(partitions)
             return self._stored_rows(plan_slices(target.snapshot, slices), spark)
 
-        return run_rescale(target, index, changes, rows_of)
+        session = spark or _active_session()
+        return run_rescale(target, index, changes, rows_of, _rehash_runner(session))
 
     def compact(
         self,
@@ -889,10 +898,18 @@ def _of_changes(
     return changes.condition(where), snapshot.schema.names if columns is None else columns
 
 
+def _rehash_runner(session: SparkSession | None) -> RehashRunner:
+    if session is None:
+        return rehash_here
+    from bucketlake.spark.slices import rehash_in
+
+    return partial(rehash_in, session)
+
+
 def _compaction_runner(session: SparkSession | None) -> Runner:
     if session is None:
         return compact_here
-    from bucketlake.spark.compaction import compact_in
+    from bucketlake.spark.slices import compact_in
 
     return partial(compact_in, session)
 

@@ -36,6 +36,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.plan import WritePlan
+from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
@@ -58,12 +59,17 @@ def rescale(
         rows = read_arrow(target.storage, plan, where=None, columns=None)
         return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
 
-    return run_rescale(target, index, changes, rows_of)
+    return run_rescale(target, index, changes, rows_of, one_job_by_one)
 
 
 def one_by_one(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:
     """Compact slices in this thread, in order."""
     return [compactor.compact(one) for one in slices]
+
+
+def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[WriteStat]:
+    """Run jobs of a rehash in this thread, in order."""
+    return [stat for job in jobs for stat in rehash.run(job)]
 
 
 class RememberingSource(ArrowSource):

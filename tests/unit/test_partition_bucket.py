@@ -31,6 +31,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
 from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.rehash import RehashSource
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 RULES = {"2024-06-0[1-2]": 8, "2024": 3}
@@ -358,9 +359,9 @@ def test_bad_arguments_of_a_rescale_are_refused_before_anything_is_written(
 def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = ArrowSource.write_groups
+    write = RehashSource.write_groups
 
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+    def write_slowly(self: RehashSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         monkeypatch.undo()
         storage, config = LocalStorage(table.path), table.config()
@@ -371,7 +372,7 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
             commit_write(other, [], replaced=gone, extra={"schema": text})
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(RehashSource, "write_groups", write_slowly)
     with pytest.raises(CommitConflictError, match="'2023-01-01'"):
         table.rescale({"2023": 5}, dry_run=False)
     assert bl.open_table(table.path).index == INDEX

@@ -7,12 +7,14 @@ the later of the two to commit is refused.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bucketlake.errors import ConfigError, StorageError
+from bucketlake.errors import ConfigError, IndexStateError, StorageError
 from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler
@@ -20,9 +22,14 @@ from bucketlake.index.settings import TableIndex
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import with_meta
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
 from bucketlake.write.ingest import Target, overwrite_partitions
+from bucketlake.write.plan import live_buckets
+from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
 from bucketlake.write.source import RecordSource
 
 Rules = Mapping[str, int] | Expressions
@@ -133,6 +140,7 @@ def run_rescale(
     index: PartitionBucket,
     changes: Sequence[PartitionChange],
     rows_of: Callable[[Sequence[str]], RecordSource],
+    run: RehashRunner,
 ) -> RescaleReport:
     """Write the partitions anew and save the rules, in one commit.
 
@@ -146,9 +154,11 @@ def run_rescale(
         From :func:`plan_rescale`.
     rows_of : callable
         Gives all rows of some partitions, as ``target`` pins them.
+    run : callable
+        Has an engine move rows bucket by bucket; so it is done where a bucket's rows fit a task.
     """
     partitions = [change.partition_path for change in changes]
-    source = rows_of(partitions)
+    source: RecordSource = _in_place(target, index, partitions, run) or rows_of(partitions)
     try:
         result = overwrite_partitions(target, index, partitions, source)
     finally:
@@ -156,6 +166,29 @@ def run_rescale(
     with suppress(StorageError):  # The rescale is done; the next one archives what stayed.
         archive_configs(target.storage, load_timeline(target.storage, target.config))
     return RescaleReport(index, tuple(changes), result.instant)
+
+
+def rehash_here(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[WriteStat]:
+    """Run jobs in threads of this process."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [stat for stats in pool.map(rehash.run, jobs) for stat in stats]
+
+
+def _in_place(
+    target: Target, index: PartitionBucket, partitions: Sequence[str], run: RehashRunner
+) -> RecordSource | None:
+    snapshot = target.snapshot
+    slices = snapshot.partition_slices(partitions)
+    try:
+        live_buckets(slices, target.index)
+    except IndexStateError:  # By the shuffle every row finds its bucket, wherever it lay.
+        return None
+    schema = snapshot.schema
+    reader = SliceReader.of_table(
+        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(schema)
+    )
+    source = RehashSource(reader, slices, schema, target.index, index, run)
+    return source if slices and source.fits else None
 
 
 def _pairs(rules: Rules) -> Expressions:

@@ -104,23 +104,33 @@ def _merged(
         text = (where or "").lower()
         needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
         schema = pa.schema(needed)
-    slices = slices_in_tasks(spark, plan.merged)
+    texts, sizes = [s.to_text() for s in plan.merged], [s.size_bytes for s in plan.merged]
+    slices = in_tasks(spark, texts, sizes)
     return slices.mapInArrow(_reading(plan.reader, schema), spark_from_arrow(schema))
 
 
-def slices_in_tasks(spark: SparkSession, slices: Sequence[FileSlice]) -> DataFrame:
-    """Return slices as texts in a column ``slice``, in few tasks, since each costs time."""
-    sizes = [one.size_bytes for one in slices]
-    count = min(len(slices), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES)))
+def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> DataFrame:
+    """Return pieces of work in a column ``work``, in few tasks, since each costs time.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    work : sequence of str
+        What tasks shall do, as text.
+    sizes : sequence of int
+        Bytes that each piece reads.
+    """
+    count = max(1, min(len(work), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))
     values = values_for_tasks(count)
     tasks = spread(sizes, count)
-    facts = [(int(values[t]), one.to_text()) for t, one in zip(tasks, slices, strict=True)]
-    return spark.createDataFrame(facts, "task int, slice string").repartition(count, "task")
+    facts = [(int(values[task]), text) for task, text in zip(tasks, work, strict=True)]
+    return spark.createDataFrame(facts, "task int, work string").repartition(count, "task")
 
 
 def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
     def read(batches: Batches) -> Batches:
-        texts = [text for batch in batches for text in batch.column("slice").to_pylist()]
+        texts = [text for batch in batches for text in batch.column("work").to_pylist()]
         for text in texts:
             for chunk in reader.read(FileSlice.from_text(text), schema.names):
                 yield from cast_table(chunk, schema).to_batches()

@@ -30,6 +30,9 @@ RECORDS_PER_TASK_MAX = 131_072
 
 NO_TASK = -1
 
+UNCOUNTED = -1
+"""Stands for a number of records that nobody counted."""
+
 RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; only weighs records against stored bytes.
 
 
@@ -47,7 +50,8 @@ class GroupPlan:
     base_size_bytes : int
         Size of that file, 0 without one.
     records : int
-        Incoming records that the driver counted; the task checks that it got as many.
+        Incoming records that the driver counted; the task checks that it got as many, unless it
+        is ``UNCOUNTED``.
     number : int
         Position in the plan; no other group of the write has it.
     task : int

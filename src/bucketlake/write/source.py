@@ -25,7 +25,7 @@ from bucketlake.merge.records import (
 from bucketlake.model.schema import cast_table
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import GroupPlan, WritePlan
+from bucketlake.write.plan import UNCOUNTED, GroupPlan, WritePlan
 from bucketlake.write.tag import Tagger
 
 GroupCounts = Mapping[tuple[str, int], int]
@@ -157,7 +157,7 @@ def _position_of(partition_path: str, partitions: list[str]) -> int:
 
 
 def _require_count(group: GroupPlan, found: int) -> None:
-    if found != group.records:
+    if group.records not in (found, UNCOUNTED):
         raise IndexStateError(
             f"bucket {group.bucket_id} of partition {group.partition_path!r} was counted to get "
             f"{group.records} records",
