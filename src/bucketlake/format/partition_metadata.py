@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.format.properties import parse_properties, render_properties
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, file_path
 
 PARTITION_METADATA_FILE = ".hoodie_partition_metadata"
 PARTITION_METADATA_PREFIX = PARTITION_METADATA_FILE  # Hudi also has a form that ends in .parquet.
@@ -28,9 +28,7 @@ class PartitionMetadata:
 
 def partition_marker_path(partition_path: str) -> str:
     """Return where the marker of a partition lies, relative to the table."""
-    return (
-        f"{partition_path}/{PARTITION_METADATA_FILE}" if partition_path else PARTITION_METADATA_FILE
-    )
+    return file_path(partition_path, PARTITION_METADATA_FILE)
 
 
 def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> bytes:

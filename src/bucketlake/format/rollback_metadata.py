@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro_records import Record, decode_record, encode_record
-from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 
 _PLAN = "HoodieRollbackPlan"
 _METADATA = "HoodieRollbackMetadata"
@@ -39,9 +39,7 @@ class RollbackPlan:
     def paths(self) -> list[str]:
         """Paths of the files to delete, relative to the table."""
         return [
-            f"{partition}/{name}" if partition else name
-            for partition, names in self.files.items()
-            for name in names
+            file_path(partition, name) for partition, names in self.files.items() for name in names
         ]
 
 
@@ -124,7 +122,7 @@ def _instant_info(plan: RollbackPlan) -> Record:
 
 
 def _absolute(root: str, partition: str, name: str) -> str:
-    return "/".join(filter(None, (root.rstrip("/"), partition, name)))
+    return f"{root.rstrip('/')}/{file_path(partition, name)}"
 
 
 def _file_id(name: str) -> str:

@@ -25,6 +25,15 @@ _LOG = re.compile(
 )
 
 
+def file_path(partition_path: str, file_name: str) -> str:
+    """Return where a file of a partition lies, relative to the table.
+
+    >>> file_path("day=1", "a.parquet"), file_path("", "a.parquet")
+    ('day=1/a.parquet', 'a.parquet')
+    """
+    return f"{partition_path}/{file_name}" if partition_path else file_name
+
+
 @dataclass(frozen=True, slots=True)
 class BaseFileName:
     """Name of a base file: ``<file id>_<write token>_<instant>.parquet``."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,7 @@ class DataFile:
     @property
     def path(self) -> str:
         """Path relative to the table."""
-        file_name = self.name.to_file_name()
-        return f"{self.partition_path}/{file_name}" if self.partition_path else file_name
+        return file_path(self.partition_path, self.name.to_file_name())
 
     @property
     def order(self) -> tuple[str, int, str]:

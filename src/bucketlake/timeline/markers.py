@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Self
 
 from bucketlake.config.layout import MARKER_FOLDER
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage
 
 _MARKER = re.compile(r"(?:(?P<partition>.*)/)?(?P<file>[^/]+)\.marker\.(?P<type>[A-Z]+)")
@@ -41,7 +41,7 @@ class Marker:
     @property
     def data_path(self) -> str:
         """Path of the data file, relative to the table."""
-        return f"{self.partition_path}/{self.file_name}" if self.partition_path else self.file_name
+        return file_path(self.partition_path, self.file_name)
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bucketlake.errors import AlreadyExistsError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
 from bucketlake.model.write_stat import WriteStat
@@ -46,7 +46,7 @@ class Compactor:
         storage = self.reader.storage
         partition = file_slice.partition_path
         name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
-        path = f"{partition}/{name}" if partition else name
+        path = file_path(partition, name)
         if storage.stat(path) is None:
             data = encode_base_file(self._rows(file_slice, name), self.schema)
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE

@@ -21,7 +21,7 @@ from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.kinds import BucketIndex
 from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
 from bucketlake.merge.records import IncomingRecords
-from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, file_path
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
@@ -87,7 +87,7 @@ class GroupWriter:
         if plan.appends:
             return self._append(plan, incoming)
         name = BaseFileName(plan.file_id, WRITE_TOKEN, self.instant).to_file_name()
-        path = f"{plan.partition_path}/{name}" if plan.partition_path else name
+        path = file_path(plan.partition_path, name)
         if self.storage.stat(path) is not None:
             return self._stat_of_published(plan, path)
         merge = GroupMerge(
@@ -104,7 +104,7 @@ class GroupWriter:
 
     def _append(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat:
         name = LogFileName(plan.file_id, self.instant, 1, WRITE_TOKEN).to_file_name()
-        path = f"{plan.partition_path}/{name}" if plan.partition_path else name
+        path = file_path(plan.partition_path, name)
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, plan.number, plan.partition_path, plan.file_id)
