@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.common.report import Result
+from benchmarks.common.report import Result, rounds_held
 
 
 def render_results(
@@ -31,4 +31,4 @@ def render_results(
 
 def _most_telling(results: Sequence[Result]) -> Result:
     """The result with the most rounds, the larger table on a tie."""
-    return max(results, key=lambda r: (r["settings"]["rounds"], r["data"]["rows"]))
+    return max(results, key=lambda r: (rounds_held(r), r["data"]["rows"]))

@@ -51,10 +51,15 @@ def measured(result: Result, step: str) -> list[str]:
     return sorted(names, key=lambda n: (n not in OURS, statistics.median(seconds(result, n, step))))
 
 
+def rounds_held(result: Result) -> int:
+    """How often each contender took its turn; a run may have been stopped before its last round."""
+    return max((len(rounds_of(result, name)) for name in result["contenders"]), default=0)
+
+
 def rounds_text(result: Result) -> str:
-    """How often each contender took its turn."""
-    rounds = result["settings"]["rounds"]
-    return f"{rounds} round{'s' if rounds > 1 else ''}"
+    """How often each contender took its turn, in words."""
+    rounds = rounds_held(result)
+    return f"{rounds} round{'s' if rounds != 1 else ''}"
 
 
 def machine_line(result: Result, steps: Sequence[str]) -> str:

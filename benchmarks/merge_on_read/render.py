@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.common.plot import draw_bars, draw_panels, mark_aims
 from benchmarks.common.render import render_results
-from benchmarks.common.report import Result, measured
+from benchmarks.common.report import Result, measured, rounds_held
 from benchmarks.merge_on_read.report import AIMS, FACTORS, TITLES, page
 from benchmarks.merge_on_read.steps import UPSERT
 
@@ -21,11 +21,11 @@ def render(results: Path, docs: Path) -> Iterator[Path]:
 
 def draw(result: Result, path: Path) -> None:
     """Draw the steps of one result with an aim into a file, in the format its suffix names."""
-    data, rounds = result["data"], result["settings"]["rounds"]
+    data = result["data"]
     title = (
         f"Merge-on-read, {data['rows'] / 1e6:g} M rows, then {data['updates'] / 1e3:,.0f} k "
         f"updates and {data['inserts'] / 1e3:,.0f} k inserts: {result['machine']['cores']} cores, "
-        f"median of {rounds}"
+        f"median of {rounds_held(result)}"
     )
 
     def draw_panel(axes: Axes, step: str) -> None:

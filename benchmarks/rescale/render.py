@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from benchmarks.common.plot import draw_bars, draw_panels
 from benchmarks.common.render import render_results
-from benchmarks.common.report import Result, measured
+from benchmarks.common.report import Result, measured, rounds_held
 from benchmarks.rescale.counts import ONE, STEPS
 from benchmarks.rescale.report import TITLES, page
 
@@ -25,7 +25,7 @@ def draw(result: Result, path: Path) -> None:
     title = (
         f"{data['rows'] / 1e6:g} M rows in {data['partitions']} partitions, "
         f"{settings['buckets']} buckets to {settings['new_buckets']}: "
-        f"{result['machine']['cores']} cores, median of {settings['rounds']}"
+        f"{result['machine']['cores']} cores, median of {rounds_held(result)}"
     )
 
     def draw_panel(axes: Axes, step: str) -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from benchmarks.common.plot import draw_bars, draw_panels, mark_aims
-from benchmarks.common.report import Result, measured
+from benchmarks.common.report import Result, measured, rounds_held
 from benchmarks.upsert.report import AIMS
 
 
 def draw(result: Result, path: Path) -> None:
     """Draw one result's upserts and loads into a file, in the format its suffix names."""
-    data, rounds = result["data"], result["settings"]["rounds"]
+    data = result["data"]
     title = (
         f"{data['rows'] / 1e6:g} M rows, then {data['updates'] / 1e3:,.0f} k updates and "
         f"{data['inserts'] / 1e3:,.0f} k inserts: {result['machine']['cores']} cores, "
-        f"median of {rounds}"
+        f"median of {rounds_held(result)}"
     )
 
     def draw_panel(axes: Axes, step: str) -> None:

@@ -233,7 +233,7 @@ def test_writers_go_on_while_a_compaction_is_planned(table: bl.Table) -> None:
     table.upsert(rows(range(3, 12), 3, 12))
     expected = {**keys(range(3), 2), **keys(range(3, 12), 3)}
     assert values(table) == expected
-    assert table.compact(schedule_only=True).scheduled is None or planned is not None
+    assert table.compact(schedule_only=True).scheduled is None, "a group is planned for twice"
     assert planned in table.compact().instants
     assert values(table) == expected
     assert all(i.state is State.COMPLETED for i in table.timeline())
@@ -297,13 +297,22 @@ def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.T
     assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
 
 
+def test_a_plan_whose_files_are_gone_is_an_error_that_names_them(table: bl.Table) -> None:
+    table.upsert(rows(range(5, 15), 2, 11))
+    planned = table.compact(schedule_only=True).scheduled
+    lost = logs_of(table)[0]
+    storage_of(table).delete(lost)
+    with pytest.raises(TimelineError, match=f"{planned}: plans to compact {lost}, which is gone"):
+        table.compact()
+
+
 def test_a_rescale_reads_merged_rows(table: bl.Table) -> None:
     table.upsert(rows(range(5, 15), 2, 11))
     expected = values(table)
     table.rescale({"a": 5}, dry_run=False)
     assert values(table) == expected
     assert sum(b.log_files for b in table.buckets() if b.partition_path == "a") == 0
-    assert table.upsert(rows(range(15), 8, 20)).updated + 0 == 15
+    assert table.upsert(rows(range(15), 8, 20)).updated == 15
     assert values(table) == keys(range(15), 8)
 
 

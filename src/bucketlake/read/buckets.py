@@ -15,7 +15,7 @@ from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec, key_text
-from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY, with_meta
+from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 
@@ -98,9 +98,7 @@ def locate_key(
         fields = tuple(index.hash_fields or ())
         wanted = assign_buckets([text] * len(slices), counts, fields).tolist()
         slices = [s for s, b in zip(slices, wanted, strict=True) if _bucket(s).bucket_id == b]
-    reader = SliceReader.of_table(
-        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(snapshot.schema)
-    )
+    reader = SliceReader.of_snapshot(snapshot)
     found = (_find(reader, s, text) for s in slices)
     return [location for location in found if location is not None]
 

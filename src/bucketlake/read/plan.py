@@ -112,10 +112,8 @@ def _plan(
 ) -> ReadPlan:
     merged = tuple(one for one in slices if one.log_files)
     whole = [one for one in slices if not one.log_files]
-    reader = SliceReader.of_table(
-        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(snapshot.schema)
-    )
-    return ReadPlan(schema, _by_schema(snapshot, whole, schema), merged, reader, report)
+    files = _by_schema(snapshot, whole, schema)
+    return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
 
 
 def _readable_schema(

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.config.table_config import TableConfig
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
@@ -24,9 +23,10 @@ from bucketlake.merge.log_records import LogEntries, LogMerge
 from bucketlake.merge.records import BoolArray, comparable, delete_flags
 from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table
+from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode
 from bucketlake.read.slice_logs import counted_blocks
+from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -63,16 +63,16 @@ class SliceReader:
     delete_marker: tuple[str, str] | None = None
 
     @classmethod
-    def of_table(
-        cls, storage: Storage, config: TableConfig, timeline: Timeline, schema: pa.Schema
-    ) -> SliceReader:
-        """Return a reader with the merge rule of a table."""
+    def of_snapshot(cls, snapshot: Snapshot) -> SliceReader:
+        """Return a reader of a pinned table, with its merge rule."""
+        config = snapshot.config
         compares = config.merge_mode is MergeMode.EVENT_TIME
         marker = None
         if config.delete_field is not None and config.delete_marker is not None:
             marker = config.delete_field, config.delete_marker
         ordering = config.ordering_fields if compares else ()
-        return cls(storage, timeline, schema, tuple(ordering), marker)
+        schema = with_meta(snapshot.schema)
+        return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a slice.

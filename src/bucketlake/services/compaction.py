@@ -25,8 +25,7 @@ from bucketlake.errors import (
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import with_meta
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.read.file_system_view import list_partition
@@ -282,24 +281,18 @@ def _carry_out(
     if is_alive(storage, instant, clock.now_ms):
         raise CommitConflictError(instant, "another process carries this compaction out")
     timeline = load_timeline(storage, config)
-    slices = _with_sizes(storage, _plan_of(storage, config, _pending(timeline, instant)))
+    planned = _plan_of(storage, config, _pending(timeline, instant))
+    slices = _with_sizes(storage, instant, planned)
     with beating(storage, instant):
         with suppress(AlreadyExistsError):
             inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
             storage.put_if_absent(instant_path(config, inflight), b"")
         _drop_files_of_others(storage, instant)
         snapshot = load_snapshot(storage, config, timeline)
-        stats = run(_compactor(snapshot, instant), slices)
+        compactor = Compactor(SliceReader.of_snapshot(snapshot), instant, snapshot.schema)
+        stats = run(compactor, slices)
         _complete(snapshot, clock, instant, stats)
     return instant
-
-
-def _compactor(snapshot: Snapshot, instant: InstantTime) -> Compactor:
-    schema = snapshot.schema
-    reader = SliceReader.of_table(
-        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(schema)
-    )
-    return Compactor(reader, instant, schema)
 
 
 def _complete(
@@ -339,18 +332,28 @@ def _plan_of(storage: Storage, config: TableConfig, pending: Instant) -> list[Fi
     return decode_compaction_plan(storage.read(path), path)
 
 
-def _with_sizes(storage: Storage, slices: Sequence[FileSlice]) -> list[FileSlice]:
+def _with_sizes(
+    storage: Storage, instant: InstantTime, slices: Sequence[FileSlice]
+) -> list[FileSlice]:
     """Look the sizes of the files up, which plans do not tell."""
     listed = {
         file.path: file
         for partition in {one.partition_path for one in slices}
         for file in list_partition(storage, partition)
     }
+
+    def sized(file: DataFile) -> DataFile:
+        if file.path not in listed:
+            raise TimelineError(
+                instant, f"plans to compact {file.path}, which is gone: roll the plan back by Hudi"
+            )
+        return listed[file.path]
+
     return [
         replace(
             one,
-            base_file=listed[one.base_file.path] if one.base_file is not None else None,
-            log_files=tuple(listed[file.path] for file in one.log_files),
+            base_file=sized(one.base_file) if one.base_file is not None else None,
+            log_files=tuple(map(sized, one.log_files)),
         )
         for one in slices
     ]

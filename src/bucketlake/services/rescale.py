@@ -22,7 +22,6 @@ from bucketlake.index.settings import TableIndex
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import with_meta
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
@@ -30,7 +29,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.write.ingest import Target, overwrite_partitions
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
-from bucketlake.write.source import RecordSource
+from bucketlake.write.source import GroupSource
 
 Rules = Mapping[str, int] | Expressions
 
@@ -139,7 +138,7 @@ def run_rescale(
     target: Target,
     index: PartitionBucket,
     changes: Sequence[PartitionChange],
-    rows_of: Callable[[Sequence[str]], RecordSource],
+    rows_of: Callable[[Sequence[str]], GroupSource],
     run: RehashRunner,
 ) -> RescaleReport:
     """Write the partitions anew and save the rules, in one commit.
@@ -158,7 +157,7 @@ def run_rescale(
         Has an engine move rows bucket by bucket; so it is done where a bucket's rows fit a task.
     """
     partitions = [change.partition_path for change in changes]
-    source: RecordSource = _in_place(target, index, partitions, run) or rows_of(partitions)
+    source: GroupSource = _in_place(target, index, partitions, run) or rows_of(partitions)
     try:
         result = overwrite_partitions(target, index, partitions, source)
     finally:
@@ -176,18 +175,15 @@ def rehash_here(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[WriteStat]:
 
 def _in_place(
     target: Target, index: PartitionBucket, partitions: Sequence[str], run: RehashRunner
-) -> RecordSource | None:
+) -> GroupSource | None:
     snapshot = target.snapshot
     slices = snapshot.partition_slices(partitions)
     try:
         live_buckets(slices, target.index)
     except IndexStateError:  # By the shuffle every row finds its bucket, wherever it lay.
         return None
-    schema = snapshot.schema
-    reader = SliceReader.of_table(
-        snapshot.storage, snapshot.config, snapshot.timeline, with_meta(schema)
-    )
-    source = RehashSource(reader, slices, schema, target.index, index, run)
+    reader = SliceReader.of_snapshot(snapshot)
+    source = RehashSource(reader, slices, target.index, index, run)
     return source if slices and source.fits else None
 
 

@@ -125,7 +125,8 @@ def roll_back(
         timeline = settle_failed_writes(storage, config, timeline, clock)
     snapshot = load_snapshot(storage, config, timeline)
     commits = _commits_to_undo(snapshot, index, instant, cascade)
-    report = RollbackReport(tuple(_describe(snapshot, one) for one in commits))
+    rules = _rule_instants(snapshot)
+    report = RollbackReport(tuple(_describe(snapshot, one, rules) for one in commits))
     if dry_run:
         return report
     plans = [rollback_plan(snapshot, one) for one in commits]
@@ -156,7 +157,7 @@ def _commits_to_undo(
     if found is None:
         raise TimelineError(instant, _why_absent(timeline, instant))
     _require_no_savepoint(timeline, instant)
-    gone = _with_dependents(snapshot.storage, timeline, index, found)
+    gone = _with_dependents(snapshot, index, found)
     if len(gone) > 1 and not cascade:
         later = ", ".join(one.requested_at for one in gone[1:4]) + (", …" if len(gone) > 4 else "")
         raise TimelineError(
@@ -170,16 +171,20 @@ def _commits_to_undo(
     return gone[::-1]
 
 
-def _describe(snapshot: Snapshot, instant: Instant) -> UndoneCommit:
+def _rule_instants(snapshot: Snapshot) -> set[InstantTime]:
+    """Return the commits that wrote partition rules."""
+    return {config.instant for config in committed_configs(snapshot.storage, snapshot.timeline)}
+
+
+def _describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
     commit = snapshot.timeline.read_commit(snapshot.storage, instant)
-    versions = committed_configs(snapshot.storage, snapshot.timeline)
     return UndoneCommit(
         instant.requested_at,
         commit.operation,
         tuple(sorted(_partitions(commit))),
         len(_stats(commit)),
         sum(stat.file_size_bytes for stat in _stats(commit)),
-        instant.requested_at in {version.instant for version in versions},
+        instant.requested_at in rules,
     )
 
 
@@ -208,16 +213,16 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
             )
 
 
-def _with_dependents(
-    storage: Storage, timeline: Timeline, index: TableIndex | None, found: Instant
-) -> list[Instant]:
+def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
     """Return the commit and those that build on it, directly or not, oldest first."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    rules = _rule_instants(snapshot)
     gone = [found]
     undone = [timeline.read_commit(storage, found)]
     for later in _later(timeline, found):
         commit = timeline.read_commit(storage, later)
         if any(_builds_on(commit, one) for one in undone) or _counted_otherwise(
-            storage, timeline, index, later, commit, gone
+            snapshot, index, rules, later, commit, gone
         ):
             gone.append(later)
             undone.append(commit)
@@ -243,16 +248,16 @@ def _builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
 
 
 def _counted_otherwise(
-    storage: Storage,
-    timeline: Timeline,
+    snapshot: Snapshot,
     index: TableIndex | None,
+    rules: set[InstantTime],
     later: Instant,
     commit: CommitMetadata,
     gone: Sequence[Instant],
 ) -> bool:
     """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
+    storage, timeline = snapshot.storage, snapshot.timeline
     instants = {one.requested_at for one in gone}
-    rules = [config.instant for config in committed_configs(storage, timeline)]
     if not instants.intersection(rules):
         return False
     if later.requested_at in rules:

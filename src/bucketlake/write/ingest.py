@@ -48,7 +48,13 @@ from bucketlake.write.conflict import commits_since, require_untouched_partition
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.plan import WritePlan, plan_write
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
-from bucketlake.write.source import GroupCounts, RecordSource, WriteTask, require_columns
+from bucketlake.write.source import (
+    GroupCounts,
+    GroupSource,
+    RecordSource,
+    WriteTask,
+    require_columns,
+)
 from bucketlake.write.tag import Tagger
 
 
@@ -151,7 +157,7 @@ def overwrite_partitions(
     target: Target,
     index: PartitionBucket,
     partitions: Sequence[str],
-    source: RecordSource,
+    source: GroupSource,
 ) -> WriteResult:
     """Write partitions anew under another index, and save its rules, in one commit (RFC-89).
 
@@ -223,7 +229,7 @@ def delete_partitions(
 def _write(
     write: PendingWrite,
     target: Target,
-    source: RecordSource,
+    source: GroupSource,
     tagger: Tagger,
     counts: GroupCounts,
     slices: Sequence[FileSlice],

@@ -108,12 +108,11 @@ class RehashSource:
         self,
         reader: SliceReader,
         slices: Sequence[FileSlice],
-        schema: pa.Schema,
         old: BucketIndex,
         new: BucketIndex,
         run: RehashRunner,
     ) -> None:
-        self._reader, self._schema, self._run = reader, schema, run
+        self._reader, self._run = reader, run
         self._old, self._new = old, new
         self._slices: dict[tuple[str, int], list[FileSlice]] = defaultdict(list)
         for one in slices:
@@ -125,21 +124,6 @@ class RehashSource:
         """Whether the rows of every job fit into the memory of a task."""
         sizes = (sum(one.size_bytes for one in held) for held in self._slices.values())
         return max(sizes, default=0) <= JOB_BYTES_MAX
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        names: list[str] = self._schema.names
-        return names
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the table."""
-        return self._schema
-
-    def keep(self, columns: list[str]) -> None:
-        """Never asked for: all columns move."""
-        raise NotImplementedError(columns)
 
     @property
     def tasks_wanted(self) -> int:

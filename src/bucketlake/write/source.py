@@ -32,22 +32,8 @@ GroupCounts = Mapping[tuple[str, int], int]
 """Incoming records by (partition path, bucket id)."""
 
 
-class RecordSource(Protocol):
-    """Records on their way into a table."""
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the records as handed in, in Arrow's types; InputError where one has none."""
-        ...
-
-    def keep(self, columns: list[str]) -> None:
-        """Leave all columns out but these, each of which is there once."""
-        ...
+class GroupSource(Protocol):
+    """Records on their way into file groups."""
 
     @property
     def tasks_wanted(self) -> int:
@@ -64,6 +50,24 @@ class RecordSource(Protocol):
 
     def close(self) -> None:
         """Drop what was kept for the write."""
+        ...
+
+
+class RecordSource(GroupSource, Protocol):
+    """Records as they are handed in, whose columns are yet to be looked at."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the records as handed in, in Arrow's types; InputError where one has none."""
+        ...
+
+    def keep(self, columns: list[str]) -> None:
+        """Leave all columns out but these, each of which is there once."""
         ...
 
 
