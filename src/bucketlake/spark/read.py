@@ -19,7 +19,7 @@ from bucketlake.read.plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.placement import values_for_tasks
-from bucketlake.spark.reports import Batches, BatchFunction
+from bucketlake.spark.reports import Batches, BatchFunction, noting
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.where.parser import SPARK_SETTINGS
 from bucketlake.write.plan import spread
@@ -135,7 +135,7 @@ def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
             for chunk in reader.read(FileSlice.from_text(text), schema.names):
                 yield from cast_table(chunk, schema).to_batches()
 
-    return read
+    return noting(read)
 
 
 def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from bucketlake.errors import BucketLakeError, NullElementWarning, StorageError
+from bucketlake.spark.workers import spare_modules
 
 REPORT_FIELD = pa.field("report", pa.string())
 """A pickled error or warning in a row of its own; null in all other rows."""
@@ -58,6 +59,7 @@ def noting(function: BatchFunction) -> BatchFunction:
         except BucketLakeError as error:
             error.add_note(_NOTE + _to_text(error))
             raise
+        spare_modules()
 
     return run
 
