@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import math
 import shutil
 import sys
@@ -24,6 +25,7 @@ from enum import Enum
 from typing import Any
 
 from bucketlake.errors import BucketLakeError
+from bucketlake.write.progress import LOGGER
 
 Facts = Mapping[str, object]
 
@@ -61,26 +63,50 @@ class Output(ABC):
 
     @contextmanager
     def progress(self, doing: str) -> Iterator[None]:
-        """Show that work goes on, and for how long, while the body runs."""
+        """Show that work goes on, how far it is, and for how long, while the body runs."""
         started = time.monotonic()
         ended = threading.Event()
+        newest = _NewestMessage(doing)
 
         def watch() -> None:
             wait = _PROGRESS_AFTER_SECONDS
             while not ended.wait(wait):
-                self.tick(doing, time.monotonic() - started, done=False)
+                self.tick(newest.text, time.monotonic() - started, done=False)
                 wait = self.tick_seconds
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            yield
+            with newest.listening():
+                yield
         finally:
             ended.set()
             watcher.join()
         seconds = time.monotonic() - started
         if seconds > _PROGRESS_AFTER_SECONDS:
             self.tick(doing, seconds, done=True)
+
+
+class _NewestMessage(logging.Handler):
+    """What the library last said of its progress."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(logging.INFO)
+        self.text = text
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        held = LOGGER.level
+        LOGGER.addHandler(self)
+        LOGGER.setLevel(min(held or logging.INFO, logging.INFO))
+        try:
+            yield
+        finally:
+            LOGGER.removeHandler(self)
+            LOGGER.setLevel(held)
 
 
 class TextOutput(Output):
