@@ -13,6 +13,7 @@
     ├── TimelineError                     instant
     │   ├── CommitConflictError           refresh, then retry
     │   └── CommitOutcomeUnknownError     look before any retry
+    ├── LockError                         the lock, who has it, how long it was waited for
     ├── IndexStateError                   what the index believes, what the table holds
     │   └── BucketOutOfRangeError         file_id, bucket_id, bucket_count
     └── UnsupportedFeatureError           feature, where, next step
@@ -117,6 +118,22 @@ class CommitConflictError(TimelineError):
 
 class CommitOutcomeUnknownError(TimelineError):
     """Storage failed while the commit was published; look at the timeline before any retry."""
+
+
+class LockError(BucketLakeError):
+    """A table's lock could not be had in time, or was lost while it was held."""
+
+    def __init__(self, lock: str, holder: str, waited_seconds: float | None) -> None:
+        super().__init__(lock, holder, waited_seconds)
+        self.lock, self.holder, self.waited_seconds = lock, holder, waited_seconds
+
+    def __str__(self) -> str:
+        if self.waited_seconds is None:
+            return f"{self.lock} is held by {self.holder}; nothing was committed, retry the write"
+        return (
+            f"{self.lock} is held by {self.holder}, for {self.waited_seconds:g} s now; "
+            "retry later, or where its owner is known to be dead remove it"
+        )
 
 
 class IndexStateError(BucketLakeError):

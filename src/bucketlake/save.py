@@ -18,6 +18,7 @@ from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table, arrow_schema, open_table
+from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.write.create import make_table
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def save(
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
     job = parse_job_options(options or {})
+    lock = lock_from_options(job.lock_options)
     if job.unknown:
         warnings.warn(
             f"options without effect, bucketlake does not know them: {', '.join(job.unknown)}",
@@ -94,7 +96,7 @@ def save(
     if exists and mode.lower() == "ignore":
         return WriteResult(None)
     table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
-    table = replace(table, log_format=job.log_format)
+    table = replace(table, log_format=job.log_format, lock=lock)
     if job.without_metadata_table and table.config().metadata_partitions:
         table.drop_metadata_table()
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")

@@ -102,7 +102,7 @@ def test_partitions_to_delete_are_deleted(table_path: Path) -> None:
         ("hoodie.datasource.write.table.type", "MERGE_ON_WRITE"),
         ("hoodie.compact.inline.max.delta.commits", "0"),
         ("hoodie.logfile.data.block.format", "hfile"),
-        ("hoodie.write.concurrency.mode", "OPTIMISTIC_CONCURRENCY_CONTROL"),
+        ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
         ("hoodie.datasource.hive_sync.enable", "true"),
         ("hoodie.metadata.record.level.index.enable", "true"),
         ("hoodie.datasource.write.operation", "merge"),

@@ -59,6 +59,7 @@ _USED = {
     COMPACT_INLINE,
     COMPACT_AFTER,
     LOG_FORMAT,
+    "hoodie.write.concurrency.mode",
     "hoodie.index.type",
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
@@ -79,7 +80,6 @@ _ONLY_VALUE = {
     "hoodie.storage.layout.type": "BUCKET",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
     "hoodie.write.table.version": "9",
-    "hoodie.write.concurrency.mode": "SINGLE_WRITER",
     "hoodie.datasource.write.insert.drop.duplicates": "false",
     "hoodie.datasource.insert.dup.policy": "none",
     "hoodie.combine.before.upsert": "true",
@@ -143,6 +143,8 @@ class JobOptions:
         The options of the index, for ``index_from_options``.
     partitions_to_delete : tuple of str
         For ``delete_partition``.
+    lock_options : mapping of str to str
+        The options of the lock, for ``lock_from_options``.
     without_metadata_table : bool
         Whether the job turns Hudi's metadata table off.
     table_type : TableType or None
@@ -165,6 +167,7 @@ class JobOptions:
     ordering_fields: tuple[str, ...]
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
+    lock_options: Mapping[str, str]
     without_metadata_table: bool
     table_type: TableType | None
     log_format: LogFormat
@@ -196,6 +199,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         ordering_fields=_ordering(given, entries),
         index_options={k: v for k, v in given.items() if "index" in k},
         partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
+        lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
         table_type=_table_type(given),
         log_format=_log_format(given),

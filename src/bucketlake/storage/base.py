@@ -101,3 +101,23 @@ class Storage(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Local file of an object, for memory-mapped reads; None where it is not on local disk."""
         ...
+
+
+@runtime_checkable
+class VersionedStorage(Storage, Protocol):
+    """Storage that also replaces an object on condition that nobody else did meanwhile.
+
+    Object stores and memory do; local disk does not.
+    """
+
+    def read_version(self, path: str) -> tuple[bytes, str] | None:
+        """Return an object and what names this version of it; None where there is none."""
+        ...
+
+    def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
+        """Write an object over that version of it, or if absent; return the new version.
+
+        AlreadyExistsError where another version is there, as in :meth:`Storage.put_if_absent`
+        perhaps the caller's own.
+        """
+        ...

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from bucketlake.errors import AlreadyExistsError, BucketLakeError, StorageError
-from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject
+from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
 
 _Result = TypeVar("_Result")
 
@@ -170,6 +170,18 @@ class FaultyStorage:
         """Write an object unless one is there."""
         self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
 
+    def read_version(self, path: str) -> tuple[bytes, str] | None:
+        """Return an object and its version, where the inner storage tells one."""
+        inner = self.inner
+        assert isinstance(inner, VersionedStorage), inner
+        return self._look("read_version", path, lambda: inner.read_version(path))
+
+    def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
+        """Write an object over a version of it, where the inner storage can."""
+        inner = self.inner
+        assert isinstance(inner, VersionedStorage), inner
+        return self._run("put_if_version", path, lambda: inner.put_if_version(path, data, version))
+
     def delete(self, path: str) -> None:
         """Remove an object."""
         self._run("delete", path, lambda: self.inner.delete(path))
@@ -225,7 +237,7 @@ class FaultyStorage:
     def _strike(self, fault: Fault, operation: str, path: str) -> NoReturn:
         if fault.effect is Effect.DIE:
             raise SimulatedCrash(f"{fault}: {operation} {path}")
-        if fault.effect is Effect.ECHO and (operation, fault.moment) == _ECHOED:
+        if fault.effect is Effect.ECHO and (operation, fault.moment) in _ECHOED:
             raise AlreadyExistsError(path, operation, f"an object is there already ({fault})")
         raise StorageError(path, operation, f"simulated: {fault}; its outcome is unknown")
 
@@ -234,4 +246,4 @@ class FaultyStorage:
             raise SimulatedCrash(f"dead already: {operation} {path}")
 
 
-_ECHOED = ("put_if_absent", Moment.AFTER)
+_ECHOED = {("put_if_absent", Moment.AFTER), ("put_if_version", Moment.AFTER)}

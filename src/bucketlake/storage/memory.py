@@ -143,6 +143,23 @@ class MemoryStorage:
                 raise AlreadyExistsError(self._full(path), "put if absent", reason)
             self._shelf.objects[path] = (bytes(data), self._shelf.clock())
 
+    def read_version(self, path: str) -> tuple[bytes, str] | None:
+        """Return an object and its version."""
+        check_path(path, "read")
+        found = self._shelf.objects.get(path)
+        return None if found is None else (found[0], _version(*found))
+
+    def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
+        """Write an object over a version of it."""
+        check_path(path, "put if unchanged")
+        with self._shelf.lock:
+            found = self._shelf.objects.get(path)
+            if version != (None if found is None else _version(*found)):
+                reason = "another version is there"
+                raise AlreadyExistsError(self._full(path), "put if unchanged", reason)
+            self._shelf.objects[path] = stored = (bytes(data), self._shelf.clock())
+        return _version(*stored)
+
     def delete(self, path: str) -> None:
         """Remove an object."""
         check_path(path, "delete")
@@ -170,6 +187,10 @@ class MemoryStorage:
 
     def _full(self, path: str) -> str:
         return f"{self.root}/{path}"
+
+
+def _version(data: bytes, modified_at_ms: int) -> str:
+    return f"{modified_at_ms}-{hash(data)}"
 
 
 def _unpickled(name: str, process_id: int) -> MemoryStorage:

@@ -22,13 +22,14 @@ by obstore, so a removed folder may remain visible to ``list_folders``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import obstore
 from obstore import exceptions as obstore_errors
@@ -40,7 +41,7 @@ from bucketlake.storage.store_address import StoreAddress, open_store
 from bucketlake.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
-    from obstore import ListResult, ObjectMeta
+    from obstore import ListResult, ObjectMeta, UpdateVersion
 
 _Metas: TypeAlias = "list[ObjectMeta]"
 _Level: TypeAlias = "ListResult[Sequence[ObjectMeta]]"
@@ -153,6 +154,28 @@ class ObjectStorage:
                     raise AlreadyExistsError(self._full(path), "put if absent", reason) from None
         reason = f"the store answered 409 (conflict) {_ATTEMPTS} times, and nothing is there"
         raise StorageError(self._full(path), "put if absent", f"{reason}; look again, and repeat")
+
+    def read_version(self, path: str) -> tuple[bytes, str] | None:
+        """Return an object and its version: the store's tag of its content, or a number."""
+        try:
+            with self._asking(path, "read"):
+                found = obstore.get(self._store, path)
+                return bytes(found.bytes()), json.dumps(_version(found.meta))
+        except ObjectNotFoundError:
+            return None
+
+    def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
+        """Write an object over a version of it."""
+        condition: Literal["create"] | UpdateVersion = "create"
+        if version is not None:
+            condition = json.loads(version)
+        try:
+            with self._asking(path, "put if unchanged"):
+                put = obstore.put(self._store, path, flat_view(data), mode=condition)
+                return json.dumps(_version(put))
+        except AlreadyExistsError:
+            reason = "another version is there"
+            raise AlreadyExistsError(self._full(path), "put if unchanged", reason) from None
 
     def delete(self, path: str) -> None:
         """Remove an object."""
@@ -288,6 +311,10 @@ def _require_no_control_characters(full_path: str, operation: str) -> None:
         if found is not None:
             reason = f"control character {found!r}, which obstore cannot send; encode such values"
             raise StorageError(full_path, operation, reason)
+
+
+def _version(meta: Mapping[str, Any]) -> dict[str, str | None]:
+    return {"e_tag": meta.get("e_tag"), "version": meta.get("version")}
 
 
 def _described(meta: ObjectMeta) -> StoredObject:

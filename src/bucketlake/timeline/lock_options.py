@@ -1,0 +1,71 @@
+"""The lock that the ``hoodie.write.lock.*`` options of a Hudi job ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bucketlake.errors import ConfigError
+from bucketlake.timeline.locks import (
+    NO_LOCK,
+    FileSystemLock,
+    InProcessLock,
+    StorageLock,
+    TableLock,
+)
+
+CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+PROVIDER = "hoodie.write.lock.provider"
+WAIT_MS = "hoodie.write.lock.wait_time_ms"
+EXPIRE_MINUTES = "hoodie.write.lock.filesystem.expire"
+LOCK_FOLDER = "hoodie.write.lock.filesystem.path"
+VALIDITY_SECONDS = "hoodie.write.lock.storage.validity.timeout.secs"
+RENEW_SECONDS = "hoodie.write.lock.storage.renew.interval.secs"
+
+_DEFAULT = StorageLock()
+_SINGLE_WRITER, _OPTIMISTIC = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"
+
+
+def lock_from_options(options: Mapping[str, str]) -> TableLock:
+    """Return the lock of a job.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        Its options. As with Hudi a job with a single writer takes no lock.
+
+    Raises
+    ------
+    ConfigError
+        If the provider, or the mode of concurrency, is none that bucketlake shares with Hudi.
+    """
+    mode = options.get(CONCURRENCY_MODE, _SINGLE_WRITER).strip().upper()
+    if mode not in (_SINGLE_WRITER, _OPTIMISTIC):
+        raise ConfigError(CONCURRENCY_MODE, mode, f"one of {_SINGLE_WRITER}, {_OPTIMISTIC}")
+    if mode == _SINGLE_WRITER:
+        return NO_LOCK
+    wait_seconds = _number(options, WAIT_MS, 60_000) / 1000
+    match options.get(PROVIDER, "").strip().rpartition(".")[2]:
+        case "FileSystemBasedLockProvider":
+            if options.get(LOCK_FOLDER):
+                raise ConfigError(LOCK_FOLDER, options[LOCK_FOLDER], "the table's own, its default")
+            return FileSystemLock(_number(options, EXPIRE_MINUTES, 0), wait_seconds)
+        case "StorageBasedLockProvider":
+            validity = _number(options, VALIDITY_SECONDS, _DEFAULT.validity_seconds)
+            renew = _number(options, RENEW_SECONDS, _DEFAULT.renew_seconds)
+            return StorageLock(validity, renew, wait_seconds)
+        case "InProcessLockProvider":
+            return InProcessLock(wait_seconds)
+        case _:
+            raise ConfigError(
+                PROVIDER,
+                options.get(PROVIDER),
+                "a job with several writers needs one of FileSystemBasedLockProvider, "
+                "StorageBasedLockProvider, InProcessLockProvider",
+            )
+
+
+def _number(options: Mapping[str, str], key: str, default: int) -> int:
+    text = options.get(key, str(default)).strip()
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(key, text, "a whole number")
+    return int(text)

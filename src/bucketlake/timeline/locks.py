@@ -1,0 +1,282 @@
+"""Locks of a table that bucketlake's writers share with Hudi's.
+
+Among themselves bucketlake's writers need none: their commits take turns
+(``timeline/commit_order.py``), and a lease that ended while its owner slept does no harm. A writer
+of Hudi's knows no turns. With it a table is shared by one of Hudi's own lock providers, which all
+writers of the table must then use; held for as long as a write checks for conflicts and publishes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    FormatError,
+    LockError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from bucketlake.storage.base import Storage, VersionedStorage
+from bucketlake.timeline.clock import system_now_ms
+
+FILE_LOCK = f"{HOODIE_FOLDER}/lock"
+STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
+
+_SKEW_MS = 500  # Of two hosts' clocks; Hudi allows as much.
+_RENEWALS_LEAST = 10  # In the time that a lock is valid, as Hudi asks for it.
+_PAUSE_SECONDS = 0.25
+
+Check = Callable[[], None]
+"""Raises LockError where a lock that was taken is no longer held."""
+
+
+class TableLock(Protocol):
+    """A way to keep other writers out."""
+
+    def held(self, storage: Storage) -> AbstractContextManager[Check]:
+        """Hold the lock of a table while the body runs; LockError where it cannot be had."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoLock:
+    """No lock: for writers of bucketlake alone, or a Hudi writer in turns."""
+
+    def held(self, storage: Storage) -> AbstractContextManager[Check]:  # noqa: ARG002
+        """Hold nothing."""
+        return nullcontext(_nothing)
+
+
+NO_LOCK = NoLock()
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessLock:
+    """A lock among the threads of this process (Hudi: ``InProcessLockProvider``).
+
+    Parameters
+    ----------
+    timeout_seconds : float
+        How long to wait for it.
+    """
+
+    timeout_seconds: float = 60.0
+
+    @contextmanager
+    def held(self, storage: Storage) -> Iterator[Check]:
+        """Hold the lock of a table."""
+        lock = _IN_PROCESS.setdefault(storage.root, threading.Lock())
+        if not lock.acquire(timeout=self.timeout_seconds):
+            raise LockError(storage.root, "another thread of this process", self.timeout_seconds)
+        try:
+            yield _nothing
+        finally:
+            lock.release()
+
+
+_IN_PROCESS: dict[str, threading.Lock] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemLock:
+    """A file that is there while the lock is held (Hudi: ``FileSystemBasedLockProvider``).
+
+    Parameters
+    ----------
+    expire_minutes : int
+        Age at which a file counts as left behind and is removed; 0, as in Hudi, never. Must be
+        longer than any commit takes.
+    timeout_seconds : float
+        How long to wait for it.
+
+    Notes
+    -----
+    bucketlake writes into the file who holds it, where Hudi's is empty.
+    """
+
+    expire_minutes: int = 0
+    timeout_seconds: float = 60.0
+
+    @contextmanager
+    def held(self, storage: Storage) -> Iterator[Check]:
+        """Hold the lock of a table."""
+        own = uuid.uuid4().hex.encode()
+        _until(lambda: self._taken(storage, own), storage, FILE_LOCK, self.timeout_seconds)
+
+        def check() -> None:
+            if _read(storage, FILE_LOCK) != own:
+                raise LockError(f"{storage.root}/{FILE_LOCK}", "somebody who took it over", None)
+
+        try:
+            yield check
+        finally:
+            with suppress(StorageError):
+                if _read(storage, FILE_LOCK) == own:
+                    storage.delete(FILE_LOCK)
+
+    def _taken(self, storage: Storage, own: bytes) -> bool:
+        try:
+            storage.put_if_absent(FILE_LOCK, own)
+        except AlreadyExistsError:
+            if _read(storage, FILE_LOCK) == own:  # Our own put, whose answer was lost.
+                return True
+        else:
+            return True
+        stored = storage.stat(FILE_LOCK)
+        age_ms = 0 if stored is None else system_now_ms() - stored.modified_at_ms
+        if self.expire_minutes and age_ms > self.expire_minutes * 60_000:
+            storage.delete(FILE_LOCK)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLock:
+    """An object with an owner and an end, by conditional puts (Hudi: ``StorageBasedLockProvider``).
+
+    For object stores, which is where Hudi has it, too.
+
+    Parameters
+    ----------
+    validity_seconds : int
+        How long the lock outlives an owner that died.
+    renew_seconds : int
+        How often a living owner renews it; ten times within ``validity_seconds`` at least.
+    timeout_seconds : float
+        How long to wait for it.
+    """
+
+    validity_seconds: int = 300
+    renew_seconds: int = 30
+    timeout_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.validity_seconds < _RENEWALS_LEAST * self.renew_seconds:
+            raise ConfigError(
+                "validity_seconds",
+                self.validity_seconds,
+                f"at least {_RENEWALS_LEAST} times renew_seconds ({self.renew_seconds})",
+            )
+
+    @contextmanager
+    def held(self, storage: Storage) -> Iterator[Check]:
+        """Hold the lock of a table."""
+        if not isinstance(storage, VersionedStorage):
+            raise UnsupportedFeatureError(
+                "the storage-based lock without conditional puts",
+                storage.root,
+                "use FileSystemLock",
+            )
+        lease = _Lease(storage, self.validity_seconds * 1000)
+        _until(lease.taken, storage, STORAGE_LOCK, self.timeout_seconds)
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(self.renew_seconds):
+                with suppress(StorageError):  # The next one may get through.
+                    if not lease.taken():
+                        return
+
+        renewer = threading.Thread(target=renew, name="lock-renewal", daemon=True)
+        renewer.start()
+        try:
+            yield lease.check
+        finally:
+            ended.set()
+            renewer.join()
+            with suppress(StorageError):  # It ends by itself.
+                lease.release()
+
+
+class _Lease:
+    """One owner's hold of a storage-based lock."""
+
+    def __init__(self, storage: VersionedStorage, validity_ms: int) -> None:
+        self._storage, self._validity_ms = storage, validity_ms
+        self._owner = str(uuid.uuid4())
+        self._version: str | None = None
+        self._valid_until_ms = 0
+
+    def taken(self) -> bool:
+        """Take the lock, or keep it for longer; False where another owner has it."""
+        found = self._storage.read_version(STORAGE_LOCK)
+        if found is None:
+            return self._put(None)
+        content, version = found
+        held = _parsed(content, f"{self._storage.root}/{STORAGE_LOCK}")
+        # One of this owner's is taken again: perhaps the answer to its put was lost.
+        is_free = held.expired or held.owner == self._owner
+        return (is_free or held.valid_until_ms + _SKEW_MS < system_now_ms()) and self._put(version)
+
+    def release(self) -> None:
+        """Give it up; the object stays, and says so."""
+        if self._version is not None:
+            with suppress(AlreadyExistsError):
+                self._write(self._version, valid_until_ms=self._valid_until_ms, expired=True)
+
+    def check(self) -> None:
+        """Raise where it is no longer held."""
+        if self._version is None or system_now_ms() > self._valid_until_ms:
+            raise LockError(
+                f"{self._storage.root}/{STORAGE_LOCK}", "nobody any more: it ran out", None
+            )
+
+    def _put(self, version: str | None) -> bool:
+        valid_until_ms = system_now_ms() + self._validity_ms
+        try:
+            self._version = self._write(version, valid_until_ms=valid_until_ms, expired=False)
+        except AlreadyExistsError:
+            self._version = None
+            return False
+        self._valid_until_ms = valid_until_ms
+        return True
+
+    def _write(self, version: str | None, *, valid_until_ms: int, expired: bool) -> str:
+        fields = {"expired": expired, "validUntil": valid_until_ms, "owner": self._owner}
+        return self._storage.put_if_version(STORAGE_LOCK, json.dumps(fields).encode(), version)
+
+
+def _until(taken: Callable[[], bool], storage: Storage, path: str, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not taken():
+        if time.monotonic() >= deadline:
+            raise LockError(f"{storage.root}/{path}", "another writer", timeout_seconds)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _read(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except ObjectNotFoundError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a lock's object says."""
+
+    owner: str
+    valid_until_ms: int
+    expired: bool
+
+
+def _parsed(content: bytes, path: str) -> _Held:
+    try:
+        fields = json.loads(content)
+        return _Held(str(fields["owner"]), int(fields["validUntil"]), bool(fields["expired"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(path, "a lock's owner and end as JSON", repr(content[:64])) from error
+
+
+def _nothing() -> None:
+    """Check nothing."""
