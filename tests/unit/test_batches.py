@@ -1,0 +1,136 @@
+"""Batches of a stream are committed once, whatever comes in between."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import InputError
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.batches import BATCHES
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+_NUMBERS = count()
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    name = f"batches-{next(_NUMBERS)}"
+    yield bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(2)
+    )
+    forget(name)
+
+
+def batch(v: int) -> pa.Table:
+    return pa.table({"id": ["a", f"b{v}"], "v": [v, v]}, schema=SCHEMA)
+
+
+def commits(table: bl.Table) -> list[str | None]:
+    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    timeline = load_timeline(storage, read_table_config(storage))
+    return [
+        timeline.read_commit(storage, one).extra.get(BATCHES)
+        for one in timeline.completed_commits()
+    ]
+
+
+def test_a_batch_that_is_repeated_is_passed_over(table: bl.Table) -> None:
+    upsert = table.upsert_batch(query_name="orders")
+    assert upsert(batch(0), 0).inserted == 2
+    again = upsert(batch(7), 0)
+    assert (again.instant, again.inserted) == (None, 0)
+    assert upsert(batch(1), 1).instant is not None
+    assert sorted(table.to_arrow()["v"].to_pylist()) == [0, 1, 1]
+    assert commits(table) == ['{"orders": 0}', '{"orders": 1}']
+
+
+def test_other_writes_and_queries_carry_it_on(table: bl.Table) -> None:
+    orders, clicks = table.upsert_batch("orders"), table.upsert_batch("clicks")
+    orders(batch(0), 4)
+    clicks(batch(1), 9)
+    table.upsert(batch(2))
+    table.delete(pa.table({"id": ["b2"]}))
+    table.rescale({"x": 3}, dry_run=False)
+    table.insert_overwrite(batch(3))
+    assert commits(table)[-1] == '{"clicks": 9, "orders": 4}'
+    assert orders(batch(5), 4).instant is None
+    assert clicks(batch(5), 9).instant is None
+    assert clicks(batch(5), 11).instant is not None
+
+
+def test_an_earlier_batch_is_refused_and_nothing_is_written(table: bl.Table) -> None:
+    upsert = table.upsert_batch("orders")
+    upsert(batch(0), 5)
+    with pytest.raises(InputError, match=r"batch 4 of query 'orders'.*batch 5 was committed"):
+        upsert(batch(1), 4)
+    assert len(commits(table)) == 1
+
+
+def test_a_batch_that_was_rolled_back_is_written_again(table: bl.Table) -> None:
+    upsert = table.upsert_batch("orders")
+    upsert(batch(0), 0)
+    instant = upsert(batch(1), 1).instant
+    assert instant is not None
+    table.rollback(instant)
+    assert upsert(batch(1), 1).instant is not None
+
+
+def test_two_drivers_of_one_stream_commit_a_batch_once(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they touch different buckets, so that nothing else is in conflict."""
+    write = ArrowSource.write_groups
+
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+        stats = write(self, *arguments)
+        monkeypatch.undo()
+        others.append(table.upsert_batch("orders")(batch(1), 1))
+        return stats
+
+    others: list[bl.WriteResult] = []
+    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    late = table.upsert_batch("orders")(pa.table({"id": ["z"], "v": [9]}, schema=SCHEMA), 1)
+    assert late.instant is None
+    assert others[0].instant is not None
+    assert "z" not in table.to_arrow()["id"].to_pylist()
+    assert len(commits(table)) == 1
+
+
+def test_an_empty_batch_is_no_commit(table: bl.Table) -> None:
+    upsert = table.upsert_batch("orders")
+    assert upsert(SCHEMA.empty_table(), 0).instant is None
+    assert upsert(batch(0), 0).instant is not None
+
+
+def test_commits_that_say_nothing_are_passed_over(table: bl.Table) -> None:
+    """As those of Hudi do."""
+    upsert = table.upsert_batch("orders")
+    upsert(batch(0), 3)
+    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    silence = silenced(lambda: table.upsert(batch(1)))
+    assert commits(table)[-1] is None
+    assert silence.instant is not None
+    assert upsert(batch(2), 3).instant is None
+    assert upsert(batch(2), 4).instant is not None
+    assert storage is not None
+
+
+def silenced(write: Callable[[], bl.WriteResult]) -> bl.WriteResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketlake.write.ingest.carried_on", lambda *_: {})
+        return write()
+
+
+def test_the_function_of_a_stream_can_be_pickled(table: bl.Table) -> None:
+    upsert = pickle.loads(pickle.dumps(table.upsert_batch("orders")))
+    assert upsert(batch(0), 0).inserted == 2
