@@ -91,3 +91,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the simulation, see ``tests/simulation``."""
     parser.addoption("--seed", type=int, help="replay one seed of the simulation")
     parser.addoption("--seeds", type=int, default=60, help="how many seeds the simulation runs")
+    parser.addoption(
+        "--crowds",
+        type=int,
+        default=2000 if os.environ.get("CI") else 100,
+        help="how many runs of several writers",
+    )

@@ -6,10 +6,14 @@ from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.result import WriteResult
 from bucketlake.save import save
 from bucketlake.table import Table, create_table, open_table
+from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
 
 __all__ = [
+    "FileSystemLock",
+    "InProcessLock",
     "PartitionBucket",
     "SimpleBucket",
+    "StorageLock",
     "Table",
     "TimestampPartition",
     "WriteResult",

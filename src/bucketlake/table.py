@@ -58,14 +58,16 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant, parse_as_of
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import (
     read_table_config,
     update_table_properties,
 )
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
 from bucketlake.write.create import make_table
-from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import RecordSource
 
@@ -167,6 +169,7 @@ def open_table(
     index: TableIndex | None = None,
     storage_options: Mapping[str, str] | None = None,
     log_format: str = "parquet",
+    lock: TableLock = NO_LOCK,
 ) -> Table:
     """Open a Hudi table, whoever made it.
 
@@ -181,6 +184,9 @@ def open_table(
     log_format : {"parquet", "avro"}
         What the log files of a merge-on-read table are written in. Every reader knows both; Avro
         is Hudi's default, Parquet is smaller and quicker.
+    lock : FileSystemLock, StorageLock or InProcessLock, optional
+        The lock that writers of Hudi's use on this table; needed only where they write at the same
+        time.
 
     Returns
     -------
@@ -217,7 +223,7 @@ def open_table(
             raise
         found = None  # Rules that cannot be followed are no hindrance to a reader.
     require_given(storage, index, found)
-    return Table(path, found, dict(storage_options or {}), formats[log_format])
+    return Table(path, found, dict(storage_options or {}), formats[log_format], lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +243,15 @@ class Table:
         As handed in. They are not shown when the table is printed.
     log_format : LogFormat
         The kind of block that this handle writes records of log files in.
+    lock : TableLock
+        What this handle shares with writers of Hudi's.
     """
 
     path: str
     index: TableIndex | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     log_format: LogFormat = field(default=LogFormat.PARQUET, repr=False)
+    lock: TableLock = field(default=NO_LOCK, repr=False)
 
     # Writes.
 
@@ -290,6 +299,35 @@ class Table:
         1
         """
         return self._write(Operation.UPSERT, data)
+
+    def upsert_batch(self, query_name: str) -> BatchUpsert:
+        """Return what upserts the batches of a stream, each once: a function for ``foreachBatch``.
+
+        Parameters
+        ----------
+        query_name : str
+            Names the stream, and stays the same when it restarts from its checkpoint.
+
+        Returns
+        -------
+        callable
+            Takes a batch and its id, and returns a :class:`WriteResult`. A batch that was committed
+            already is passed over, whatever came in between; one before that is an InputError,
+            since then a checkpoint was reset or is another query's.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> orders = create_table(
+        ...     "memory://docs/stream", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> upsert = orders.upsert_batch(query_name="orders")
+        >>> [upsert(pa.table({"id": ["a"]}), 0).inserted for _ in range(2)]
+        [1, 0]
+
+        With a stream: ``df.writeStream.foreachBatch(upsert).start(checkpointLocation=…)``.
+        """
+        return BatchUpsert(self, query_name)
 
     def insert(self, data: DataFrame | pa.Table) -> WriteResult:
         """Write records as :meth:`upsert` does: a bucket index keeps keys unique (RFC-29).
@@ -396,9 +434,7 @@ class Table:
             If one of the partitions holds no records.
         """
         storage, config = self._open()
-        return retried(
-            lambda: delete_partitions(open_target(storage, config, self.index), partitions)
-        )
+        return retried(lambda: delete_partitions(self._target(storage, config), partitions))
 
     # Reads.
 
@@ -675,7 +711,7 @@ class Table:
             held = require_index(snapshot.storage, snapshot.timeline, self.index)
             index = new_index(held, rules, add, default, rule)
             return RescaleReport(index, plan_rescale(snapshot, held, index), None)
-        target = open_target(*self._open(), self.index)
+        target = self._target(*self._open())
         index = new_index(target.index, rules, add, default, rule)
         changes = plan_rescale(target.snapshot, target.index, index)
 
@@ -756,6 +792,7 @@ class Table:
             _compaction_runner(session),
             schedule_only=schedule_only,
             dry_run=dry_run,
+            lock=self.lock,
         )
 
     def rollback(
@@ -802,7 +839,9 @@ class Table:
         ['a']
         """
         undone = InstantTime(instant)
-        return roll_back(*self._open(), self.index, undone, cascade=cascade, dry_run=dry_run)
+        return roll_back(
+            *self._open(), self.index, undone, cascade=cascade, dry_run=dry_run, lock=self.lock
+        )
 
     def drop_metadata_table(self) -> None:
         """Take Hudi's metadata table off, so that bucketlake can write.
@@ -827,6 +866,9 @@ class Table:
         check_readable(config, self.path)
         return storage, config
 
+    def _target(self, storage: Storage, config: TableConfig) -> Target:
+        return open_target(storage, config, self.index, log_format=self.log_format, lock=self.lock)
+
     def _snapshot(self, as_of: str | None) -> Snapshot:
         storage, config = self._open()
         return load_snapshot(storage, config, as_of=as_of)
@@ -849,16 +891,14 @@ class Table:
         except UnsupportedFeatureError:  # Rules that cannot be followed prune nothing.
             return None
 
-    def _write(self, operation: Operation, data: DataFrame | pa.Table) -> WriteResult:
+    def _write(
+        self, operation: Operation, data: DataFrame | pa.Table, batch: Batch | None = None
+    ) -> WriteResult:
         storage, config = self._open()
         source = self._source(data, storage)
         try:
             return retried(
-                lambda: write_records(
-                    open_target(storage, config, self.index, log_format=self.log_format),
-                    operation,
-                    source,
-                )
+                lambda: write_records(self._target(storage, config), operation, source, batch=batch)
             )
         finally:
             source.close()
@@ -887,6 +927,18 @@ class Table:
             f"{type(data).__name__} is no data that can be written",
             "hand in a Spark DataFrame or a pyarrow.Table",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUpsert:
+    """Upserts the batches of one stream into a table; see :meth:`Table.upsert_batch`."""
+
+    table: Table
+    query_name: str
+
+    def __call__(self, data: DataFrame | pa.Table, batch_id: int) -> WriteResult:
+        """Upsert a batch unless it was committed before."""
+        return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))
 
 
 def _of_changes(

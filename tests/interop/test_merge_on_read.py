@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import bucketlake as bl
+from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.timeline.instant import Action, State
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
-from tests.interop.model import IS_DELETED, Row
+from tests.interop.model import IS_DELETED, Row, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer
 
@@ -172,3 +174,64 @@ def test_hudi_reads_and_compacts_our_avro_log_files(hudi: HudiPeer, tmp_path: Pa
     table.upsert(HUDI, events(layout, random_, 4))
     compact(table, HUDI)
     table.assert_read_by_all()
+
+
+def test_changes_and_read_optimized_reads_are_those_of_hudi(hudi: HudiPeer, tmp_path: Path) -> None:
+    """Between any two commits of either side, compactions in between; no event comes late."""
+    layout = merged(ONE)
+    table = SharedTable(hudi, tmp_path / "changes", layout.kind)
+    random_ = random.Random(0)
+    table.begin()
+    for step, writer in enumerate((BUCKETLAKE, HUDI, BUCKETLAKE, HUDI), 1):
+        table.upsert(writer, events(layout, random_, step))
+        if step == 2:
+            table.delete(BUCKETLAKE, [layout.event(n, 0) for n in random_.sample(range(KEYS), 4)])
+            compact(table, HUDI)
+        assert read_optimized(table, HUDI) == read_optimized(table, BUCKETLAKE)
+    times = sorted(i.completed_at for i in table.ours.timeline() if i.completed_at is not None)
+    assert len(times) == 6
+    for since, until in itertools.combinations(times, 2):
+        expected = rows_of(table.hudi.incremental(table.path, since, until), layout.kind.schema)
+        found = rows_of(table.ours.to_arrow(since=since, until=until), layout.kind.schema)
+        assert found == expected, (since, until)
+    assert rows_of(table.ours.to_arrow(since=times[0]), layout.kind.schema)
+
+
+def read_optimized(table: SharedTable, reader: Writer) -> list[Row]:
+    if reader is BUCKETLAKE:
+        return rows_of(table.ours.to_arrow(read_optimized=True), table.kind.schema)
+    options = {"hoodie.datasource.query.type": "read_optimized"}
+    return rows_of(table.hudi.read(table.path, options), table.kind.schema)
+
+
+def test_we_end_a_rollback_of_a_compaction_that_hudi_began(hudi: HudiPeer, tmp_path: Path) -> None:
+    """Hudi undoes a compaction that died before it runs it again, by a plan on the timeline."""
+    layout = merged(ONE)
+    table = SharedTable(hudi, tmp_path / "undone", layout.kind)
+    random_ = random.Random(0)
+    table.begin()
+    table.upsert(BUCKETLAKE, events(layout, random_, 1))
+    table.upsert(HUDI, events(layout, random_, 2))
+    compact(table, HUDI)
+    [done] = [i for i in table.ours.timeline() if i.action is Action.COMMIT]
+    timeline = table.path / ".hoodie" / "timeline"
+    base_files = sorted(table.path.rglob(f"[!.]*_{done.requested_at}.parquet"))
+    assert base_files, "the compaction wrote nothing"
+    # As Hudi leaves the table when it dies after the plan of the rollback.
+    (timeline / f"{done.requested_at}_{done.completed_at}.commit").unlink()
+    files: dict[str, tuple[str, ...]] = {}
+    for path in base_files:
+        files[path.parent.name] = (*files.get(path.parent.name, ()), path.name)
+    plan = RollbackPlan(done.requested_at, Action.COMPACTION.value, files)
+    at = f"{int(done.completed_at or '') + 1}"
+    content = encode_rollback_plan(plan, str(table.path))
+    (timeline / f"{at}.rollback.requested").write_bytes(content)
+    for step, writer in enumerate((BUCKETLAKE, HUDI), 3):
+        table.upsert(writer, events(layout, random_, step))
+        table.assert_read_by_all()
+    assert not any(path.exists() for path in base_files)
+    compact(table, BUCKETLAKE)
+    table.upsert(HUDI, events(layout, random_, 5))
+    compact(table, HUDI)
+    table.assert_read_by_all()
+    assert all(i.state is State.COMPLETED for i in table.ours.timeline())

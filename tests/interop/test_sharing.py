@@ -123,8 +123,8 @@ def hudi_writes_while_ours_is_pending(
         storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT
     ) as pending:
         hudi.write(path, rows(1), options_for(path) | off)
-    text = snapshot.schema_text or ""
-    return table, partial(commit_write, pending, [], replaced={}, extra={"schema": text})
+    schema = {"schema": snapshot.schema_text or ""}
+    return table, partial(commit_write, pending, [], replaced={}, prepare=lambda _: schema)
 
 
 def test_hudi_rolls_back_our_pending_write_under_its_default_policy_and_we_notice(

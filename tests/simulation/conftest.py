@@ -11,3 +11,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         one = metafunc.config.getoption("--seed")
         count = metafunc.config.getoption("--seeds")
         metafunc.parametrize("seed", [one] if one is not None else range(count))
+
+
+@pytest.fixture
+def crowds(request: pytest.FixtureRequest) -> range:
+    """The seeds of runs with several writers: many in CI, or the one that is asked for."""
+    one, count = request.config.getoption("--seed"), request.config.getoption("--crowds")
+    return range(one, one + 1) if one is not None else range(count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from bucketlake.read.plan import plan_slices
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
 from bucketlake.services.rollback import roll_back
+from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
@@ -142,7 +144,11 @@ class World:
 
     def upsert(self) -> None:
         rows = self._rows()
-        self._write(Operation.UPSERT, rows, lambda state: self._upserted(state, rows))
+        self._write(
+            Operation.UPSERT,
+            rows,
+            lambda state: upserted(state, rows, by_event_time=not self.merges_on_read),
+        )
 
     def delete(self) -> None:
         rows = self._rows()
@@ -297,38 +303,10 @@ class World:
 
     def check_nothing_is_left_over(self) -> None:
         """After a write that succeeded, every data file belongs to a completed commit."""
-        config = read_table_config(self.storage)
-        timeline = load_timeline(self.storage, config)
-        completed = {i.requested_at for i in timeline.completed()}
-        planned = {i.requested_at for i in timeline.pending_compactions()}
-        for instant in self._instants_of_files():
-            assert instant in completed | planned, self.story(f"a file of {instant} is left over")
-        # A put that took effect twice over may leave a requested instant, never an inflight one.
-        pending = [i for i in timeline.pending() if i.requested_at not in planned]
-        inflight = [i for i in pending if i.state is State.INFLIGHT]
-        assert not inflight, self.story(f"{inflight} is left over")
-        for folder in (CONFIGS_FOLDER, RECORD_FOLDER):
-            for stored in self.storage.list(folder):
-                version = stored.path.rpartition("/")[2].partition(".")[0]
-                assert version in completed, self.story(f"{stored.path} is left over")
-        times = [i.completed_at for i in timeline.completed()]
-        assert all(times), self.story("a completed instant has no completion time")
-        assert len(set(times)) == len(times), self.story("two completions at one time")
+        require_tidy(self.storage, self.story)
 
-    def _instants_of_files(self) -> Iterator[str]:
-        for partition in PARTITIONS:
-            for stored in self.storage.list(partition):
-                file_name = stored.path.rpartition("/")[2]
-                name = BaseFileName.from_file_name(file_name) or LogFileName.from_file_name(
-                    file_name
-                )
-                if name is not None:
-                    yield name.instant
-
-    def _upserted(self, state: Rows, rows: list[dict[str, object]]) -> Rows:
-        if not self.merges_on_read:
-            return _upserted(state, rows)
-        return {**state, **{(r["p"], r["id"]): (r["v"], r["ts"]) for r in rows}}
+    def _upserted(self, state: Rows, rows: list[dict[str, Any]]) -> Rows:
+        return upserted(state, rows, by_event_time=not self.merges_on_read)
 
     def story(self, finding: str) -> str:
         """Tell what happened, and how to see it again."""
@@ -337,17 +315,47 @@ class World:
         return f"{finding}\n{lines}\n{self.faulty.replay()}\n{replay}"
 
 
-def _upserted(state: Rows, rows: list[dict[str, object]]) -> Rows:
+def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) -> Rows:
+    """Return the rows after an upsert: the greater ordering value stays, if any, or the later."""
     after = dict(state)
     best: Rows = {}
     for row in rows:
         key, value = (row["p"], row["id"]), (row["v"], row["ts"])
-        if key not in best or value[1] >= best[key][1]:
+        if key not in best or not by_event_time or value[1] >= best[key][1]:
             best[key] = value
     for key, value in best.items():
-        if key not in after or value[1] >= after[key][1]:
+        if key not in after or not by_event_time or value[1] >= after[key][1]:
             after[key] = value
     return after
+
+
+def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
+    """Every data file belongs to a completed commit, and nothing is under way but compactions."""
+    timeline = load_timeline(storage, read_table_config(storage))
+    completed = {i.requested_at for i in timeline.completed()}
+    planned = {i.requested_at for i in timeline.pending_compactions()}
+    for instant in _instants_of_files(storage):
+        assert instant in completed | planned, story(f"a file of {instant} is left over")
+    # A put that took effect twice over may leave a requested instant, never an inflight one.
+    pending = [i for i in timeline.pending() if i.requested_at not in planned]
+    inflight = [i for i in pending if i.state is State.INFLIGHT]
+    assert not inflight, story(f"{inflight} is left over")
+    for folder in (CONFIGS_FOLDER, RECORD_FOLDER):
+        for stored in storage.list(folder):
+            version = stored.path.rpartition("/")[2].partition(".")[0]
+            assert version in completed, story(f"{stored.path} is left over")
+    times = [i.completed_at for i in timeline.completed()]
+    assert all(times), story("a completed instant has no completion time")
+    assert len(set(times)) == len(times), story("two completions at one time")
+
+
+def _instants_of_files(storage: Storage) -> Iterator[str]:
+    for partition in PARTITIONS:
+        for stored in storage.list(partition):
+            file_name = stored.path.rpartition("/")[2]
+            name = BaseFileName.from_file_name(file_name) or LogFileName.from_file_name(file_name)
+            if name is not None:
+                yield name.instant
 
 
 def _distinct(states: list[Rows]) -> list[Rows]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -12,11 +14,15 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
 from bucketlake.format.log_block import BlockKind, read_log_blocks
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.instant import Action, State
+from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
 
 FLAG = "_hoodie_is_deleted"
@@ -252,6 +258,26 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
     monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
 
 
+def test_long_work_says_how_far_it_is(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "bucketlake")
+    meanwhile(monkeypatch, lambda: time.sleep(0.1))
+    instant = table.upsert(rows(range(5), 2, 11)).instant
+    assert f"upsert {instant}: 2 of 2 file groups" in caplog.messages
+    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.01)
+    slowly = Compactor.compact
+
+    def compact(self: Compactor, file_slice: FileSlice) -> WriteStat:
+        time.sleep(0.1)
+        return slowly(self, file_slice)
+
+    monkeypatch.setattr(Compactor, "compact", compact)
+    [instant] = table.compact().instants
+    assert f"compaction {instant}: 0 of 2 file groups" in caplog.messages
+
+
 @pytest.mark.parametrize("schedule_only", [True, False], ids=["planned", "done"])
 def test_a_write_that_began_before_a_compaction_and_ends_after_it_is_not_lost(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, schedule_only: bool
@@ -285,6 +311,20 @@ def test_a_delta_commit_is_rolled_back_with_its_log_files(table: bl.Table) -> No
     table.rollback(instant)
     assert values(table) == expected
     assert logs_of(table) == []
+
+
+def test_a_compaction_is_rolled_back_with_its_plan(table: bl.Table) -> None:
+    table.upsert(rows(range(5, 15), 2, 11))
+    expected, logs = values(table), logs_of(table)
+    [compacted] = table.compact().instants
+    assert {b.log_files for b in table.buckets()} == {0}
+    table.rollback(compacted)
+    assert values(table) == expected
+    assert sum(b.log_files for b in table.buckets()) == len(logs)
+    assert all(i.state is State.COMPLETED for i in table.timeline())
+    table.upsert(rows(range(15), 3, 12))
+    table.compact()
+    assert values(table) == keys(range(15), 3)
 
 
 def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.Table) -> None:

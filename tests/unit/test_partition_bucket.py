@@ -121,7 +121,7 @@ def change_rules(table: bl.Table, index: bl.PartitionBucket) -> str:
     """Change the rules without writing any partition anew."""
     write = begin_rescale(table, index)
     text = load_snapshot(write.storage, write.config).schema_text
-    commit_write(write, [], replaced={}, extra={"schema": text or ""})
+    commit_write(write, [], replaced={}, prepare=lambda _: {"schema": text or ""})
     return write.instant
 
 
@@ -369,7 +369,7 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
         gone = {"2023-01-01": tuple(b.file_id for b in table.buckets() if "2023" in b.path)}
         text = load_snapshot(storage, config).schema_text
         with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as other:
-            commit_write(other, [], replaced=gone, extra={"schema": text})
+            commit_write(other, [], replaced=gone, prepare=lambda _: {"schema": text})
         return stats
 
     monkeypatch.setattr(RehashSource, "write_groups", write_slowly)
@@ -387,6 +387,9 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
         if instant.requested_at < instants[1]:
             for file in Path(table.path, ".hoodie/timeline").glob(f"{instant.requested_at}*"):
                 file.unlink()
+    history = Path(table.path, table.config().history_folder)
+    (history / "_version_").write_text("1")
+    (history / "manifest_1").write_text('{"files": []}')
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())
     archived = sorted(p.name[:17] for p in Path(table.path, ARCHIVE_FOLDER).iterdir())

@@ -18,7 +18,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import begin_write, commit_write
@@ -71,10 +71,12 @@ def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
     timeline, clock = load_timeline(storage, config), InstantClock(config.timeline_timezone)
     schema = load_snapshot(storage, config).schema_text or ""
     with begin_write(storage, config, timeline, clock, Operation.UPSERT) as write:
-        commit_write(
-            write, [], replaced={}, extra={"schema": schema},
-            prepare=lambda newest: record_counts(storage, newest, write.instant, counts),
-        )  # fmt: skip
+
+        def prepare(newest: Timeline) -> dict[str, str]:
+            record_counts(storage, newest, write.instant, counts)
+            return {"schema": schema}
+
+        commit_write(write, [], replaced={}, prepare=prepare)
     return write.instant
 
 

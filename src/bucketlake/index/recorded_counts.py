@@ -48,7 +48,10 @@ def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedC
     The cost is one listing, and one version, which grows with the table's partitions.
     """
     versions = _versions(storage)
-    committed = [version for version in versions if timeline.is_completed(version)]
+    committed = sorted(
+        (version for version in versions if timeline.is_completed(version)),
+        key=lambda version: timeline.completion_time(version) or version,
+    )
     if not committed and (timeline.until is None or not versions):
         return {}
     # Of a time before the versions that are kept, the oldest one knows most.

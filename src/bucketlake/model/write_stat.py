@@ -45,3 +45,20 @@ class CommitMetadata:
     def evolves_on_read(self) -> bool:
         """Whether columns go by the ids of a history of schemas, not by their names in files."""
         return bool(self.extra.get("latest_schema"))
+
+    @property
+    def stats(self) -> list[WriteStat]:
+        """Statistics of all files that it wrote."""
+        return [stat for held in self.write_stats.values() for stat in held]
+
+    @property
+    def file_groups(self) -> set[tuple[str, str]]:
+        """Partition path and file id of the file groups that it wrote or took out."""
+        written = {(stat.partition_path, str(stat.file_id)) for stat in self.stats}
+        replaced = self.replaced_file_ids.items()
+        return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
+
+    @property
+    def partitions(self) -> set[str]:
+        """Partitions that it touched."""
+        return {*self.write_stats, *self.replaced_file_ids}

@@ -19,7 +19,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.file_system_view import latest_slices, list_partition, list_partitions
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times
+from bucketlake.timeline.archived import archived_completion_times, has_archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,20 @@ class Snapshot:
 
     def _live(self, files: Iterable[DataFile]) -> list[FileSlice]:
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(files, self.timeline, replaced, self._archived)
+        return latest_slices(self._known(files), self.timeline, replaced, self._archived)
+
+    def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
+        """Return the files but those of a writer that began before the timeline, and showed later.
+
+        What is older than the timeline counts as archived, hence completed. Where nothing was ever
+        archived it is of a write whose clock is behind, in a table that is hardly older.
+        """
+        found, start = list(files), self.timeline.start
+        if start is None or all(file.name.instant >= start for file in found):
+            return found
+        if self.timeline.layout_version == 1 or has_archive(self.storage, self.config):
+            return found
+        return [file for file in found if file.name.instant >= start]
 
     def _archived(
         self, since: InstantTime, until: InstantTime

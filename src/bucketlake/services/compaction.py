@@ -37,12 +37,14 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit
 from bucketlake.timeline.transitions import complete, create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
 
 OPERATION = "COMPACT"
@@ -140,6 +142,7 @@ def compact(
     *,
     schedule_only: bool = False,
     dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> CompactionReport:
     """Carry out what is planned, then plan a compaction and carry it out.
@@ -156,6 +159,8 @@ def compact(
         Whether to leave the new plan to somebody else.
     dry_run : bool
         Whether to tell only what would be planned.
+    lock : TableLock
+        Held while a compaction is planned, and while it is published.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -174,15 +179,16 @@ def compact(
         slices = _worth_it(storage, config, timeline, limits, now_ms())
         return CompactionReport(_described(slices))
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, timeline, clock)
+    timeline = settle_failed_writes(storage, config, timeline, clock, lock)
     done = []
     if not schedule_only:
         for pending in timeline.pending_compactions():
             if pending.action is Action.COMPACTION:
-                done.append(_carry_out(storage, config, clock, pending.requested_at, run))
-    scheduled, slices = _schedule(storage, config, clock, limits)
+                done.append(_carry_out(storage, config, clock, pending.requested_at, run, lock))
+    with lock.held(storage):
+        scheduled, slices = _schedule(storage, config, clock, limits)
     if scheduled is not None and not schedule_only:
-        done.append(_carry_out(storage, config, clock, scheduled, run))
+        done.append(_carry_out(storage, config, clock, scheduled, run, lock))
     return CompactionReport(_described(slices), tuple(done), scheduled)
 
 
@@ -200,19 +206,26 @@ def _schedule(
     Its instant takes a turn in the order of commits: what is completed before it is in the plan,
     and what completes after it completes at a later time, and so belongs to the slices to come.
     """
+    own: InstantTime | None = None
     while True:
         turn = last_turn(storage)
-        timeline = after_turn(storage, config, turn, None)
+        timeline = after_turn(storage, config, clock, turn, own)
         slices = _worth_it(storage, config, timeline, limits, clock.now_ms())
         if not slices:
             return None, []
         instant = clock.next_instant(timeline, after=turn.instant if turn else None)
         if not take_turn(storage, instant, after=turn):
             continue
+        own = instant
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
-            create_requested(storage, config, instant, Action.COMPACTION, plan)
-            return instant, slices
+            requested = create_requested(storage, config, instant, Action.COMPACTION, plan)
+            newest = load_timeline(storage, config)
+            if not any(one.action is Action.ROLLBACK for one in newest.pending()):
+                return instant, slices
+            # It may undo a commit of the plan; it looks for plans after it is on the timeline.
+            storage.delete(instant_path(config, requested))
+            settle_failed_writes(storage, config, newest, clock)
 
 
 def _worth_it(
@@ -275,7 +288,12 @@ def _is_due(
 
 
 def _carry_out(
-    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime, run: Runner
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    run: Runner,
+    lock: TableLock,
 ) -> InstantTime:
     """Carry a plan out, and complete the compaction."""
     if is_alive(storage, instant, clock.now_ms):
@@ -283,25 +301,31 @@ def _carry_out(
     timeline = load_timeline(storage, config)
     planned = _plan_of(storage, config, _pending(timeline, instant))
     slices = _with_sizes(storage, instant, planned)
-    with beating(storage, instant):
+    with beating(storage, instant, is_new=False):
         with suppress(AlreadyExistsError):
             inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
             storage.put_if_absent(instant_path(config, inflight), b"")
         _drop_files_of_others(storage, instant)
         snapshot = load_snapshot(storage, config, timeline)
         compactor = Compactor(SliceReader.of_snapshot(snapshot), instant, snapshot.schema)
-        stats = run(compactor, slices)
-        _complete(snapshot, clock, instant, stats)
+        with telling_progress(storage, instant, "compaction", len(slices)):
+            stats = run(compactor, slices)
+        with lock.held(storage) as require_held:
+            _complete(snapshot, clock, instant, stats, require_held)
     return instant
 
 
 def _complete(
-    snapshot: Snapshot, clock: InstantClock, instant: InstantTime, stats: Sequence[WriteStat]
+    snapshot: Snapshot,
+    clock: InstantClock,
+    instant: InstantTime,
+    stats: Sequence[WriteStat],
+    require_held: Check,
 ) -> None:
     storage, config = snapshot.storage, snapshot.config
     while True:
         turn = last_turn(storage)
-        timeline = after_turn(storage, config, turn, instant)
+        timeline = after_turn(storage, config, clock, turn, instant)
         if timeline.find_completed(instant) is not None:
             return  # Hudi, or another process of ours, carried it out meanwhile.
         _pending(timeline, instant)
@@ -310,6 +334,7 @@ def _complete(
     extra = {"schema": snapshot.schema_text or ""}
     metadata = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
     completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+    require_held()
     outcome = claim_commit(
         storage, instant, completed_at, Action.COMMIT, encode_commit_metadata(metadata)
     )

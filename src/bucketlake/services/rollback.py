@@ -7,7 +7,8 @@ it. Files, rules (RFC-89) and the instant go together, newest commit first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from bucketlake.config.support import check_writable
@@ -24,16 +25,25 @@ from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.commit_order import Turn, last_turn
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.commit import after_turn
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.rollback import begin_rollback, carry_out_rollback
+from bucketlake.write.rollback import (
+    begin_rollback,
+    builds_on,
+    carry_out_rollback,
+    later_commits,
+    withdraw_rollback,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,7 @@ def roll_back(
     *,
     cascade: bool = False,
     dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RollbackReport:
     """Roll a commit back, or tell what that would do.
@@ -104,6 +115,8 @@ def roll_back(
         Whether later commits that build on it go, too; otherwise they forbid it.
     dry_run : bool
         Whether to leave the table as it is.
+    lock : TableLock
+        Held meanwhile.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -119,33 +132,68 @@ def roll_back(
         If storage failed after it may have begun.
     """
     check_writable(config, storage.root)
-    timeline = load_timeline(storage, config)
-    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    if not dry_run:
-        timeline = settle_failed_writes(storage, config, timeline, clock)
-    snapshot = load_snapshot(storage, config, timeline)
-    commits = _commits_to_undo(snapshot, index, instant, cascade)
-    rules = _rule_instants(snapshot)
-    report = RollbackReport(tuple(_describe(snapshot, one, rules) for one in commits))
     if dry_run:
-        return report
-    plans = [rollback_plan(snapshot, one) for one in commits]
-    return replace(report, instants=tuple(_undo(storage, config, clock, plan) for plan in plans))
+        snapshot = load_snapshot(storage, config)
+        return _report(snapshot, _commits_to_undo(snapshot, index, instant, cascade))
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    with lock.held(storage):
+        while True:
+            turn = last_turn(storage)
+            snapshot = load_snapshot(
+                storage, config, after_turn(storage, config, clock, turn, None)
+            )
+            commits = _commits_to_undo(snapshot, index, instant, cascade)
+            report = _report(snapshot, commits)
+            try:
+                instants = _undo(snapshot, clock, commits, turn)
+            except StorageError as error:
+                raise CommitOutcomeUnknownError(
+                    instant,
+                    f"storage failed while it was rolled back ({error}); a rollback that the "
+                    "timeline shows as pending is carried on by the next write",
+                ) from error
+            if instants:
+                return replace(report, instants=instants)
+
+
+def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
+    rules = _rule_instants(snapshot)
+    return RollbackReport(tuple(_describe(snapshot, one, rules) for one in commits))
 
 
 def _undo(
-    storage: Storage, config: TableConfig, clock: InstantClock, plan: RollbackPlan
-) -> InstantTime:
-    try:
-        instant = begin_rollback(storage, config, load_timeline(storage, config), clock, plan)
-        carry_out_rollback(storage, config, clock, instant)
-    except StorageError as error:
-        raise CommitOutcomeUnknownError(
-            plan.instant,
-            f"storage failed while it was rolled back ({error}); a rollback that the timeline "
-            "shows as pending is carried on by the next write",
-        ) from error
-    return instant
+    snapshot: Snapshot, clock: InstantClock, commits: Sequence[Instant], turn: Turn | None
+) -> tuple[InstantTime, ...]:
+    """Roll commits back; none where something was committed since the snapshot.
+
+    A writer looks for rollbacks after it took its turn, and this looks for turns after the plans
+    are on the timeline: one of the two sees the other.
+    """
+    storage, config = snapshot.storage, snapshot.config
+    plans = [rollback_plan(snapshot, one) for one in commits]
+    with ExitStack() as stack:
+        instants = tuple(
+            stack.enter_context(begin_rollback(storage, config, clock, plan)) for plan in plans
+        )
+        now, then = load_timeline(storage, config), snapshot.timeline
+        if last_turn(storage) != turn or _settled(now, instants) != _settled(then, ()):
+            for instant in instants:
+                withdraw_rollback(storage, config, instant)
+            return ()
+        for instant in instants:
+            carry_out_rollback(storage, config, clock, instant)
+        return instants
+
+
+def _settled(timeline: Timeline, but: Collection[InstantTime]) -> set[Instant]:
+    """Return what a rollback depends on: all instants but writes that are still pending."""
+    return {
+        one
+        for one in timeline.instants
+        if one.requested_at not in but
+        and (one.state is State.COMPLETED or one.action not in WRITES)
+    }
 
 
 def _commits_to_undo(
@@ -181,9 +229,9 @@ def _describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> 
     return UndoneCommit(
         instant.requested_at,
         commit.operation,
-        tuple(sorted(_partitions(commit))),
-        len(_stats(commit)),
-        sum(stat.file_size_bytes for stat in _stats(commit)),
+        tuple(sorted(commit.partitions)),
+        len(commit.stats),
+        sum(stat.file_size_bytes for stat in commit.stats),
         instant.requested_at in rules,
     )
 
@@ -191,7 +239,7 @@ def _describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> 
 def rollback_plan(snapshot: Snapshot, instant: Instant) -> RollbackPlan:
     """Return what goes with a completed commit: the files that its metadata names."""
     files: dict[str, list[str]] = defaultdict(list)
-    for stat in _stats(snapshot.timeline.read_commit(snapshot.storage, instant)):
+    for stat in snapshot.timeline.read_commit(snapshot.storage, instant).stats:
         files[stat.partition_path].append(stat.path.rpartition("/")[2])
     by_partition = {path: tuple(names) for path, names in files.items()}
     return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
@@ -219,32 +267,14 @@ def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instan
     rules = _rule_instants(snapshot)
     gone = [found]
     undone = [timeline.read_commit(storage, found)]
-    for later in _later(timeline, found):
+    for later in later_commits(timeline, found):
         commit = timeline.read_commit(storage, later)
-        if any(_builds_on(commit, one) for one in undone) or _counted_otherwise(
+        if any(builds_on(commit, one) for one in undone) or _counted_otherwise(
             snapshot, index, rules, later, commit, gone
         ):
             gone.append(later)
             undone.append(commit)
     return gone
-
-
-def _later(timeline: Timeline, found: Instant) -> Iterator[Instant]:
-    completed_at = timeline.completion_time(found.requested_at)
-    for other in timeline.completed_commits():
-        completed_after = (timeline.completion_time(other.requested_at) or "") > (
-            completed_at or ""
-        )
-        if other != found and (other.requested_at > found.requested_at or completed_after):
-            yield other
-
-
-def _builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
-    """Tell whether a commit touched file groups, or overwrote partitions, of an earlier one."""
-    if _file_groups(later) & _file_groups(earlier):
-        return True
-    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
-    return bool(overwritten & _partitions(later) & _partitions(earlier))
 
 
 def _counted_otherwise(
@@ -268,7 +298,7 @@ def _counted_otherwise(
     return (
         now is None
         or before is None
-        or any(now.count_of(path) != before.count_of(path) for path in _partitions(commit))
+        or any(now.count_of(path) != before.count_of(path) for path in commit.partitions)
     )
 
 
@@ -279,7 +309,7 @@ def _by_rules(index: TableIndex | None) -> TableIndex | None:
 def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
     """Refuse where a compaction is planned for files that are to go."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    files = {s.path: one for one in gone for s in _stats(timeline.read_commit(storage, one))}
+    files = {s.path: one for one in gone for s in timeline.read_commit(storage, one).stats}
     for pending in timeline.pending_compactions():
         path = instant_path(snapshot.config, replace(pending, state=State.REQUESTED))
         for planned in decode_compaction_plan(storage.read(path), path):
@@ -299,15 +329,15 @@ def _require_state_of_before(
     storage, undone = snapshot.storage, {one.requested_at for one in gone}
     commits = [snapshot.timeline.read_commit(storage, one) for one in gone]
     before = load_snapshot(storage, snapshot.config, snapshot.timeline.without(undone))
-    slices = before.partition_slices(sorted({p for commit in commits for p in _partitions(commit)}))
+    slices = before.partition_slices(sorted({p for commit in commits for p in commit.partitions}))
     held = {(one.partition_path, one.file_id) for one in slices}
     created = {
         (stat.partition_path, stat.file_id)
         for commit in commits
-        for stat in _stats(commit)
+        for stat in commit.stats
         if stat.previous_commit == NO_PREVIOUS_COMMIT
     }
-    lost = {group for commit in commits for group in _file_groups(commit)} - created - held
+    lost = {group for commit in commits for group in commit.file_groups} - created - held
     if lost:
         partition, file_id = min(lost)
         raise IndexStateError(
@@ -318,17 +348,3 @@ def _require_state_of_before(
     known = resolve_index(storage, before.timeline, index)
     if known is not None:
         live_buckets(slices, known)
-
-
-def _stats(commit: CommitMetadata) -> list[WriteStat]:
-    return [stat for held in commit.write_stats.values() for stat in held]
-
-
-def _file_groups(commit: CommitMetadata) -> set[tuple[str, str]]:
-    written = {(stat.partition_path, str(stat.file_id)) for stat in _stats(commit)}
-    replaced = commit.replaced_file_ids.items()
-    return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
-
-
-def _partitions(commit: CommitMetadata) -> set[str]:
-    return {*commit.write_stats, *commit.replaced_file_ids}

@@ -152,6 +152,10 @@ class Timeline:
             known = self._read[instant] = self._read_commit(storage, instant)
         return known
 
+    def recall(self, earlier: Timeline) -> None:
+        """Take over what another look at the same timeline has read."""
+        self._read.update(earlier._read)
+
     def replaced_file_groups(self, storage: Storage) -> dict[tuple[str, FileId], InstantTime]:
         """Return the file groups that completed replace commits put out of the table.
 

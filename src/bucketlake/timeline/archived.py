@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
@@ -84,6 +85,15 @@ def read_archive(
         except ObjectNotFoundError:
             continue
     return _read(storage, config.history_folder, since, until, with_metadata)
+
+
+def has_archive(storage: Storage, config: TableConfig) -> bool:
+    """Tell whether anything was ever archived; the cost is one listing."""
+    names = (
+        stored.path.rpartition("/")[2]
+        for stored in storage.list(config.history_folder, recursive=False)
+    )
+    return any(name != KEPT_FOLDER_FILE for name in names)
 
 
 def archived_completion_times(

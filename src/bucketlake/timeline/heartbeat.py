@@ -24,36 +24,50 @@ from bucketlake.config.layout import HEARTBEAT_FOLDER
 from bucketlake.errors import ObjectNotFoundError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.clock import system_now_ms
 
 INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
 HUDI_EXPIRES_AFTER_MS = 120_000  # Two of Hudi's intervals, at its defaults; its files are empty.
 
-_beating: set[tuple[str, InstantTime]] = set()  # Writes of this process, by table and instant.
+_beating: dict[tuple[str, InstantTime], int] = {}  # Threads of this process's writes.
 _PROCESS = uuid.uuid4().hex  # A forked process has it too, and another number.
 
 
 @contextmanager
-def beating(storage: Storage, instant: InstantTime) -> Iterator[None]:
+def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> Iterator[None]:
     """Renew the heartbeat of a write while the body runs, and take it away afterwards.
 
     Begins before the instant is on the timeline; a pending instant without one counts as dead.
+
+    Parameters
+    ----------
+    storage, instant
+        The table, and the pending instant.
+    is_new : bool
+        Whether the instant is yet to be put on the timeline; else it is somebody's who died.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If another writer is about to take the new instant.
     """
     stop = threading.Event()
-    _beat(storage, instant)
+    if is_new:
+        storage.put_if_absent(_path(instant), _content())
+    else:
+        _beat(storage, instant)
     thread = threading.Thread(
         target=_renew, args=(storage, instant, stop), name=f"heartbeat-{instant}", daemon=True
     )
     held = (storage.root, instant)
-    _beating.add(held)
+    _beating[held] = threading.get_ident()
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        _beating.discard(held)
+        del _beating[held]
         with suppress(StorageError):  # It grows old by itself.
             delete_heartbeat(storage, instant)
 
@@ -63,9 +77,7 @@ def delete_heartbeat(storage: Storage, instant: InstantTime) -> None:
     storage.delete(_path(instant))
 
 
-def is_alive(
-    storage: Storage, instant: InstantTime, now_ms: Callable[[], int] = system_now_ms
-) -> bool:
+def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) -> bool:
     """Tell whether the writer of a pending instant seems to be at work."""
     try:
         process = _parsed(storage.read(_path(instant)))
@@ -80,6 +92,11 @@ def is_alive(
     return is_fresh and not _is_gone(process)
 
 
+def is_of_this_thread(storage: Storage, instant: InstantTime) -> bool:
+    """Tell whether the caller is itself at work on a pending instant."""
+    return _beating.get((storage.root, instant)) == threading.get_ident()
+
+
 def _path(instant: InstantTime) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
@@ -91,7 +108,11 @@ def _renew(storage: Storage, instant: InstantTime, stop: threading.Event) -> Non
 
 
 def _beat(storage: Storage, instant: InstantTime) -> None:
-    storage.put(_path(instant), json.dumps(_this_process()).encode())
+    storage.put(_path(instant), _content())
+
+
+def _content() -> bytes:
+    return json.dumps(_this_process()).encode()
 
 
 def _this_process() -> dict[str, Any]:

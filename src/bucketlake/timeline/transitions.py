@@ -20,6 +20,7 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Outcome
 
@@ -39,10 +40,15 @@ def create_requested(
     Raises
     ------
     AlreadyExistsError
-        If the time is taken: draw another one.
+        If the time is taken, by whatever action: draw another one.
     """
     requested = Instant(instant, action, State.REQUESTED)
-    storage.put_if_absent(instant_path(config, requested), plan)
+    path = instant_path(config, requested)
+    storage.put_if_absent(path, plan)
+    others = load_timeline(storage, config).instants
+    if any(one.requested_at == instant and one.action is not action for one in others):
+        storage.delete(path)
+        raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
     return requested
 
 

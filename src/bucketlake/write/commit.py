@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
@@ -36,6 +36,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
     Outcome,
@@ -46,9 +47,11 @@ from bucketlake.timeline.outcome import (
 )
 from bucketlake.timeline.transitions import complete, create_requested, to_inflight
 from bucketlake.write.conflict import (
+    Buckets,
     commits_since,
     require_kept,
     require_no_common_bucket,
+    require_no_rollback,
     touched_buckets,
 )
 
@@ -68,6 +71,8 @@ class PendingWrite:
         What it does.
     pinned : Timeline
         The timeline that the write was planned on.
+    lock : TableLock
+        Held while the write checks for conflicts and publishes.
     """
 
     storage: Storage
@@ -76,6 +81,7 @@ class PendingWrite:
     instant: InstantTime
     operation: Operation
     pinned: Timeline
+    lock: TableLock
 
     @property
     def action(self) -> Action:
@@ -93,14 +99,16 @@ def begin_write(
     timeline: Timeline,
     clock: InstantClock,
     operation: Operation,
+    lock: TableLock = NO_LOCK,
 ) -> Iterator[PendingWrite]:
     """Take an instant, announce the write as inflight, and keep it alive while the body runs."""
     while True:
         write = PendingWrite(
-            storage, config, clock, clock.next_instant(timeline), operation, timeline
+            storage, config, clock, clock.next_instant(timeline), operation, timeline, lock
         )
-        with beating(storage, write.instant):
+        with ExitStack() as stack:
             try:
+                stack.enter_context(beating(storage, write.instant))
                 create_requested(storage, config, write.instant, write.action)
             except AlreadyExistsError:
                 continue  # Another writer took this millisecond.
@@ -114,8 +122,8 @@ def commit_write(
     stats: Iterable[WriteStat],
     *,
     replaced: Mapping[str, tuple[FileId, ...]],
-    extra: Mapping[str, str],
-    prepare: Callable[[Timeline], None] | None = None,
+    looked_at: Buckets = frozenset(),
+    prepare: Callable[[Timeline], Mapping[str, str]],
 ) -> InstantTime:
     """Publish a write; return its completion time.
 
@@ -127,11 +135,13 @@ def commit_write(
         The files that the tasks wrote.
     replaced : mapping of partition path to file ids
         File groups that leave the table with this commit.
-    extra : mapping of str to str
-        Extra metadata: the schema, the index settings, what the caller adds.
-    prepare : callable, optional
+    looked_at : set of (partition path, bucket id)
+        Buckets that the write depends on though it may not have written them: of a key that is to
+        be deleted and was not there.
+    prepare : callable
         Called with the newest timeline right before the decision: raises where something else no
-        longer holds that the write needs, and saves what belongs to the commit.
+        longer holds that the write needs, saves what belongs to the commit, and returns its extra
+        metadata.
 
     Raises
     ------
@@ -141,33 +151,55 @@ def commit_write(
         If storage failed at the decisive step.
     """
     written = by_partition(stats)
+    with write.lock.held(write.storage) as require_held:
+        touched = touched_buckets(written, replaced) | looked_at
+        timeline, turn, extra = _take_turn(write, written, touched, prepare)
+        metadata = CommitMetadata(write.operation.value, written, extra, dict(replaced))
+        completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
+        require_held()
+        outcome = claim_commit(
+            write.storage,
+            write.instant,
+            completed_at,
+            write.action,
+            encode_commit_metadata(metadata),
+        )
+        if outcome.kind is OutcomeKind.ROLLBACK:
+            raise CommitConflictError(
+                write.instant, "another writer rolled this write back; retry it"
+            )
+        return _publish(write, outcome)
+
+
+def _take_turn(
+    write: PendingWrite,
+    written: Mapping[str, Sequence[WriteStat]],
+    touched: Buckets,
+    prepare: Callable[[Timeline], Mapping[str, str]],
+) -> tuple[Timeline, Turn | None, dict[str, str]]:
+    """Check for conflicts and take the next turn; return what it was checked on."""
     while True:
         turn = last_turn(write.storage)
-        timeline = after_turn(write.storage, write.config, turn, write.instant)
+        timeline = after_turn(write.storage, write.config, write.clock, turn, write.instant)
+        timeline.recall(write.pinned)
         _require_inflight(write, timeline)
-        require_kept(write.instant, write.pinned, timeline)
+        require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
         since = commits_since(write.storage, write.pinned, timeline)
-        require_no_common_bucket(write.instant, touched_buckets(written, replaced), since)
+        require_no_common_bucket(write.instant, touched, since)
         _mark_partitions(write, written)
-        if prepare is not None:
-            prepare(timeline)
+        extra = prepare(timeline)
         if take_turn(write.storage, write.instant, after=turn):
-            break
-    metadata = CommitMetadata(write.operation.value, written, dict(extra), dict(replaced))
-    outcome = claim_commit(
-        write.storage,
-        write.instant,
-        write.clock.next_instant(timeline, after=turn.instant if turn else None),
-        write.action,
-        encode_commit_metadata(metadata),
-    )
-    if outcome.kind is OutcomeKind.ROLLBACK:
-        raise CommitConflictError(write.instant, "another writer rolled this write back; retry it")
-    return _publish(write, outcome)
+            # A rollback looks at the turns after it is on the timeline: one sees the other.
+            require_no_rollback(write.instant, load_timeline(write.storage, write.config))
+            return timeline, turn, dict(extra)
 
 
 def after_turn(
-    storage: Storage, config: TableConfig, turn: Turn | None, own: InstantTime | None
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    turn: Turn | None,
+    own: InstantTime | None,
 ) -> Timeline:
     """Return the timeline once the commit that took the last turn is through, or passed over.
 
@@ -175,6 +207,8 @@ def after_turn(
     ----------
     storage, config
         The table.
+    clock : InstantClock
+        Tells which writers live.
     turn : Turn or None
         The last turn.
     own : InstantTime or None
@@ -186,20 +220,20 @@ def after_turn(
     before = next((i for i in timeline.pending() if i.requested_at == turn.instant), None)
     if before is None:
         return timeline
-    outcome = _decision(storage, before)
+    outcome = _decision(storage, clock, before)
     if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
         complete(storage, config, turn.instant, before.action, outcome)
     return load_timeline(storage, config)
 
 
-def _decision(storage: Storage, pending: Instant) -> Outcome | None:
+def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcome | None:
     """Return how a write ends that took its turn; None where a compaction is not decided yet."""
     instant = pending.requested_at
     deadline = time.monotonic() + _DECISION_SECONDS_MAX
     while (outcome := read_outcome(storage, instant)) is None:
         if pending.action not in WRITES:
             return None  # It changes no row, and may wait for years.
-        if not is_alive(storage, instant) or time.monotonic() > deadline:
+        if not is_alive(storage, instant, clock.now_ms) or time.monotonic() > deadline:
             return claim_rollback(storage, instant)
         time.sleep(_DECISION_LOOK_SECONDS)
     return outcome

@@ -1,40 +1,46 @@
 """Conflicts between a write and what was committed since it was planned.
 
-Two writes are in conflict where they touched one bucket (RFC-29). A rescale takes out whole
-partitions, also buckets that had no file when it was planned; for it any other commit to one of its
-partitions is one (RFC-89).
+Two writes are in conflict where they touched one bucket (RFC-29). A rescale, and whatever else
+overwrites partitions, takes out buckets, too, that had no file when it was planned; for it any
+other commit to one of its partitions is one (RFC-89).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TypeVar
 
-from bucketlake.errors import CommitConflictError
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitConflictError, ObjectNotFoundError
 from bucketlake.index.simple import bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.archived import archived_completion_times
+from bucketlake.timeline.instant import Action
 
 _ATTEMPTS = 4
 _Result = TypeVar("_Result")
 
-Buckets = set[tuple[str, int]]
+Buckets = AbstractSet[tuple[str, int]]
 """Partition paths and bucket ids."""
 
 
 def retried(write: Callable[[], _Result]) -> _Result:
     """Run a write, and again on the table as it then is where another one came in between.
 
+    A file that is gone may have been rolled back, or cleaned, while the write read it.
+
     Raises
     ------
-    CommitConflictError
-        If the last of four attempts met another write, too.
+    CommitConflictError, ObjectNotFoundError
+        If the last of four attempts met another write, or no file, too.
     """
     for _ in range(_ATTEMPTS - 1):
-        with suppress(CommitConflictError):
+        with suppress(CommitConflictError, ObjectNotFoundError):
             return write()
     return write()
 
@@ -51,14 +57,30 @@ def commits_since(
     ]
 
 
-def require_kept(instant: InstantTime, pinned: Timeline, newest: Timeline) -> None:
+def require_kept(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    pinned: Timeline,
+    newest: Timeline,
+) -> None:
     """Refuse a write if a commit that it was planned on was rolled back meanwhile."""
     held = {one.requested_at for one in newest.completed_commits()}
-    for one in pinned.completed_commits():
-        is_archived = newest.start is not None and one.requested_at < newest.start
-        if one.requested_at not in held and not is_archived:
+    gone = {one.requested_at for one in pinned.completed_commits()} - held
+    if gone:
+        gone -= archived_completion_times(storage, config, since=min(gone), until=max(gone)).keys()
+    if gone:
+        raise CommitConflictError(
+            instant, f"instant {min(gone)} was rolled back meanwhile; retry the write"
+        )
+
+
+def require_no_rollback(instant: InstantTime, newest: Timeline) -> None:
+    """Refuse a write while a rollback is under way, which may undo what the write builds on."""
+    for one in newest.pending():
+        if one.action is Action.ROLLBACK:
             raise CommitConflictError(
-                instant, f"instant {one.requested_at} was rolled back meanwhile; retry the write"
+                instant, f"rollback {one.requested_at} is under way; retry the write"
             )
 
 
@@ -100,11 +122,11 @@ def require_untouched_partitions(
     partitions: Iterable[str],
     since: Iterable[tuple[InstantTime, CommitMetadata]],
 ) -> None:
-    """Refuse a rescale if something was written into its partitions meanwhile."""
+    """Refuse to overwrite partitions into which something was written meanwhile."""
     own = set(partitions)
     for other, commit in since:
-        common = own.intersection({*commit.write_stats, *commit.replaced_file_ids})
-        if common:
+        common = own & commit.partitions
+        if common and not commit.compacted:
             raise CommitConflictError(
                 instant, f"instant {other} changed partition {min(common)!r} meanwhile; retry it"
             )

@@ -42,11 +42,19 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.write.adopt import require_matching_index
+from bucketlake.write.batches import Batch, carried_on, is_committed
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
-from bucketlake.write.conflict import commits_since, require_untouched_partitions
+from bucketlake.write.conflict import (
+    Buckets,
+    commits_since,
+    require_untouched_partitions,
+)
+from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.plan import WritePlan, plan_write
+from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
 from bucketlake.write.source import (
     GroupCounts,
@@ -72,12 +80,15 @@ class Target:
         How records find their file group.
     log_format : LogFormat
         The kind of block that records of log files are written in.
+    lock : TableLock
+        What is shared with writers of Hudi's.
     """
 
     snapshot: Snapshot
     clock: InstantClock
     index: TableIndex
     log_format: LogFormat = LogFormat.PARQUET
+    lock: TableLock = NO_LOCK
 
     @property
     def storage(self) -> Storage:
@@ -96,6 +107,7 @@ def open_target(
     index: TableIndex | None,
     now_ms: Callable[[], int] = system_now_ms,
     log_format: LogFormat = LogFormat.PARQUET,
+    lock: TableLock = NO_LOCK,
 ) -> Target:
     """Pin a table for a write: check that it can be written, settle failed writes.
 
@@ -111,10 +123,10 @@ def open_target(
     known = require_index(storage, found, index)
     known.check_hash_fields(config.key_spec.record_key_fields)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    timeline = settle_failed_writes(storage, config, found, clock)
+    timeline = settle_failed_writes(storage, config, found, clock, lock)
     if timeline is not found:  # A rescale, perhaps, was finished or undone.
         known = require_index(storage, timeline, index)
-    return Target(load_snapshot(storage, config, timeline), clock, known, log_format)
+    return Target(load_snapshot(storage, config, timeline), clock, known, log_format, lock)
 
 
 def write_records(
@@ -122,7 +134,7 @@ def write_records(
     operation: Operation,
     source: RecordSource,
     *,
-    extra: Mapping[str, str] | None = None,
+    batch: Batch | None = None,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -134,14 +146,17 @@ def write_records(
         Any but ``DELETE_PARTITION``.
     source : RecordSource
         The records, or for ``DELETE`` their keys.
-    extra : mapping of str to str, optional
-        Extra metadata of the commit.
+    batch : Batch, optional
+        Which batch of a stream it is; written once.
 
     Returns
     -------
     WriteResult
-        Without an instant where there was nothing to write.
+        Without an instant where there was nothing to write, or it was written before.
     """
+    timeline = target.snapshot.timeline
+    if batch is not None and is_committed(target.storage, target.config, timeline, batch):
+        return WriteResult(None)
     schema = _check_schema(target, operation, source)
     tagger = Tagger(target.config.key_spec, target.index, schema)
     counts = source.count_groups(tagger)
@@ -149,8 +164,9 @@ def write_records(
     _adopt(target, slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
+    wait_for_writers(target.storage, timeline, target.clock, counts)
     with _begun(target, operation) as write:
-        return _write(write, target, source, tagger, counts, slices, extra or {})
+        return _write(write, target, source, tagger, counts, slices, batch=batch)
 
 
 def overwrite_partitions(
@@ -194,7 +210,10 @@ def overwrite_partitions(
 
         def recheck(timeline: Timeline) -> None:
             since = commits_since(target.storage, write.pinned, timeline)
-            require_untouched_partitions(write.instant, partitions, since)
+            # Partitions that had no records yet when this was planned are none of those above.
+            written = {path for _, commit in since for path in commit.partitions}
+            recounted = {p for p in written if target.index.count_of(p) != index.count_of(p)}
+            require_untouched_partitions(write.instant, recounted, since)
             if latest_config(target.storage, timeline) != config:
                 raise CommitConflictError(
                     write.instant, "meanwhile the rules of the table were changed; plan it anew"
@@ -202,12 +221,10 @@ def overwrite_partitions(
 
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         save_config(target.storage, rules)
-        return _write(write, renewed, source, tagger, counts, slices, {}, recheck)
+        return _write(write, renewed, source, tagger, counts, slices, recheck)
 
 
-def delete_partitions(
-    target: Target, partitions: Sequence[str], *, extra: Mapping[str, str] | None = None
-) -> WriteResult:
+def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
     """Take whole partitions out of the table, by a replace commit that lists their file groups."""
     held = {path: target.snapshot.partition_slices([path]) for path in dict.fromkeys(partitions)}
     absent = [path for path, slices in held.items() if not slices]
@@ -223,7 +240,7 @@ def delete_partitions(
             Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
         )
         schema = target.snapshot.schema
-        return _commit(write, target, [], plan, schema, extra or {}, None)
+        return _commit(write, target, [], plan, schema)
 
 
 def _write(
@@ -233,8 +250,8 @@ def _write(
     tagger: Tagger,
     counts: GroupCounts,
     slices: Sequence[FileSlice],
-    extra: Mapping[str, str],
     recheck: Callable[[Timeline], None] | None = None,
+    batch: Batch | None = None,
 ) -> WriteResult:
     """Plan, have the groups written, and commit."""
     operation = write.operation
@@ -258,7 +275,9 @@ def _write(
         target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
-    stats = source.write_groups(plan, task) if plan.groups else []
+    doing = operation.value.lower().replace("_", " ")
+    with telling_progress(target.storage, write.instant, doing, len(plan.groups)):
+        stats = source.write_groups(plan, task) if plan.groups else []
     _require_complete(plan, stats)
 
     def prepare(timeline: Timeline) -> None:
@@ -270,7 +289,7 @@ def _write(
         if isinstance(target.index, PartitionBucket):
             record_counts(target.storage, timeline, write.instant, counts)
 
-    return _commit(write, target, stats, plan, tagger.schema, extra, prepare)
+    return _commit(write, target, stats, plan, tagger.schema, prepare, batch, set(counts))
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -327,7 +346,7 @@ def _begun(target: Target, operation: Operation) -> Iterator[PendingWrite]:
     """Begin a write, and roll it back where the body fails."""
     snapshot = target.snapshot
     with begin_write(
-        snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation
+        snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
     ) as write:
         try:
             yield write
@@ -362,20 +381,26 @@ def _commit(
     stats: Sequence[WriteStat],
     plan: WritePlan,
     schema: pa.Schema,
-    extra: Mapping[str, str],
-    prepare: Callable[[Timeline], None] | None,
+    prepare: Callable[[Timeline], None] | None = None,
+    batch: Batch | None = None,
+    looked_at: Buckets = frozenset(),
 ) -> WriteResult:
-    commit_write(
-        write,
-        stats,
-        replaced=plan.replaced,
-        extra={
+    def extra(timeline: Timeline) -> dict[str, str]:
+        if write.operation.replaces:
+            since = commits_since(write.storage, write.pinned, timeline)
+            overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
+            if write.operation is Operation.INSERT_OVERWRITE_TABLE:
+                overwritten.update(*(commit.partitions for _, commit in since))
+            require_untouched_partitions(write.instant, overwritten, since)
+        if prepare is not None:
+            prepare(timeline)
+        return {
             **target.index.to_options(),
-            **extra,
+            **carried_on(write.storage, write.config, timeline, write.instant, batch),
             "schema": _schema_text(target, schema),
-        },
-        prepare=prepare,
-    )
+        }
+
+    commit_write(write, stats, replaced=plan.replaced, looked_at=looked_at, prepare=extra)
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
         write.instant,

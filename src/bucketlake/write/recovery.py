@@ -12,6 +12,8 @@ A live writer that is taken for dead fails at its commit and publishes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
@@ -22,15 +24,20 @@ from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, read_outcome
 from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite
-from bucketlake.write.rollback import carry_out_rollback, take_back
+from bucketlake.write.rollback import carry_on_rollback, take_back
 
 
 def settle_failed_writes(
-    storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    lock: TableLock = NO_LOCK,
 ) -> Timeline:
     """Finish or roll back every pending write, and sweep up after late tasks.
 
@@ -40,6 +47,8 @@ def settle_failed_writes(
         The table, and its timeline as just loaded.
     clock : InstantClock
         Source of new times.
+    lock : TableLock
+        Held while something is settled; not asked for where nothing has failed.
 
     Returns
     -------
@@ -48,22 +57,39 @@ def settle_failed_writes(
     """
     for instant in timeline.pending():
         _require_harmless(instant, storage)
-    rollbacks = [one for one in timeline.pending() if one.action is Action.ROLLBACK]
-    for rollback in rollbacks:
-        carry_out_rollback(storage, config, clock, rollback.requested_at)
-    if rollbacks:  # What they undid looked pending, or committed.
-        timeline = load_timeline(storage, config)
-    failed = [
-        one
-        for one in timeline.pending()
-        if one.action in WRITES and not is_alive(storage, one.requested_at, clock.now_ms)
-    ]
-    for instant in failed:
-        _settle(storage, config, instant.requested_at, instant.action)
-    if failed:
-        timeline = load_timeline(storage, config)
+    if _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
+        with lock.held(storage):
+            timeline = _settle_all(storage, config, clock)
     _sweep(storage, config)
     return timeline
+
+
+def _settle_all(storage: Storage, config: TableConfig, clock: InstantClock) -> Timeline:
+    timeline = load_timeline(storage, config)
+    for rollback in _rollbacks(storage, timeline, clock):
+        carry_on_rollback(storage, config, clock, rollback)
+    timeline = load_timeline(storage, config)  # What they undid looked pending, or committed.
+    for instant in _failed(storage, timeline, clock):
+        _settle(storage, config, instant.requested_at, instant.action)
+    return load_timeline(storage, config)
+
+
+def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    return _dead(storage, timeline, clock, {Action.ROLLBACK})
+
+
+def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    return _dead(storage, timeline, clock, WRITES)
+
+
+def _dead(
+    storage: Storage, timeline: Timeline, clock: InstantClock, actions: Collection[Action]
+) -> list[Instant]:
+    return [
+        one
+        for one in timeline.pending()
+        if one.action in actions and not is_alive(storage, one.requested_at, clock.now_ms)
+    ]
 
 
 def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:

@@ -7,7 +7,8 @@ Which instants may be rolled back is the caller's decision (``services/rollback.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, UnsupportedFeatureError
@@ -20,10 +21,11 @@ from bucketlake.format.rollback_metadata import (
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.heartbeat import delete_heartbeat
+from bucketlake.timeline.heartbeat import beating, delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_to_ms
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import claim_commit, forbid_commit
@@ -34,21 +36,51 @@ from bucketlake.timeline.transitions import (
     remove_pending,
 )
 
+_UNDONE = (*WRITES, Action.COMPACTION)
 
+
+@contextmanager
 def begin_rollback(
     storage: Storage,
     config: TableConfig,
-    timeline: Timeline,
     clock: InstantClock,
     plan: RollbackPlan,
-) -> InstantTime:
-    """Put a plan on the timeline; return the instant of the rollback."""
+) -> Iterator[InstantTime]:
+    """Put a plan on the timeline, and keep others from carrying it out while the body runs."""
     content = encode_rollback_plan(plan, storage.root)
     while True:
-        instant = clock.next_instant(timeline)
-        with suppress(AlreadyExistsError):  # Another writer took this millisecond.
-            create_requested(storage, config, instant, Action.ROLLBACK, content)
-            return instant
+        instant = clock.next_instant(load_timeline(storage, config))
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(beating(storage, instant))
+                create_requested(storage, config, instant, Action.ROLLBACK, content)
+            except AlreadyExistsError:
+                continue  # Another writer took this millisecond.
+            yield instant
+            return
+
+
+def withdraw_rollback(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Take a plan off the timeline of which nothing is carried out yet."""
+    storage.delete(instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED)))
+
+
+def carry_on_rollback(
+    storage: Storage, config: TableConfig, clock: InstantClock, pending: Instant
+) -> None:
+    """Carry out a rollback that somebody left behind.
+
+    One of which nothing is carried out yet is withdrawn where a later commit came to build on what
+    it undoes: whoever planned it had not seen that one.
+    """
+    if pending.state is State.REQUESTED:
+        plan = _plan_of(storage, config, pending.requested_at)
+        timeline = load_timeline(storage, config)
+        found = timeline.find_completed(plan.instant)
+        if found is not None and _is_built_on(storage, timeline, found):
+            withdraw_rollback(storage, config, pending.requested_at)
+            return
+    carry_out_rollback(storage, config, clock, pending.requested_at)
 
 
 def carry_out_rollback(
@@ -61,14 +93,13 @@ def carry_out_rollback(
     Raises
     ------
     UnsupportedFeatureError
-        If the plan undoes a table service.
+        If the plan undoes a table service other than a compaction that is pending.
     """
-    requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
-    plan = decode_rollback_plan(storage.read(requested), requested)
-    action = next((one for one in WRITES if one.value == plan.action), None)
-    if action is None:
+    plan = _plan_of(storage, config, instant)
+    action = next((one for one in _UNDONE if one.value == plan.action), None)
+    if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
         raise UnsupportedFeatureError(
-            f"rolling back a {plan.action}", requested, "let Hudi finish it: its next write does"
+            f"rolling back a {plan.action}", plan.instant, "let Hudi finish it: its next write does"
         )
     _put_empty(storage, config, Instant(instant, Action.ROLLBACK, State.INFLIGHT))
     forbid_commit(storage, plan.instant)
@@ -88,8 +119,42 @@ def take_back(
         storage.delete(config_path(instant))
     storage.delete(record_path(instant))
     delete_markers(storage, instant)
+    if action is Action.COMMIT:  # Of a compaction perhaps, and its plan would look pending again.
+        remove_pending(storage, config, instant, Action.COMPACTION)
     remove_pending(storage, config, instant, action)
     delete_heartbeat(storage, instant)
+
+
+def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:
+    """Yield the completed commits that were requested, or completed, after another one."""
+    completed_at = timeline.completion_time(found.requested_at) or ""
+    for other in timeline.completed_commits():
+        completed_after = (timeline.completion_time(other.requested_at) or "") > completed_at
+        if other != found and (other.requested_at > found.requested_at or completed_after):
+            yield other
+
+
+def builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
+    """Tell whether a commit touched file groups, or overwrote partitions, of an earlier one."""
+    if later.file_groups & earlier.file_groups:
+        return True
+    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
+    return bool(overwritten & later.partitions & earlier.partitions)
+
+
+def _is_built_on(storage: Storage, timeline: Timeline, found: Instant) -> bool:
+    undone = timeline.read_commit(storage, found)
+    later = (timeline.read_commit(storage, one) for one in later_commits(timeline, found))
+    return any(builds_on(commit, undone) for commit in later)
+
+
+def _plan_of(storage: Storage, config: TableConfig, instant: InstantTime) -> RollbackPlan:
+    requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
+    return decode_rollback_plan(storage.read(requested), requested)
+
+
+def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:
+    return load_timeline(storage, config).find_completed(plan.instant) is not None
 
 
 def _reopen(storage: Storage, config: TableConfig, inflight: Instant) -> None:

@@ -42,17 +42,17 @@ def leave(storage: MemoryStorage, **changes: Any) -> None:
 
 
 def test_a_writer_is_at_work_until_it_ends(storage: MemoryStorage) -> None:
-    assert not is_alive(storage, T)
+    assert not is_alive(storage, T, system_now_ms)
     with beating(storage, T):
-        assert is_alive(storage, T)
-        assert not is_alive(storage, InstantTime("20260101000000001"))
-    assert not is_alive(storage, T)
+        assert is_alive(storage, T, system_now_ms)
+        assert not is_alive(storage, InstantTime("20260101000000001"), system_now_ms)
+    assert not is_alive(storage, T, system_now_ms)
     assert storage.stat(PATH) is None
 
 
 def test_a_write_of_this_process_that_was_given_up_is_dead_at_once(storage: MemoryStorage) -> None:
     leave(storage)
-    assert not is_alive(storage, T)
+    assert not is_alive(storage, T, system_now_ms)
 
 
 def test_the_heartbeat_is_renewed(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,24 +60,24 @@ def test_the_heartbeat_is_renewed(storage: MemoryStorage, monkeypatch: pytest.Mo
     with beating(storage, T):
         storage.delete(PATH)
         for _ in range(500):
-            if is_alive(storage, T):
+            if is_alive(storage, T, system_now_ms):
                 break
             heartbeat.threading.Event().wait(0.01)
-        assert is_alive(storage, T)
+        assert is_alive(storage, T, system_now_ms)
 
 
 def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: MemoryStorage) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     leave(storage, process="another", pid=ended.pid)
-    assert not is_alive(storage, T)
+    assert not is_alive(storage, T, system_now_ms)
 
 
 def test_a_number_that_another_process_has_by_now_is_no_sign_of_life(
     storage: MemoryStorage,
 ) -> None:
     leave(storage, process="another", pid=os.getppid(), started="1")
-    assert not is_alive(storage, T)
+    assert not is_alive(storage, T, system_now_ms)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_process_that_cannot_be_seen_from_here_is_waited_for(
     storage: MemoryStorage, changes: dict[str, Any]
 ) -> None:
     leave(storage, process="another", **changes)
-    assert is_alive(storage, T)
+    assert is_alive(storage, T, system_now_ms)
     assert is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS - 5_000)
     assert not is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS + 1)
 

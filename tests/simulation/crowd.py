@@ -1,0 +1,424 @@
+"""Several writers, a reader and services on one table at once, in one deterministic world.
+
+Storage fails, answers are lost, processes die, stand still for longer than their heartbeat or the
+lease of their lock lasts, clocks are askew, tasks run again late. In the end the completed commits
+of the timeline, one after the other in order of completion, must give exactly the rows of the
+table; every deed that was told to be done is among them, none that was told to have failed is; and
+every read has shown the rows of one moment between its begin and its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitOutcomeUnknownError,
+    LockError,
+    ObjectNotFoundError,
+    TimelineError,
+)
+from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.model.schema import FILE_NAME
+from bucketlake.model.table_type import Operation
+from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.rollback import roll_back
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline import clock, heartbeat, locks
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import IssuedTimes
+from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write import commit, early_conflict
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.conflict import retried
+from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
+from bucketlake.write.plan import WritePlan
+from bucketlake.write.source import WriteTask
+from tests.simulation.stage import Actor, Stage, StagedStorage
+from tests.simulation.world import (
+    PARTITIONS,
+    SCHEMA,
+    Rows,
+    one_by_one,
+    require_tidy,
+    rescale,
+    upserted,
+)
+
+START_MS = 1_750_000_000_000
+SKEW_MS = 2_000
+LOCKS: tuple[TableLock, ...] = (
+    NO_LOCK,
+    FileSystemLock(expire_minutes=1, timeout_seconds=600),
+    StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=600),
+)
+
+
+@dataclass
+class Deed:
+    """Something that an actor did: what it means for the rows, and what the actor was told."""
+
+    name: str
+    after: Callable[[Rows], Rows]
+    instants: set[str] = field(default_factory=set)  # That it put on the timeline.
+    told: str = "unknown"  # Or done, or failed.
+    instant: str | None = None  # Of the commit, where it was told.
+
+
+@dataclass
+class Sight:
+    """What a reader saw, and how many commits there were before and after."""
+
+    rows: Rows
+    before: int
+    after: int
+
+
+class _PerProcess(dict[Any, Any]):
+    """What each process knows for itself."""
+
+    def __init__(self, process: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._process = process
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__((self._process()["process"], key), value)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__((self._process()["process"], key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__((self._process()["process"], key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((self._process()["process"], key), default)
+
+
+class LateSource(ArrowSource):
+    """An Arrow source in one thread that leaves its tasks behind, to be run again."""
+
+    def __init__(self, rows: pa.Table, crowd: Crowd) -> None:
+        super().__init__(rows, threads=1)
+        self._crowd = crowd
+
+    def write_groups(self, plan: WritePlan, task: WriteTask) -> Any:
+        self._crowd.late_tasks.append((plan, task, self._rows))
+        return super().write_groups(plan, task)
+
+
+class Crowd:
+    """One run of several actors on one table."""
+
+    def __init__(self, seed: int, *, writers: int = 3, deeds: int = 3) -> None:
+        self.seed, self.deeds_each = seed, deeds
+        self.random = random.Random(f"crowd {seed}")
+        self.stage = Stage(self.random, START_MS)
+        self.merges_on_read = seed % 2 == 1
+        self.rolls_back = seed % 3 == 0
+        self.lock = LOCKS[seed // 2 % len(LOCKS)]
+        self.by_event_time = not self.merges_on_read and seed % 4 == 0
+        self.name = f"crowd-{seed}-{id(self)}"
+        self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
+        bl.create_table(
+            self.memory.root,
+            schema=SCHEMA,
+            record_key=["id"],
+            partition_by=["p"],
+            ordering="ts" if self.by_event_time else None,
+            index=bl.SimpleBucket(2),
+            table_type="merge_on_read" if self.merges_on_read else "copy_on_write",
+        )
+        self.names = [f"writer {n}" for n in range(writers)]
+        self.skews = {n: self.random.randrange(-SKEW_MS, SKEW_MS) for n in [*self.names, "reader"]}
+        self.lives = dict.fromkeys(self.skews, 0)
+        self.issued: dict[str, IssuedTimes] = {}
+        self.deeds: list[Deed] = []
+        self.sights: list[Sight] = []
+        self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
+        self.log: list[str] = []
+
+    def run(self) -> None:
+        """Play, then check what is left."""
+        try:
+            with self._installed():
+                actors = [Actor(name, partial(self._write, name)) for name in self.names]
+                self.stage.play([*actors, Actor("reader", self._read)])
+                self.stage.jumps = False
+                self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
+                self.stage.play([Actor("writer 0", self._write_the_last)])
+            self._check()
+        finally:
+            forget(self.name)
+
+    # What actors do.
+
+    def _write(self, name: str) -> None:
+        for _ in range(self.deeds_each):
+            choices = [self._upsert, self._delete, self._overwrite, self._drop, self._rescale]
+            weights = [6, 2, 1, 1, 2]
+            if self.merges_on_read:
+                choices, weights = [*choices, self._compact], [*weights, 4]
+            if self.rolls_back:
+                choices, weights = [*choices, self._roll_back], [*weights, 2]
+            choices, weights = [*choices, self._late_task], [*weights, 1]
+            self.random.choices(choices, weights)[0](name)
+
+    def _write_the_last(self) -> None:
+        self._upsert("writer 0", fails=False)
+        assert self.deeds[-1].told == "done", self.story("the last write did not succeed")
+
+    def _read(self) -> None:
+        for _ in range(4):
+            storage = StagedStorage(self.memory, self.stage)
+            before = self._commits()
+            try:
+                with mock.patch("bucketlake.table.open_storage", return_value=storage):
+                    found = bl.Table(self.memory.root).to_arrow().to_pylist()
+            except BucketLakeError as error:
+                # Files of a commit that was read are gone with its rollback.
+                if not self.rolls_back:
+                    raise AssertionError(self.story(f"a read failed: {error!r}")) from error
+                continue
+            self.sights.append(Sight(self._distinct(found), before, self._commits()))
+            self.stage.sleep(self.random.random())
+
+    def _upsert(self, name: str, *, fails: bool = True) -> None:
+        rows = self._rows()
+        batch = pa.Table.from_pylist(rows, SCHEMA)
+        deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
+        self._perform(name, deed, partial(self._written, Operation.UPSERT, batch), fails=fails)
+
+    def _delete(self, name: str) -> None:
+        rows = self._rows()
+        keys = {(r["p"], r["id"]) for r in rows}
+        deed = Deed("delete", lambda state: {k: v for k, v in state.items() if k not in keys})
+        batch = pa.Table.from_pylist(rows, SCHEMA)
+        self._perform(name, deed, partial(self._written, Operation.DELETE, batch))
+
+    def _overwrite(self, name: str) -> None:
+        rows = self._rows()
+        touched = {r["p"] for r in rows}
+
+        def after(state: Rows) -> Rows:
+            kept = {k: v for k, v in state.items() if k[0] not in touched}
+            return upserted(kept, rows, by_event_time=self.by_event_time)
+
+        batch = pa.Table.from_pylist(rows, SCHEMA)
+        deed = Deed("overwrite", after)
+        self._perform(name, deed, partial(self._written, Operation.INSERT_OVERWRITE, batch))
+
+    def _drop(self, name: str) -> None:
+        partition = self.random.choice(PARTITIONS)
+        deed = Deed("drop", lambda state: {k: v for k, v in state.items() if k[0] != partition})
+        self._perform(name, deed, lambda target: delete_partitions(target(), [partition]))
+
+    def _rescale(self, name: str) -> None:
+        rules = {p: self.random.randrange(1, 5) for p in PARTITIONS}
+        default = self.random.randrange(1, 4)
+        self._perform(
+            name,
+            Deed("rescale", lambda state: state),
+            lambda target: rescale(target(), rules, default, None),
+        )
+
+    def _compact(self, name: str) -> None:
+        schedule_only = self.random.random() < 0.3
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            compact(
+                at.storage, at.config, CompactionLimits(), one_by_one,
+                schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms,
+            )  # fmt: skip
+
+        self._perform(name, Deed("compact", lambda state: state), run)
+
+    def _roll_back(self, name: str) -> None:
+        """Roll back a commit of any writer's."""
+        commits = load_timeline(self.memory, read_table_config(self.memory)).completed_commits()
+        if not commits:
+            return
+        undone = self.random.choice(commits).requested_at
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            roll_back(at.storage, at.config, None, undone, lock=self.lock, now_ms=at.clock.now_ms)
+
+        self._perform(name, Deed(f"roll back {undone}", lambda state: state), run)
+
+    def _late_task(self, name: str) -> None:
+        """Run the tasks of an earlier write once more."""
+        if not self.late_tasks:
+            return
+        plan, task, rows = self.random.choice(self.late_tasks)
+        held = task.writer
+        writer = type(held)(
+            StagedStorage(self.memory, self.stage), held.instant, held.schema, held.rule,
+            held.index, held.schema_text, held.log_format,
+        )  # fmt: skip
+        late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
+        self.log.append(f"{name}: tasks of {held.instant} once more")
+        try:
+            ArrowSource(rows, threads=1).write_groups(plan, late)
+        except BucketLakeError as error:
+            self.log.append(f"{name}:   {error!r}")
+
+    def _written(
+        self, operation: Operation, batch: pa.Table, target: Callable[[], Target]
+    ) -> object:
+        source = LateSource(batch, self)
+        return retried(lambda: write_records(target(), operation, source))
+
+    def _perform(
+        self,
+        name: str,
+        deed: Deed,
+        run: Callable[[Callable[[], Target]], object],
+        *,
+        fails: bool = True,
+    ) -> None:
+        self.lives[name] += 1
+        faulty = FaultyStorage(self.memory, self._faults() if fails else [], reads_count=False)
+        storage = StagedStorage(faulty, self.stage)
+        now_ms = lambda: self.stage.now_ms + self.skews[name]  # noqa: E731
+
+        def target() -> Target:
+            return open_target(
+                storage, read_table_config(storage), bl.SimpleBucket(2), now_ms, lock=self.lock
+            )
+
+        self.deeds.append(deed)
+        self.log.append(f"{name}: {deed.name}")
+        try:
+            result = run(target)
+        except (SimulatedCrash, CommitOutcomeUnknownError) as error:
+            self.log.append(f"{name}:   {error!r}")
+        except BucketLakeError as error:
+            self.log.append(f"{name}:   {error!r}")
+            deed.told = "failed"
+            expected = isinstance(error, TimelineError | LockError) or (
+                self.rolls_back and isinstance(error, ObjectNotFoundError)
+            )
+            if not (faulty.faults or expected or deed.name == "drop"):
+                raise AssertionError(self.story(repr(error))) from error
+        else:
+            deed.told, deed.instant = "done", getattr(result, "instant", None)
+            self.log.append(f"{name}:   {deed.instant}")
+        deed.instants = {
+            path.rpartition("/")[2].partition(".")[0]
+            for path in storage.created
+            if path.endswith(".requested")
+        }
+
+    def _faults(self) -> list[Fault]:
+        if self.random.random() < 0.6:
+            return []
+        effect = self.random.choice([Effect.DIE, Effect.DIE, Effect.ERROR, Effect.ECHO])
+        return [Fault(self.random.randrange(1, 30), self.random.choice(list(Moment)), effect)]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": f"k{self.random.randrange(8)}",
+                "p": self.random.choice(PARTITIONS),
+                "v": self.random.randrange(10_000),
+                "ts": self.random.randrange(5),
+            }
+            for _ in range(self.random.randrange(1, 4))
+        ]
+
+    # What must hold.
+
+    def _check(self) -> None:
+        timeline = load_timeline(self.memory, read_table_config(self.memory))
+        by_instant = {instant: deed for deed in self.deeds for instant in deed.instants}
+        commits = sorted(timeline.completed_commits(), key=lambda one: one.completed_at or "")
+        completed = {one.requested_at for one in commits}
+        undone = self._undone()
+        for deed in self.deeds:
+            if deed.told == "done" and deed.instant is not None:
+                assert deed.instant in completed | undone, self.story(f"{deed} is lost")
+            if deed.told == "failed" and not deed.name.startswith(("compact", "roll back")):
+                assert not deed.instants & completed, self.story(f"{deed} was told to have failed")
+        states: list[Rows] = [{}]
+        for one in commits:
+            compacted = timeline.read_commit(self.memory, one).compacted
+            deed = by_instant.get(one.requested_at)
+            assert deed is not None, self.story(f"nobody made {one}")
+            states.append(states[-1] if compacted else deed.after(states[-1]))
+            self.log.append(f"{one.requested_at} to {one.completed_at} {deed.name}: {states[-1]}")
+        found = self._found()
+        assert found == states[-1], self.story(f"read {found}, expected {states[-1]}")
+        if not self.rolls_back:
+            for sight in self.sights:
+                seen = states[sight.before : sight.after + 1]
+                assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
+        require_tidy(self.memory, self.story)
+
+    def _found(self) -> Rows:
+        """Read the table; each row lies in the bucket that the index gives it."""
+        table = bl.open_table(self.memory.root)
+        assert table.index is not None
+        rows = table.to_arrow(columns=[*SCHEMA.names, FILE_NAME])
+        counts = [table.index.count_of(partition) for partition in rows["p"].to_pylist()]
+        buckets = assign_buckets(rows["id"].to_pylist(), np.array(counts, np.int32))
+        held = [bucket_id_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
+        assert buckets.tolist() == held, self.story(f"rows in {held} belong into {buckets}")
+        return self._distinct(rows.to_pylist())
+
+    def _undone(self) -> set[str]:
+        return {
+            deed.name.rpartition(" ")[2]
+            for deed in self.deeds
+            if deed.name.startswith("roll back") and deed.told != "failed"
+        }
+
+    def _commits(self) -> int:
+        timeline = load_timeline(self.memory, read_table_config(self.memory))
+        return len(timeline.completed_commits())
+
+    def _distinct(self, found: list[dict[str, Any]]) -> Rows:
+        rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in found}
+        assert len(rows) == len(found), self.story("a row is there twice")
+        return rows
+
+    def story(self, finding: str) -> str:
+        """Tell what happened, and how to see it again."""
+        lines = "\n".join([*self.log, "", *self.stage.trace[-150:]])
+        replay = f"pytest tests/simulation -k crowd --seed {self.seed}"
+        return f"{finding}\n{lines}\nreplay: {replay}"
+
+    # Each actor is a process of its own, and all go by the stage's clock.
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for module in (commit, early_conflict, locks):
+                stack.enter_context(mock.patch.object(module, "time", self.stage))
+            set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
+            set_(locks, "system_now_ms", lambda: self.stage.now_ms)
+            set_(heartbeat, "_this_process", self._process)
+            set_(heartbeat, "_beating", _PerProcess(self._process))
+            set_(clock, "issued_times", self._issued_times)
+            yield
+
+    def _process(self) -> dict[str, Any]:
+        actor = self.stage.actor
+        name = "nobody" if actor is None else actor.name
+        return {"process": f"{name} {self.lives.get(name)}", "machine": "elsewhere", "pid": 1}
+
+    def _issued_times(self, *_: object) -> IssuedTimes:
+        process = self._process()["process"]
+        return self.issued.setdefault(process, IssuedTimes())

@@ -1,0 +1,196 @@
+"""A stage on which several processes act, one operation of storage at a time.
+
+Each actor is a thread that runs only when the stage lets it, and gives up its turn before every
+operation of storage and whenever it sleeps. Who goes on next, for how long an actor stands still,
+and how the clock moves follow from the seed alone, so a run is replayed by it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
+
+_TICKS_MS = (0, 1, 3, 40)
+_LONG_MS = 90_000  # Longer than a heartbeat, or a lease, lasts.
+
+
+@dataclass
+class Actor:
+    """One process of the play.
+
+    Attributes
+    ----------
+    name : str
+    run : callable
+        What it does from start to end; what it raises ends the play.
+    """
+
+    name: str
+    run: Callable[[], None]
+    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    asleep_until_ms: int = 0
+    still_for: int = 0  # Turns of others that it stands still for.
+    ended: bool = False
+    error: BaseException | None = None
+
+
+class Stage:
+    """Lets actors act in turn.
+
+    Parameters
+    ----------
+    random_ : random.Random
+        Decides.
+    now_ms : int
+        Where the clock begins, in milliseconds since 1970 UTC.
+    """
+
+    def __init__(self, random_: random.Random, now_ms: int) -> None:
+        self.random, self.now_ms = random_, now_ms
+        self.jumps = True  # Whether time may pass that is longer than a lease.
+        self._mine = threading.Semaphore(0)
+        self._actors: dict[int, Actor] = {}
+        self.trace: list[str] = []
+
+    @property
+    def actor(self) -> Actor | None:
+        """The actor whose thread this is."""
+        return self._actors.get(threading.get_ident())
+
+    def play(self, actors: list[Actor]) -> None:
+        """Run all actors to their end; raise what one of them raised."""
+        threads = [threading.Thread(target=self._act, args=(actor,)) for actor in actors]
+        for thread in threads:
+            thread.start()
+        while waiting := [actor for actor in actors if not actor.ended]:
+            actor = self._next(waiting)
+            actor.turn.release()
+            self._mine.acquire()
+        for thread in threads:
+            thread.join()
+        for actor in actors:
+            if actor.error is not None:
+                raise actor.error
+
+    def pause(self, doing: str) -> None:
+        """Give up the turn; nothing happens in a thread that is no actor's."""
+        actor = self.actor
+        if actor is None:
+            return
+        if self.random.random() < 0.01:
+            actor.still_for = self.random.randrange(200)
+        self._yield(actor)
+        self.trace.append(f"{actor.name}: {doing}")
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep by the stage's clock."""
+        actor = self.actor
+        assert actor is not None, "who sleeps?"
+        actor.asleep_until_ms = self.now_ms + int(seconds * 1000)
+        self._yield(actor)
+
+    def monotonic(self) -> float:
+        """Tell seconds by the stage's clock."""
+        return self.now_ms / 1000
+
+    def _yield(self, actor: Actor) -> None:
+        self._mine.release()
+        actor.turn.acquire()
+
+    def _act(self, actor: Actor) -> None:
+        actor.turn.acquire()
+        self._actors[threading.get_ident()] = actor
+        try:
+            actor.run()
+        except BaseException as error:  # The play ends with it.
+            actor.error = error
+        finally:
+            actor.ended = True
+            del self._actors[threading.get_ident()]
+            self._mine.release()
+
+    def _next(self, waiting: list[Actor]) -> Actor:
+        self.now_ms += self.random.choice(_TICKS_MS)
+        if self.jumps and self.random.random() < 0.002:
+            self.now_ms += _LONG_MS
+        for actor in waiting:
+            actor.still_for = max(0, actor.still_for - 1)
+        ready = [a for a in waiting if a.asleep_until_ms <= self.now_ms and not a.still_for]
+        if not ready:
+            ready = [min(waiting, key=lambda a: (a.asleep_until_ms, a.still_for))]
+            self.now_ms = max(self.now_ms, ready[0].asleep_until_ms)
+        return self.random.choice(ready)
+
+
+class StagedStorage:
+    """A storage whose operations are given to actors one by one.
+
+    Attributes
+    ----------
+    created : list of str
+        Paths of the objects that were put if absent, and not deleted again.
+    """
+
+    def __init__(self, inner: Storage, stage: Stage) -> None:
+        self._inner, self._stage = inner, stage
+        self.created: list[str] = []
+
+    @property
+    def root(self) -> str:
+        return self._inner.root
+
+    def read(self, path: str) -> bytes:
+        self._stage.pause(f"read {path}")
+        return self._inner.read(path)
+
+    def read_range(self, path: str, start: int, length: int) -> bytes:
+        return self._inner.read_range(path, start, length)  # A part of reading a file.
+
+    def stat(self, path: str) -> StoredObject | None:
+        self._stage.pause(f"stat {path}")
+        return self._inner.stat(path)
+
+    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+        self._stage.pause(f"list {folder}")
+        return self._inner.list(folder, recursive=recursive)
+
+    def list_folders(self, folder: str) -> Paths:
+        self._stage.pause(f"list folders {folder}")
+        return self._inner.list_folders(folder)
+
+    def put(self, path: str, data: Buffer) -> None:
+        self._stage.pause(f"put {path}")
+        self._inner.put(path, data)
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        self._stage.pause(f"put if absent {path}")
+        self._inner.put_if_absent(path, data)
+        self.created.append(path)
+
+    def read_version(self, path: str) -> tuple[bytes, str] | None:
+        assert isinstance(self._inner, VersionedStorage)
+        self._stage.pause(f"read version {path}")
+        return self._inner.read_version(path)
+
+    def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
+        assert isinstance(self._inner, VersionedStorage)
+        self._stage.pause(f"put if version {path}")
+        return self._inner.put_if_version(path, data, version)
+
+    def delete(self, path: str) -> None:
+        self._stage.pause(f"delete {path}")
+        self._inner.delete(path)
+        if path in self.created:  # The time was another's.
+            self.created.remove(path)
+
+    def delete_folder(self, folder: str) -> None:
+        self._stage.pause(f"delete folder {folder}")
+        self._inner.delete_folder(folder)
+
+    def local_path(self, path: str) -> Path | None:
+        return self._inner.local_path(path)
