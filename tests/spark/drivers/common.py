@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
     [("id", pa.string()), ("part", pa.string()), ("ts", pa.int64()), ("v", pa.int64())]
 )
 KEYS = 200
+_PARENT = os.getppid()
 PARTS = ["a", "b"]
 BUCKETS = 2
 SETTINGS = {
@@ -86,6 +87,19 @@ def rows_of_round(number: int) -> pa.Table:
         },
         schema=SCHEMA,
     )
+
+
+def parent_lives() -> bool:
+    """Whether the test that started this program is still there; it may have been killed."""
+    return os.getppid() == _PARENT
+
+
+def batch_of(name: str, number: int) -> list[tuple[str, str, int, int]]:
+    """Return a batch of a stream: keys of its own, most of them in the batch before, too."""
+    return [
+        (f"{name}-{i:06}", PARTS[i % len(PARTS)], number, number * 1_000_000 + i)
+        for i in range(number * 5, number * 5 + 20)
+    ]
 
 
 def model_of(rounds: Iterable[int]) -> list[dict[str, Any]]:
