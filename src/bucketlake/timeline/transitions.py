@@ -59,21 +59,21 @@ def to_inflight(
     action: Action,
     content: bytes = b"",
 ) -> Instant:
-    """Mark a requested instant as being worked on.
+    """Mark an instant, which the caller requested, as being worked on.
 
     Raises
     ------
     TimelineError
-        If it is not requested (any more), or another process works on it.
+        If it is not requested (any more).
     """
     requested = instant_path(config, Instant(instant, action, State.REQUESTED))
     if storage.stat(requested) is None:
         raise TimelineError(instant, f"{requested} is not there: another writer rolled it back")
     inflight = Instant(instant, action, State.INFLIGHT)
-    try:
+    # Whoever made the requested file works on it alone: what is there is an own put, whose answer
+    # was lost, and which the client repeated.
+    with suppress(AlreadyExistsError):
         storage.put_if_absent(instant_path(config, inflight), content)
-    except AlreadyExistsError as error:
-        raise TimelineError(instant, "another process is already working on it") from error
     return inflight
 
 
