@@ -153,7 +153,7 @@ def _make_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
         config.setdefault("endpoint", address.endpoint)
     common: dict[str, Any] = {
         "prefix": address.prefix or None,
-        "client_options": {**_CLIENT_DEFAULTS, **options.client},
+        "client_options": {**_CLIENT_DEFAULTS, **options.client_options()},
         "retry_config": _retry_config(options),
     }
     match address.service:

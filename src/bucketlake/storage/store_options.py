@@ -33,6 +33,8 @@ _CLIENT_OPTIONS = frozenset(
 _VENDOR = re.compile(r"^(aws|azure|google)_")
 _ENDPOINT = re.compile(r"(?i)(aws_|azure_(storage_)?)?endpoint(_url(_s3)?)?$")
 
+_ENDPOINT_VARIABLE = re.compile(r"(aws|azure_storage|azure)_endpoint(_url(_s3)?)?$")
+
 _HADOOP_PREFIXES = ("fs.s3a.", "hadoop.fs.s3a.", "spark.hadoop.fs.s3a.")
 _HADOOP_NAMES = {
     "access.key": "access_key_id",
@@ -145,6 +147,21 @@ class StoreOptions:
     def __reduce__(self) -> tuple[Callable[[bytes], StoreOptions], tuple[bytes]]:
         options = [dict(self.config), dict(self.client), dict(self.retry)]
         return _unpickled, (_encoded(options),)
+
+    def client_options(self) -> dict[str, str]:
+        """Return the options of connections, with what the environment says of plain HTTP.
+
+        To be asked where the connection is made: a worker has an environment of its own.
+        """
+        found = dict(self.client)
+        if "allow_http" not in found and not any(map(_ENDPOINT.match, self.config)):
+            said = {name.lower(): text for name, text in os.environ.items()}
+            endpoints = (text for name, text in said.items() if _ENDPOINT_VARIABLE.match(name))
+            if any(text.startswith("http://") for text in endpoints):
+                found["allow_http"] = "true"
+            elif "aws_allow_http" in said:
+                found["allow_http"] = said["aws_allow_http"]
+        return found
 
     def redact(self, text: str) -> str:
         """Hide what may be secret in a message of the store."""
