@@ -243,7 +243,7 @@ class LocalStorage:
 
     def _require_inside(self, full_path: str, operation: str) -> None:
         """Refuse a path that symbolic links lead out of the root."""
-        self._require_real_inside(os.path.realpath(full_path), full_path, operation)
+        self._require_real_inside(system_calls.real_path(full_path), full_path, operation)
 
     def _require_real_inside(self, real: str, full_path: str, operation: str) -> None:
         if real == full_path:  # Without a link on the way: no need to resolve the root.
