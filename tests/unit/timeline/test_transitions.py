@@ -9,7 +9,6 @@ from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
     CommitOutcomeUnknownError,
-    TimelineError,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -66,13 +65,6 @@ def test_time_that_is_taken_is_refused() -> None:
     storage = _inflight_storage()
     with pytest.raises(AlreadyExistsError):
         create_requested(storage, CONFIG, T, Action.COMMIT)
-
-
-def test_instant_that_is_not_requested_does_not_begin() -> None:
-    storage = memory_of()
-    with pytest.raises(TimelineError, match=f"{T}.*rolled it back"):
-        to_inflight(storage, CONFIG, T, Action.COMMIT)
-    assert objects_of(storage) == {}
 
 
 def test_instant_whose_beginning_was_not_answered_has_begun() -> None:
