@@ -62,11 +62,11 @@ def test_upsert_never_looks_at_a_partition_that_it_does_not_touch() -> None:
 # removal of a folder, which lists it first. docs/how-to/object-stores.md says what they are for.
 UPSERT = {
     "read": 9,
-    "list": 7,
+    "list": 9,
     "list_folders": 1,
     "stat": 2,
-    "put": 2,
-    "put_if_absent": 6,
+    "put": 1,
+    "put_if_absent": 7,
     "delete": 1,
     "delete_folder": 1,
 }
