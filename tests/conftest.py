@@ -6,6 +6,7 @@ in ``.venv``, 3.5 in ``.venv-spark35``. Real Hudi is the interop room's own, see
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tarfile
@@ -16,8 +17,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.clock import system_now_ms
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
 
 GOLDEN_TABLES = Path(__file__).parent / "golden" / "tables"
 
@@ -33,6 +41,30 @@ settings.load_profile("deep" if os.environ.get("BUCKETLAKE_DEEP") == "1" else "q
 def table_path(tmp_path: Path) -> Path:
     """A path for a table, where nothing is yet."""
     return tmp_path / "table"
+
+
+@pytest.fixture
+def new_path() -> Iterator[Callable[[], str]]:
+    """Give a path where nothing is, another one each time, in the memory of this process.
+
+    In ``tests/object_store`` the paths are in a bucket, and the same tests run there.
+    """
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(f"tests-{next(_numbers)}")
+        MemoryStorage(names[-1], system_now_ms)  # Objects bear the time of day, as elsewhere.
+        return f"memory://{names[-1]}"
+
+    yield make
+    for name in names:
+        forget(name)
+
+
+@pytest.fixture
+def storage(new_path: Callable[[], str]) -> Storage:
+    """Storage in which nothing is, where ``new_path`` is."""
+    return open_storage(new_path())
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def _create(
         table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
     )
-    return Table(path, index, dict(storage_options or {}))
+    return Table(path, index, storage_options or {})
 
 
 def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:

@@ -56,6 +56,7 @@ from bucketlake.services.rescale import (
 from bucketlake.services.rollback import RollbackReport, roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant, parse_as_of
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -161,7 +162,7 @@ def create_table(
         table_type=table_type,
         name=name,
     )
-    return Table(path, index, dict(storage_options or {}))
+    return Table(path, index, storage_options or {})
 
 
 def open_table(
@@ -223,7 +224,7 @@ def open_table(
             raise
         found = None  # Rules that cannot be followed are no hindrance to a reader.
     require_given(storage, index, found)
-    return Table(path, found, dict(storage_options or {}), formats[log_format], lock)
+    return Table(path, found, storage_options or {}, formats[log_format], lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ class Table:
         How keys found their file group when the table was opened; None where it is not known, and
         so not written to.
     storage_options : mapping of str to str
-        As handed in. They are not shown when the table is printed.
+        As handed in. No text shows their values, and a pickle does not in readable form.
     log_format : LogFormat
         The kind of block that this handle writes records of log files in.
     lock : TableLock
@@ -252,6 +253,9 @@ class Table:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     log_format: LogFormat = field(default=LogFormat.PARQUET, repr=False)
     lock: TableLock = field(default=NO_LOCK, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storage_options", GivenOptions(self.storage_options))
 
     # Writes.
 

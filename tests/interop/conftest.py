@@ -13,20 +13,23 @@ from tests.interop.peer.client import HudiPeer, PeerUnavailableError
 @pytest.fixture(scope="session")
 def hudi() -> Iterator[HudiPeer]:
     """Real Hudi on Spark 3.5; where it cannot be had, a skip, or in CI a failure."""
-    with _start() as peer:
+    with start_hudi() as peer:
         yield peer
 
 
 @pytest.fixture(scope="module")
 def hudi_in_tokyo() -> Iterator[HudiPeer]:
     """Another one, nine hours ahead of UTC, for the tests of one module."""
-    with _start({"TZ": "Asia/Tokyo"}) as peer:
+    with start_hudi({"TZ": "Asia/Tokyo"}) as peer:
         yield peer
 
 
-def _start(environment: Mapping[str, str] | None = None) -> HudiPeer:
+def start_hudi(
+    environment: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
+) -> HudiPeer:
+    """Start real Hudi; where it cannot be had, skip, or in CI fail."""
     try:
-        return HudiPeer(environment)
+        return HudiPeer(environment, settings)
     except PeerUnavailableError as error:
         if os.environ.get("CI", "") not in ("", "0", "false"):
             pytest.fail(f"CI asks for real Hudi, but {error}", pytrace=False)

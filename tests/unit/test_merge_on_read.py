@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,8 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action, State
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
@@ -35,20 +35,17 @@ SCHEMA = pa.schema(
         (FLAG, pa.bool_()),
     ]
 )
-_NUMBERS = count()
 
 
 @pytest.fixture
-def table() -> Iterator[bl.Table]:
+def table(new_path: Callable[[], str]) -> bl.Table:
     """A table with rows k0 to k9 of time 10, in base files."""
-    name = f"merged-{next(_NUMBERS)}"
     made = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], ordering="ts",
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], ordering="ts",
         index=bl.SimpleBucket(2), table_type="merge_on_read",
     )  # fmt: skip
     made.upsert(rows(range(10), 1, 10))
-    yield made
-    forget(name)
+    return made
 
 
 def rows(numbers: range, v: int, ts: int, *, deleted: bool = False) -> pa.Table:
@@ -65,8 +62,8 @@ def values(table: bl.Table, **options: Any) -> dict[str, int]:
     return result
 
 
-def storage_of(table: bl.Table) -> MemoryStorage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
+def storage_of(table: bl.Table) -> Storage:
+    return open_storage(table.path)
 
 
 def logs_of(table: bl.Table) -> list[str]:
@@ -356,8 +353,9 @@ def test_a_rescale_reads_merged_rows(table: bl.Table) -> None:
     assert values(table) == keys(range(15), 8)
 
 
-def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline() -> None:
-    name = f"saved-{next(_NUMBERS)}"
+def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline(
+    new_path: Callable[[], str],
+) -> None:
     options = {
         "hoodie.table.name": "saved",
         "hoodie.datasource.write.recordkey.field": "id",
@@ -369,7 +367,7 @@ def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline() -> None
         "hoodie.compact.inline.max.delta.commits": "3",
         "hoodie.logfile.data.block.format": "avro",
     }
-    path = f"memory://{name}"
+    path = new_path()
     logs = []
     for number in range(1, 8):
         bl.save(rows(range(6), number, number), path, options=options)
@@ -381,4 +379,3 @@ def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline() -> None
             rows(range(6), 1, 1), path,
             options=options | {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"},
         )  # fmt: skip
-    forget(name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,8 @@ from bucketlake.index.recorded_counts import RECORD_FOLDER, record_counts, recor
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.write.arrow_source import ArrowSource
@@ -26,19 +26,16 @@ from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
-_NUMBERS = count()
 
 
 @pytest.fixture
-def table() -> Iterator[bl.Table]:
+def table(new_path: Callable[[], str]) -> bl.Table:
     """A table with 30 rows in each of the partitions a (3 buckets) and b (2)."""
-    name = f"recorded-{next(_NUMBERS)}"
     made = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
     )
     made.upsert(rows("ab"))
-    yield made
-    forget(name)
+    return made
 
 
 def rows(days: str, numbers: range = range(30)) -> pa.Table:
@@ -47,8 +44,8 @@ def rows(days: str, numbers: range = range(30)) -> pa.Table:
     )
 
 
-def storage_of(table: bl.Table) -> MemoryStorage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
+def storage_of(table: bl.Table) -> Storage:
+    return open_storage(table.path)
 
 
 def counts(table: bl.Table) -> dict[str, int]:
@@ -152,7 +149,7 @@ def test_the_record_of_a_write_that_failed_or_was_rolled_back_goes(
 
 
 def test_writers_that_count_a_new_partition_differently_find_each_other(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, new_path: Callable[[], str]
 ) -> None:
     """Two releases of one function of the user's: the same name, other counts."""
 
@@ -165,7 +162,7 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
     old = bl.PartitionBucket({"c": 1}, 2, rule=release(4))
     new = bl.PartitionBucket({"c": 1}, 2, rule=release(6))
     table = bl.create_table(
-        f"memory://recorded-{next(_NUMBERS)}", schema=SCHEMA, record_key=["id"],
+        new_path(), schema=SCHEMA, record_key=["id"],
         partition_by=["day"], index=old,
     )  # fmt: skip
     table.upsert(rows("ab"))
@@ -209,13 +206,11 @@ def test_a_broken_record_is_named(table: bl.Table, content: bytes) -> None:
         table.upsert(rows("a"))
 
 
-def test_a_table_with_one_count_for_all_keeps_no_record() -> None:
-    name = f"recorded-{next(_NUMBERS)}"
+def test_a_table_with_one_count_for_all_keeps_no_record(new_path: Callable[[], str]) -> None:
     table = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
         index=bl.SimpleBucket(2),
     )  # fmt: skip
     table.upsert(rows("ab"))
     assert versions(table) == []
     assert json.loads(storage_of(table).read(".hoodie/.bucket_index/ext/engine.json"))
-    forget(name)

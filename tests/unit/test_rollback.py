@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,24 +17,21 @@ from bucketlake.format.rollback_metadata import (
 )
 from bucketlake.index.hashing_config import config_path
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action, State
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
-_NUMBERS = count()
 
 
 @pytest.fixture
-def table() -> Iterator[bl.Table]:
+def table(new_path: Callable[[], str]) -> bl.Table:
     """A partition-level table with rows 0 to 20 in the partitions a and b."""
-    name = f"rollback-{next(_NUMBERS)}"
     made = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
     )
     made.upsert(rows(range(20)))
-    yield made
-    forget(name)
+    return made
 
 
 def rows(numbers: range, v: int = 0, days: str = "ab") -> pa.Table:
@@ -51,7 +47,7 @@ def instant_of(done: object) -> InstantTime:
 
 
 def objects(table: bl.Table) -> set[str]:
-    return {o.path for o in MemoryStorage(table.path.removeprefix("memory://")).list("")}
+    return {o.path for o in open_storage(table.path).list("")}
 
 
 def data_of(table: bl.Table) -> list[dict[str, object]]:
@@ -107,16 +103,14 @@ def test_a_rescale_goes_with_its_rules_and_the_old_file_groups_are_back(table: b
     assert_sound(table, 20)
 
 
-def test_the_upgrade_of_a_simple_table_can_go(table: bl.Table) -> None:
-    name = f"{table.path}-simple"
+def test_the_upgrade_of_a_simple_table_can_go(new_path: Callable[[], str]) -> None:
     simple = bl.create_table(
-        name, schema=SCHEMA, record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(4)
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(4)
     )
     simple.upsert(rows(range(20)))
     simple.rollback(instant_of(simple.rescale({"a": 9}, dry_run=False)))
-    assert bl.open_table(name).index == bl.SimpleBucket(4)
+    assert bl.open_table(simple.path).index == bl.SimpleBucket(4)
     assert_sound(simple, 20)
-    forget(name.removeprefix("memory://"))
 
 
 def test_several_rescales_go_newest_first(table: bl.Table) -> None:
@@ -209,7 +203,7 @@ def test_an_unknown_instant_is_refused(table: bl.Table, instant: str, problem: s
 
 
 def test_a_commit_whose_files_of_before_were_cleaned_stays(table: bl.Table) -> None:
-    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    storage = open_storage(table.path)
     old = [b.path for b in table.buckets() if b.partition_path == "a"]
     rescaled = instant_of(table.rescale({"a": 6}, dry_run=False))
     storage.delete(old[0])
@@ -227,7 +221,7 @@ def test_a_commit_whose_files_of_before_were_cleaned_stays(table: bl.Table) -> N
 def test_a_savepoint_holds_its_commit_and_those_before(table: bl.Table) -> None:
     first = table.timeline()[0].requested_at
     second = instant_of(table.upsert(rows(range(5))))
-    storage = MemoryStorage(table.path.removeprefix("memory://"))
+    storage = open_storage(table.path)
     storage.put(f".hoodie/timeline/{second}.savepoint.inflight", b"")
     storage.put(f".hoodie/timeline/{second}_{int(second) + 5}.savepoint", b"")
     for instant in (first, second):

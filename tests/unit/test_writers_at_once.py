@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,7 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
@@ -25,22 +24,19 @@ from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
-_NUMBERS = count()
 
 
 @pytest.fixture
-def table() -> Iterator[bl.Table]:
-    name = f"at-once-{next(_NUMBERS)}"
+def table(new_path: Callable[[], str]) -> bl.Table:
     made = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
     )
     made.upsert(rows("first", range(10)))
-    yield made
-    forget(name)
+    return made
 
 
 def storage_of(table: bl.Table) -> Storage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
+    return open_storage(table.path)
 
 
 def rows(writer: str, numbers: range, v: int = 0) -> pa.Table:

@@ -45,9 +45,8 @@ def split_pairs(
 ) -> dict[str, str]:
     """Take ``key=value`` as often as it is given."""
     pairs = [text.partition("=") for text in texts]
-    for name, equals, _ in pairs:
-        if not (name and equals):
-            raise click.BadParameter(f"{name!r} is not key=value")
+    if not all(name and equals for name, equals, _ in pairs):
+        raise click.BadParameter("write it as key=value")  # It may be a secret: say no more.
     return {name: value for name, _, value in pairs}
 
 

@@ -16,13 +16,14 @@ from typing import Literal, Self, TypeAlias
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
+from bucketlake.config.inner_path import require_inner_path
 from bucketlake.config.key_entries import (
     key_generator_name,
     key_generator_of,
     key_spec_of,
     render_key_spec,
 )
-from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.merge_entries import merge_mode_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -130,6 +131,8 @@ class TableConfig:
         ------
         ConfigError
             If an entry that every table has is missing, or one has a value that none can have.
+        FormatError
+            If a folder of the timeline lies elsewhere.
         """
         entries = Entries(properties)
         version = entries.integer(keys.VERSION, NEWEST_VERSION)
@@ -150,9 +153,9 @@ class TableConfig:
             initial_version=entries.integer(keys.INITIAL_VERSION, None),
             layout_version=_layout_version(entries),
             timeline_timezone=_timezone(entries),
-            timeline_path=entries.text(keys.TIMELINE_PATH) or "timeline",
-            history_path=entries.text(keys.HISTORY_PATH) or "history",
-            archive_folder=entries.text(keys.ARCHIVE_FOLDER) or "archived",
+            timeline_path=_folder(entries, keys.TIMELINE_PATH, "timeline"),
+            history_path=_folder(entries, keys.HISTORY_PATH, "history"),
+            archive_folder=_folder(entries, keys.ARCHIVE_FOLDER, "archived"),
             create_schema=entries.text(keys.CREATE_SCHEMA),
             metadata_partitions=entries.fields(keys.METADATA_PARTITIONS),
             metadata_partitions_inflight=entries.fields(keys.METADATA_PARTITIONS_INFLIGHT),
@@ -265,6 +268,12 @@ def _layout_version(entries: Entries) -> int:
     if version is None:
         raise ConfigError(keys.LAYOUT_VERSION, None, "every table must have it")
     return version
+
+
+def _folder(entries: Entries, key: str, default: str) -> str:
+    folder = entries.text(key) or default
+    require_inner_path(folder, PROPERTIES_FILE, f"{key} as a folder")
+    return folder
 
 
 def _timezone(entries: Entries) -> TimelineTimezone:

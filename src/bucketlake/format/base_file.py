@@ -218,8 +218,8 @@ class BaseFileReader:
         are timestamps with zone, as Spark means them; two-level lists are lists.
     """
 
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._open(open_object(storage, path), path)
+    def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
+        self._open(open_object(storage, path, size_bytes), path)
 
     @classmethod
     def of_bytes(cls, content: Buffer, path: str) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bucketlake.config.inner_path import require_data_place
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro_records import decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
@@ -36,7 +37,7 @@ def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
     Raises
     ------
     FormatError
-        If the bytes are not a plan's, or it names a file that is none.
+        If the bytes are not a plan's, or it names a file that is none, or outside of the data.
     UnsupportedFeatureError
         If a slice has a bootstrap file.
     """
@@ -67,7 +68,8 @@ def _operation(one: FileSlice) -> dict[str, Any]:
 def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
     if operation["bootstrapFilePath"]:
         raise UnsupportedFeatureError("compacting a bootstrap file", path, "compact it with Hudi")
-    partition = operation["partitionPath"] or ""
+    partition, file_id = operation["partitionPath"] or "", operation["fileId"] or ""
+    require_data_place(partition, file_id, path)  # The id begins the name of the new file.
     base, logs = None, []
     if operation["dataFilePath"]:
         name = BaseFileName.from_file_name(_bare(operation["dataFilePath"]))
@@ -82,7 +84,7 @@ def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
     logs.sort(key=lambda file: file.order)
     return FileSlice(
         partition,
-        FileId(operation["fileId"]),
+        FileId(file_id),
         InstantTime(operation["baseInstantTime"] or ""),
         base,
         tuple(logs),

@@ -95,7 +95,9 @@ class LogBlock:
         )
 
 
-def read_log_blocks(storage: Storage, path: str) -> Iterator[LogBlock]:
+def read_log_blocks(
+    storage: Storage, path: str, size_bytes: int | None = None
+) -> Iterator[LogBlock]:
     """Read the blocks of a log file, in order.
 
     Parameters
@@ -105,6 +107,8 @@ def read_log_blocks(storage: Storage, path: str) -> Iterator[LogBlock]:
         is one request.
     path : str
         The file, relative to the table.
+    size_bytes : int, optional
+        Its size, where a listing told it.
 
     Yields
     ------
@@ -120,7 +124,7 @@ def read_log_blocks(storage: Storage, path: str) -> Iterator[LogBlock]:
     UnsupportedFeatureError
         If a block is of another log format version, or of a kind or with a header not known here.
     """
-    with open_object(storage, path) as source:
+    with open_object(storage, path, size_bytes) as source:
         size_bytes = source.size()
         offset, start = 0, source.read_buffer(min(_START.size, size_bytes))
         while offset < size_bytes:

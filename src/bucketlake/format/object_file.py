@@ -12,7 +12,7 @@ from bucketlake.storage.base import Storage
 WHOLE_BYTES_MAX = 8 * 2**20  # Up to here one request for all costs less than several for parts.
 
 
-def open_object(storage: Storage, path: str) -> pa.NativeFile:
+def open_object(storage: Storage, path: str, size_bytes: int | None = None) -> pa.NativeFile:
     """Open an object for reading at any place.
 
     Parameters
@@ -21,6 +21,8 @@ def open_object(storage: Storage, path: str) -> pa.NativeFile:
         Where it lies.
     path : str
         The object.
+    size_bytes : int, optional
+        Its size, where a listing told it: a remote object is then not asked for it.
 
     Returns
     -------
@@ -34,17 +36,23 @@ def open_object(storage: Storage, path: str) -> pa.NativeFile:
     FormatError
         If it is empty.
     """
+    local = storage.local_path(path)
+    if local is not None or not size_bytes:
+        size_bytes = _size_of(storage, path)
+    if local is not None:
+        return pa.memory_map(str(local))
+    if size_bytes <= WHOLE_BYTES_MAX:
+        return pa.BufferReader(storage.read(path))
+    return pa.PythonFile(_RangeReader(storage, path, size_bytes), mode="r")
+
+
+def _size_of(storage: Storage, path: str) -> int:
     stored = storage.stat(path)
     if stored is None:
         raise ObjectNotFoundError(path, "read", "there is no such file")
     if stored.size_bytes == 0:
         raise FormatError(path, "a file with content", "an empty file")
-    local = storage.local_path(path)
-    if local is not None:
-        return pa.memory_map(str(local))
-    if stored.size_bytes <= WHOLE_BYTES_MAX:
-        return pa.BufferReader(storage.read(path))
-    return pa.PythonFile(_RangeReader(storage, path, stored.size_bytes), mode="r")
+    return stored.size_bytes
 
 
 class _RangeReader(io.RawIOBase):

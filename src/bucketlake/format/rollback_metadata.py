@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bucketlake.config.inner_path import require_data_place, require_instant
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.avro_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
@@ -67,7 +68,7 @@ def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
     Raises
     ------
     FormatError
-        If the bytes are not a plan's, or it names no instant.
+        If the bytes are not a plan's, it names no instant, or a place outside of the data.
     UnsupportedFeatureError
         If it cancels blocks inside log files, as those of table version 6 do.
     """
@@ -75,6 +76,7 @@ def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
     undone = record["instantToRollback"]
     if undone is None:
         raise FormatError(path, "a rollback plan with the instant to roll back", "none")
+    require_instant(undone["commitTime"] or "", path)
     files: dict[str, list[str]] = {}
     for request in record["RollbackRequests"] or []:
         if request["logBlocksToBeDeleted"]:
@@ -82,7 +84,10 @@ def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
                 "a rollback that cancels blocks of log files", path, "let Hudi finish it"
             )
         names = (text.rpartition("/")[2] for text in request["filesToBeDeleted"])
-        files.setdefault(request["partitionPath"], []).extend(name for name in names if name)
+        partition = request["partitionPath"] or ""
+        for name in filter(None, names):
+            require_data_place(partition, name, path)
+            files.setdefault(partition, []).append(name)
     return RollbackPlan(
         InstantTime(undone["commitTime"]),
         undone["action"],

@@ -104,7 +104,10 @@ def store_index(storage: Storage, index: TableIndex) -> None:
 
 
 def resolve_index(
-    storage: Storage, timeline: Timeline, given: TableIndex | None
+    storage: Storage,
+    timeline: Timeline,
+    given: TableIndex | None,
+    stored: SimpleBucket | None = None,
 ) -> TableIndex | None:
     """Return the index that a table is under at a point of its timeline.
 
@@ -117,6 +120,8 @@ def resolve_index(
     given : SimpleBucket, PartitionBucket or None
         What the caller knows: counts and hash fields where the table stores none, and a rule of
         the user's own.
+    stored : SimpleBucket, optional
+        What the table stores, where the caller has read it: once stored, it stays.
 
     Returns
     -------
@@ -128,7 +133,7 @@ def resolve_index(
     UnsupportedFeatureError
         If the table's rules cannot be followed.
     """
-    stored = read_stored(storage)
+    stored = stored or read_stored(storage)
     config = latest_config(storage, timeline)
     if config is None:
         # Rules that came later say nothing of the time before.
@@ -169,14 +174,19 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
         )
 
 
-def require_index(storage: Storage, timeline: Timeline, given: TableIndex | None) -> TableIndex:
+def require_index(
+    storage: Storage,
+    timeline: Timeline,
+    given: TableIndex | None,
+    stored: SimpleBucket | None = None,
+) -> TableIndex:
     """Return the index that a write uses; refuse a table whose index is unknown or another."""
     for folder, kind in _OTHER_KINDS.items():
         if next(iter(storage.list(folder)), None) is not None:
             raise UnsupportedFeatureError(
                 f"writing to a table with a {kind} index", storage.root, "write to it with Hudi"
             )
-    index = resolve_index(storage, timeline, given)
+    index = resolve_index(storage, timeline, given, stored)
     if index is None:
         raise ConfigError(
             "index",

@@ -61,7 +61,7 @@ def _condition(where: str, schema: pa.Schema) -> pc.Expression:
 
 
 def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:
-    with BaseFileReader(storage, file.path) as reader:
+    with BaseFileReader(storage, file.path, file.size_bytes) as reader:
         yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
 
 

@@ -33,7 +33,7 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
     """
     groups: dict[InstantTime, list[LogBlock]] = {}
     for file in file_slice.log_files:
-        for block in read_log_blocks(storage, file.path):
+        for block in read_log_blocks(storage, file.path, file.size_bytes):
             if block.kind is BlockKind.COMMAND:
                 groups.pop(InstantTime(block.headers[HeaderKey.TARGET_INSTANT_TIME]), None)
             elif block.kind in _DATA and _is_committed(block, timeline):

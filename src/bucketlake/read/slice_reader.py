@@ -117,7 +117,8 @@ class SliceReader:
     def _stored(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
         if file_slice.base_file is None:
             return
-        with BaseFileReader(self.storage, file_slice.base_file.path) as reader:
+        base = file_slice.base_file
+        with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
             for chunk in reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS):
                 yield cast_table(chunk, needed)
 

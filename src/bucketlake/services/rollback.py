@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from bucketlake.config.inner_path import require_data_place
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -214,6 +215,7 @@ def _commits_to_undo(
             "cascade=True, which loses what they wrote; or keep the rows, and where it is a "
             "rescale write the earlier rules by another rescale",
         )
+    _require_places(snapshot, gone)
     _require_no_plan(snapshot, gone)
     _require_state_of_before(snapshot, index, gone)
     return gone[::-1]
@@ -304,6 +306,18 @@ def _counted_otherwise(
 
 def _by_rules(index: TableIndex | None) -> TableIndex | None:
     return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
+
+
+def _require_places(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
+    """Refuse metadata that name files where no data can be."""
+    for one in gone:
+        commit = snapshot.timeline.read_commit(snapshot.storage, one)
+        named = [(stat.partition_path, stat.path.rpartition("/")[2]) for stat in commit.stats]
+        named += [
+            (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
+        ]
+        for partition, name in named:
+            require_data_place(partition, name, f"metadata of commit {one.requested_at}")
 
 
 def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:

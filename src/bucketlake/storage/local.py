@@ -8,9 +8,11 @@ empty object needs no temporary: making its name is atomic by itself. Such names
 instants) and removals are not flushed: file systems with a journal keep them in order with the
 flushes that follow, and nothing committed rests on them.
 
-A symbolic link that leads out of the root is refused by listings and by everything that changes
-files: skipping it in silence would hide committed records, following it would delete what the
-table does not own. Reading an exact path follows links as the operating system does.
+A symbolic link that leads out of the root is refused: skipping it in silence would hide committed
+records, following it would read or delete what the table does not own. Links within the root are
+followed. A read looks at where it arrived, so that no link can be changed in between; listings and
+changes look before, which guards against tables that hold such links, and not against someone who
+swaps folders of the table for links at that moment.
 
 Hadoop on local disk keeps a checksum beside each file (``.name.crc``) and fails on a stale one, so
 it is removed before its file changes. Temporaries that a killed process leaves behind are shown by
@@ -78,6 +80,7 @@ class LocalStorage:
         check_path(path, "stat")
         with self._naming(path, "stat"), suppress(*_NO_OBJECT):
             status = os.stat(self._full(path))
+            self._require_inside(self._full(path), "stat")
             if not stat.S_ISDIR(status.st_mode):
                 return _described(path, status)
         return None
@@ -85,11 +88,13 @@ class LocalStorage:
     def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
         """Yield the objects below a folder, in order of path."""
         check_folder(folder, "list")
+        self._require_inside(self._full(folder), "list")
         return self._walk(folder, recursive)
 
     def list_folders(self, folder: str) -> Paths:
         """Return a folder's direct subfolders, empty ones too."""
         check_folder(folder, "list folders of")
+        self._require_inside(self._full(folder), "list folders of")
         start = below(folder)
         folders = (start + entry.name for entry in self._entries(folder) if entry.is_dir())
         return sorted(path for path in folders if not _is_staging(path))
@@ -136,6 +141,7 @@ class LocalStorage:
     def local_path(self, path: str) -> Path:
         """File of an object, whether it is there or not."""
         check_path(path, "local path of")
+        self._require_inside(self._full(path), "local path of")
         return Path(self._full(path))
 
     def clear_staging(self, written_before_ms: int) -> int:
@@ -147,6 +153,7 @@ class LocalStorage:
             Only those last written before this time are removed, in milliseconds since 1970-01-01
             UTC: a younger one may belong to a write that is under way.
         """
+        self._require_inside(self._full(STAGING_FOLDER), "clear")
         removed = 0
         with self._naming(STAGING_FOLDER, "clear"):
             for entry in self._entries(STAGING_FOLDER):
@@ -172,7 +179,12 @@ class LocalStorage:
         check_path(path, operation)
         full_path = self._full(path)
         try:
-            return system_calls.read_file(full_path, start, length)
+            return system_calls.read_file(
+                full_path,
+                start,
+                length,
+                lambda real: self._require_real_inside(real, full_path, operation),
+            )
         except _NO_OBJECT as error:
             raise ObjectNotFoundError(full_path, operation, "no object is there") from error
         except OSError as error:
@@ -230,7 +242,13 @@ class LocalStorage:
         return target
 
     def _require_inside(self, full_path: str, operation: str) -> None:
-        root, real = os.path.realpath(self.root), os.path.realpath(full_path)
+        """Refuse a path that symbolic links lead out of the root."""
+        self._require_real_inside(system_calls.real_path(full_path), full_path, operation)
+
+    def _require_real_inside(self, real: str, full_path: str, operation: str) -> None:
+        if real == full_path:  # Without a link on the way: no need to resolve the root.
+            return
+        root = os.path.realpath(self.root)
         if real != root and not real.startswith(below(root.rstrip("/"))):
             reason = (
                 f"a symbolic link leads to {real}, out of {self.root}; "
@@ -250,6 +268,7 @@ class LocalStorage:
     def _staged(self, data: Buffer) -> Iterator[str]:
         """Write bytes to a temporary file, which is gone afterwards whatever happens."""
         staging = self._full(STAGING_FOLDER)
+        self._require_inside(staging, "put")
         self._make_folder(staging)
         staged = f"{staging}/{uuid.uuid4().hex}"  # Many processes stage here.
         try:

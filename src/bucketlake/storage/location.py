@@ -76,7 +76,8 @@ wasb:, wasbs:
     if scheme == "file":
         return _open_local(_file_path(path, rest), options)
     if scheme not in _SCHEMES:
-        shown = re.sub("//[^/]*@", "//", path)  # A password may stand before the host.
+        # A password may stand before the host, a signature at the end.
+        shown = StoreOptions().redact(re.sub("//[^/]*@", "//", path))
         raise UnsupportedFeatureError(f"storage {scheme}:", shown, _SERVED)
     if not rest.startswith("//"):
         raise ConfigError("path", path, f"it starts with {scheme}://")

@@ -7,14 +7,13 @@ only serve Hadoop's own bookkeeping are left out of listings, wherever a table w
 
 from __future__ import annotations
 
+from bucketlake.config.inner_path import is_inner
 from bucketlake.errors import StorageError
-
-_REFUSED_SEGMENTS = frozenset(("", ".", ".."))
 
 
 def check_path(path: str, operation: str) -> None:
     """Refuse a path that is not plainly below the root, with StorageError."""
-    if not _REFUSED_SEGMENTS.isdisjoint(path.split("/")) or "\0" in path:
+    if not is_inner(path):
         raise StorageError(
             path or "''",
             operation,

@@ -48,6 +48,9 @@ SERVICES = {
 
 # container@account.dfs.core.windows.net, and the national clouds' suffixes.
 _AZURE_HOST = re.compile(r"(?P<container>[^@]+)@(?P<account>[^.@]+)\.(dfs|blob)\.(?P<suffix>.+)")
+# What a signed link to an object ends in, which opens it to whoever reads it.
+_SIGNED = re.compile(r"\?(.*&)?(X-Amz-Signature|X-Goog-Signature|sig)=", re.IGNORECASE)
+
 _AZURE_PUBLIC_SUFFIX = "core.windows.net"
 
 
@@ -92,6 +95,9 @@ prefix='orders/p%201', account=None, endpoint=None)
     """
     host, _, path = rest.partition("/")
     service = SERVICES[scheme]
+    if _SIGNED.search(path):
+        allowed = "a signed link opens no table; give credentials as storage_options"
+        raise ConfigError("path", HIDDEN, allowed)
     segments = [segment for segment in path.split("/") if segment]  # Hadoop joins slashes, too.
     prefix = "/".join(segments)
     if not {".", ".."}.isdisjoint(segments):
@@ -147,7 +153,7 @@ def _make_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
         config.setdefault("endpoint", address.endpoint)
     common: dict[str, Any] = {
         "prefix": address.prefix or None,
-        "client_options": {**_CLIENT_DEFAULTS, **options.client},
+        "client_options": {**_CLIENT_DEFAULTS, **options.client_options()},
         "retry_config": _retry_config(options),
     }
     match address.service:

@@ -15,7 +15,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -32,6 +32,8 @@ _CLIENT_OPTIONS = frozenset(
 )
 _VENDOR = re.compile(r"^(aws|azure|google)_")
 _ENDPOINT = re.compile(r"(?i)(aws_|azure_(storage_)?)?endpoint(_url(_s3)?)?$")
+
+_ENDPOINT_VARIABLE = re.compile(r"(aws|azure_storage|azure)_endpoint(_url(_s3)?)?$")
 
 _HADOOP_PREFIXES = ("fs.s3a.", "hadoop.fs.s3a.", "spark.hadoop.fs.s3a.")
 _HADOOP_NAMES = {
@@ -53,6 +55,41 @@ _SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWOR
 _SIGNED_PARAMETERS = re.compile(
     r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
 )
+
+
+class GivenOptions(Mapping[str, str]):
+    """Storage options as a user gave them: a mapping whose values no text shows.
+
+    Parameters
+    ----------
+    options : mapping of str to str, optional
+
+    Examples
+    --------
+    >>> given = GivenOptions({"region": "eu-west-1"})
+    >>> given, given["region"]
+    (GivenOptions(region=(hidden)), 'eu-west-1')
+    """
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(options or {})
+
+    def __getitem__(self, key: str) -> str:
+        return self._options[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        return f"GivenOptions({', '.join(f'{key}={HIDDEN}' for key in self)})"
+
+    def __reduce__(self) -> tuple[Callable[[bytes], GivenOptions], tuple[bytes]]:
+        return _unpickled_given, (_encoded(self._options),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,9 +145,23 @@ class StoreOptions:
         return f"StoreOptions({HIDDEN})"
 
     def __reduce__(self) -> tuple[Callable[[bytes], StoreOptions], tuple[bytes]]:
-        # Not encryption: it keeps secrets out of logs that print pickles.
-        text = json.dumps([dict(self.config), dict(self.client), dict(self.retry)])
-        return _unpickled, (base64.b85encode(text.encode()),)
+        options = [dict(self.config), dict(self.client), dict(self.retry)]
+        return _unpickled, (_encoded(options),)
+
+    def client_options(self) -> dict[str, str]:
+        """Return the options of connections, with what the environment says of plain HTTP.
+
+        To be asked where the connection is made: a worker has an environment of its own.
+        """
+        found = dict(self.client)
+        if "allow_http" not in found and not any(map(_ENDPOINT.match, self.config)):
+            said = {name.lower(): text for name, text in os.environ.items()}
+            endpoints = (text for name, text in said.items() if _ENDPOINT_VARIABLE.match(name))
+            if any(text.startswith("http://") for text in endpoints):
+                found["allow_http"] = "true"
+            elif "aws_allow_http" in said:
+                found["allow_http"] = said["aws_allow_http"]
+        return found
 
     def redact(self, text: str) -> str:
         """Hide what may be secret in a message of the store."""
@@ -123,8 +174,17 @@ class StoreOptions:
         return _SIGNED_PARAMETERS.sub(rf"\1={HIDDEN}", text)
 
 
+def _encoded(options: object) -> bytes:
+    """Write options unreadably: no encryption, but logs that print pickles show no secret."""
+    return base64.b85encode(json.dumps(options).encode())
+
+
 def _unpickled(encoded: bytes) -> StoreOptions:
     return StoreOptions(*json.loads(base64.b85decode(encoded)))
+
+
+def _unpickled_given(encoded: bytes) -> GivenOptions:
+    return GivenOptions(json.loads(base64.b85decode(encoded)))
 
 
 def _hadoop_name(key: str) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bucketlake.config.inner_path import require_inner_name
 from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
@@ -126,9 +127,12 @@ def _valid_files(storage: Storage, folder: str) -> list[str]:
     path = f"{folder}/manifest_{version}"
     data = storage.read(path)
     try:
-        return [str(file["fileName"]) for file in json.loads(data)["files"]]
+        names = [str(file["fileName"]) for file in json.loads(data)["files"]]
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(path, "a JSON manifest of the archive", repr(data[:32])) from error
+    for name in names:
+        require_inner_name(name, path, "the name of a file of the archive")
+    return names
 
 
 def _manifest_version(storage: Storage, folder: str) -> int | None:

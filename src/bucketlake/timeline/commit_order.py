@@ -16,6 +16,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bucketlake.config.inner_path import require_instant
 from bucketlake.config.layout import COMMIT_ORDER_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from bucketlake.model.file_name import InstantTime
@@ -44,6 +45,7 @@ def last_turn(storage: Storage) -> Turn | None:
             instant, _, claim = storage.read(path).decode(errors="replace").partition(" ")
             if not claim:
                 raise FormatError(path, "an instant and a claim", repr(instant)[:80])
+            require_instant(instant, path)
             return Turn(numbers[-1], InstantTime(instant))
 
 

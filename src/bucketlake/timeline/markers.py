@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
+from bucketlake.config.inner_path import require_data_place
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage
@@ -73,11 +74,19 @@ def write_marker(storage: Storage, instant: InstantTime, marker: Marker) -> None
 
 
 def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:
-    """Return the markers of an instant in either form, each once, in order of their text."""
+    """Return the markers of an instant in either form, each once, in order of their text.
+
+    Raises
+    ------
+    FormatError
+        If one names a place outside of the data: a rollback would delete what is there.
+    """
     folder = marker_folder(instant)
-    texts = _texts(storage, folder)
-    markers = (Marker.from_text(text) for text in sorted(set(texts)))
-    return [marker for marker in markers if marker is not None]
+    found = (Marker.from_text(text) for text in sorted(set(_texts(storage, folder))))
+    markers = [marker for marker in found if marker is not None]
+    for marker in markers:
+        require_data_place(marker.partition_path, marker.file_name, folder)
+    return markers
 
 
 def delete_markers(storage: Storage, instant: InstantTime) -> None:

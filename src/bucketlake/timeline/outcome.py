@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Self
 
+from bucketlake.config.inner_path import require_instant
 from bucketlake.config.layout import OUTCOME_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -90,7 +91,9 @@ class Outcome:
         try:
             fields = json.loads(data)
             committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
-            return cls(str(fields["claim"]), _parse_publication(fields) if committed else None)
+            return cls(
+                str(fields["claim"]), _parse_publication(fields, path) if committed else None
+            )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
             raise FormatError(path, "the outcome of an instant as JSON", found) from error
@@ -107,9 +110,11 @@ class Outcome:
         return json.dumps(fields | {"claim": self.claim}).encode()
 
 
-def _parse_publication(fields: dict[str, Any]) -> Publication:
+def _parse_publication(fields: dict[str, Any], path: str) -> Publication:
+    completed_at = str(fields["completedAt"])
+    require_instant(completed_at, path)
     return Publication(
-        InstantTime(str(fields["completedAt"])),
+        InstantTime(completed_at),
         Action(fields["action"]),
         base64.b64decode(fields["metadata"], validate=True),
     )

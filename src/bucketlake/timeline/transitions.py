@@ -16,7 +16,6 @@ from bucketlake.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
     StorageError,
-    TimelineError,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -59,21 +58,15 @@ def to_inflight(
     action: Action,
     content: bytes = b"",
 ) -> Instant:
-    """Mark a requested instant as being worked on.
+    """Mark an instant, which the caller requested, as being worked on.
 
-    Raises
-    ------
-    TimelineError
-        If it is not requested (any more), or another process works on it.
+    One that was rolled back meanwhile cannot be committed all the same (``timeline/outcome.py``).
     """
-    requested = instant_path(config, Instant(instant, action, State.REQUESTED))
-    if storage.stat(requested) is None:
-        raise TimelineError(instant, f"{requested} is not there: another writer rolled it back")
     inflight = Instant(instant, action, State.INFLIGHT)
-    try:
+    # Whoever made the requested file works on it alone: what is there is an own put, whose answer
+    # was lost, and which the client repeated.
+    with suppress(AlreadyExistsError):
         storage.put_if_absent(instant_path(config, inflight), content)
-    except AlreadyExistsError as error:
-        raise TimelineError(instant, "another process is already working on it") from error
     return inflight
 
 
@@ -152,10 +145,10 @@ def _publish(
 ) -> None:
     """Put the completed file unless it is there, over an inflight file that still is."""
     path = instant_path(config, completed)
-    if storage.stat(path) is not None:
-        return
     inflight_path = instant_path(config, inflight)
     if storage.stat(inflight_path) is None:
+        if storage.stat(path) is not None:
+            return
         problem = f"{inflight_path} is gone: another writer rolled this write back"
         raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
     with suppress(AlreadyExistsError):  # By another process that found the same outcome.

@@ -29,7 +29,7 @@ from bucketlake.format.partition_metadata import (
 )
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -263,8 +263,10 @@ def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
         )
 
 
-def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, object]) -> None:
-    for partition in by_partition:
+def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
+    for partition, stats in by_partition.items():
+        if any(stat.previous_commit != NO_PREVIOUS_COMMIT for stat in stats):
+            continue  # It was marked by the commit that its file group is of.
         path = partition_marker_path(partition)
         if write.storage.stat(path) is None:
             with suppress(AlreadyExistsError):  # An existing marker is kept, whoever wrote it.

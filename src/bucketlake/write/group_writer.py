@@ -137,7 +137,7 @@ class GroupWriter:
             return
         columns = [*STORED_META, *self.schema.names]
         target = pa.schema([*((name, pa.string()) for name in STORED_META), *self.schema])
-        with BaseFileReader(self.storage, plan.base_path) as reader:
+        with BaseFileReader(self.storage, plan.base_path, plan.base_size_bytes) as reader:
             rows = max(CHUNK_ROWS, plan.records)  # A lookup table of the records per chunk.
             foreign = STATS_KEY not in reader.key_values
             for chunk in reader.iter_chunks(columns, rows_max=rows):

@@ -32,6 +32,7 @@ from bucketlake.index.settings import (
     resolve_index,
     store_index,
 )
+from bucketlake.index.simple import SimpleBucket
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
@@ -78,6 +79,8 @@ class Target:
         Source of new times.
     index : TableIndex
         How records find their file group.
+    stored : SimpleBucket or None
+        The setting that the table stores; None before the first write of bucketlake.
     log_format : LogFormat
         The kind of block that records of log files are written in.
     lock : TableLock
@@ -87,6 +90,7 @@ class Target:
     snapshot: Snapshot
     clock: InstantClock
     index: TableIndex
+    stored: SimpleBucket | None
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
 
@@ -120,13 +124,15 @@ def open_target(
     """
     check_writable(config, storage.root)
     found = load_timeline(storage, config)
-    known = require_index(storage, found, index)
+    stored = read_stored(storage)
+    known = require_index(storage, found, index, stored)
     known.check_hash_fields(config.key_spec.record_key_fields)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     timeline = settle_failed_writes(storage, config, found, clock, lock)
     if timeline is not found:  # A rescale, perhaps, was finished or undone.
-        known = require_index(storage, timeline, index)
-    return Target(load_snapshot(storage, config, timeline), clock, known, log_format, lock)
+        known = require_index(storage, timeline, index, stored)
+    pinned = load_snapshot(storage, config, timeline)
+    return Target(pinned, clock, known, stored, log_format, lock)
 
 
 def write_records(
@@ -336,7 +342,7 @@ def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
     """Store the index setting of a table that has none, once its files agree with it."""
-    if read_stored(target.storage) is None:
+    if target.stored is None:
         require_matching_index(target.storage, slices, target.index)
         store_index(target.storage, target.index)
 
@@ -415,7 +421,7 @@ def _require_same_counts(
     write: PendingWrite, target: Target, counts: Mapping[str, int], timeline: Timeline
 ) -> None:
     """Refuse a commit whose buckets were counted by what no longer holds (RFC-89)."""
-    now = resolve_index(target.storage, timeline, target.index)
+    now = resolve_index(target.storage, timeline, target.index, target.stored)
     assert now is not None, "the write had an index"
     for partition, used in sorted(counts.items()):
         held = now.count_of(partition)

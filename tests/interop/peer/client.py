@@ -44,6 +44,8 @@ class HudiPeer:
     ----------
     environment : mapping of str to str, optional
         Variables of its environment that differ from this process's, such as ``TZ``.
+    settings : mapping of str to str, optional
+        Settings of its Spark session; packages are fetched besides its own.
 
     Raises
     ------
@@ -53,13 +55,17 @@ class HudiPeer:
         If it does not start for any other reason.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         if not PEER_PYTHON.exists():
             raise PeerUnavailableError("there is no .venv-spark35: run scripts/setup spark35")
         self._folder = tempfile.TemporaryDirectory(prefix="hudi-peer-")
         self.log_path = Path(self._folder.name) / "server.log"
         self._exchange_count = 0
-        self._process, self._answers = self._start(environment or {})
+        self._process, self._answers = self._start(environment or {}, settings or {})
         try:
             self._hear(START_SECONDS_MAX)
         except PeerError as error:
@@ -156,13 +162,17 @@ class HudiPeer:
     ) -> None:
         self.close()
 
-    def _start(self, environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    def _start(
+        self, environment: Mapping[str, str], settings: Mapping[str, str]
+    ) -> tuple[subprocess.Popen[bytes], int]:
         """Start the server; return it and the descriptor on which it answers."""
         answers, answers_for_server = os.pipe()
+        tables = f"{self._folder.name}/tables"
+        arguments = [str(answers_for_server), tables, json.dumps(dict(settings))]
         try:
             with self.log_path.open("wb") as log:
                 process = subprocess.Popen(
-                    [PEER_PYTHON, SERVER, str(answers_for_server), f"{self._folder.name}/tables"],
+                    [PEER_PYTHON, SERVER, *arguments],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,

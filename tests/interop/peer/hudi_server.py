@@ -4,6 +4,7 @@ Runs in the environment of PySpark 3.5 (``scripts/setup spark35``) and is starte
 in an environment where another PySpark lives. It reads one JSON command a line on standard input
 and answers with one JSON line each on the file descriptor named by its argument: Spark writes to
 standard output and error as it likes, and never into an answer. Rows travel as Parquet files.
+Further settings of its session come as JSON.
 
 Commands: ``write``, ``read`` and ``sql``, with the fields that the functions below take. It ends
 when its input ends, and takes its JVM along.
@@ -22,8 +23,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import Row, SparkSession
 
 HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+PACKAGES = "spark.jars.packages"
 SESSION = {
-    "spark.jars.packages": HUDI_BUNDLE,
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
     "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -49,9 +50,9 @@ SESSION = {
 def main() -> None:
     """Start Spark, say so, then serve commands until there are no more."""
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
-    warehouse = sys.argv[2]
+    warehouse, settings = sys.argv[2], json.loads(sys.argv[3])
     try:
-        spark = start_spark(warehouse)
+        spark = start_spark(warehouse, settings)
     except Exception as error:  # Whatever it is, the client has to hear of it.
         answer(answers, {"ok": False, "error": f"{type(error).__name__}: {error}"})
         return
@@ -61,9 +62,10 @@ def main() -> None:
     spark.stop()
 
 
-def start_spark(warehouse: str) -> SparkSession:
+def start_spark(warehouse: str, settings: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("hudi-peer")
-    for key, value in SESSION.items():
+    packages = [HUDI_BUNDLE, *filter(None, [settings.pop(PACKAGES, "")])]
+    for key, value in (SESSION | settings | {PACKAGES: ",".join(packages)}).items():
         builder = builder.config(key, value)
     spark = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")

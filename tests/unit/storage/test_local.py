@@ -306,6 +306,98 @@ def test_link_within_the_root_is_followed(local: LocalStorage) -> None:
     assert [stored.path for stored in local.list("")] == ["p/a", "q/a"]
 
 
+@pytest.mark.parametrize("link", ["link", "link.parquet"])
+def test_object_behind_a_link_out_of_the_root_is_not_read(local: LocalStorage, link: str) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"not ours")
+    local.put("a", b"1")
+    is_folder = link == "link"
+    Path(local.root, link).symlink_to(outside if is_folder else outside / "secret")
+    path = f"{link}/secret" if is_folder else link
+    for look in (
+        lambda: local.read(path),
+        lambda: local.read_range(path, 0, 3),
+        lambda: local.stat(path),
+        lambda: local.local_path(path),
+    ):
+        with pytest.raises(
+            StorageError, match=r"symbolic link leads to .*outside/secret"
+        ) as caught:
+            look()
+        assert not isinstance(caught.value, ObjectNotFoundError)
+        assert caught.value.path == f"{local.root}/{path}"
+
+
+def test_folder_that_is_a_link_out_of_the_root_is_not_listed(local: LocalStorage) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"not ours")
+    local.put("p/a", b"1")
+    Path(local.root, "p/link").symlink_to(outside)
+    for look in (lambda: list(local.list("p/link")), lambda: local.list_folders("p/link")):
+        with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+            look()
+
+
+def test_staging_folder_that_is_a_link_out_of_the_root_gets_no_bytes(local: LocalStorage) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    staging = Path(local.root, STAGING_FOLDER)
+    staging.parent.mkdir(parents=True)
+    staging.symlink_to(outside)
+    for write in (local.put, local.put_if_absent):
+        with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+            write("a", b"1")
+    with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+        local.clear_staging(written_before_ms=2**52)
+    assert list(outside.iterdir()) == []
+
+
+def test_link_within_the_root_is_read(local: LocalStorage) -> None:
+    local.put("p/a", b"1")
+    Path(local.root, "q").symlink_to("p")
+    assert local.read("q/a") == b"1"
+    assert local.stat("q/a") is not None
+    assert local.local_path("q/a").read_bytes() == b"1"
+
+
+def test_object_of_a_root_that_is_a_link_is_read(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    storage = LocalStorage(str(tmp_path / "link"))
+    storage.put("p/a", b"1")
+    assert storage.read("p/a") == b"1"
+    assert storage.stat("p/a") is not None
+
+
+def test_system_that_does_not_tell_by_descriptor_is_asked_by_path(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("a", b"1")
+    outside = Path(local.root).parent / "outside"
+    outside.write_bytes(b"not ours")
+    Path(local.root, "link").symlink_to(outside)
+    plain = os.readlink
+
+    def readlink(path: str) -> str:
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return plain(path)
+
+    monkeypatch.setattr(system_calls.os, "readlink", readlink)
+    assert local.read("a") == b"1"
+    with pytest.raises(StorageError, match="symbolic link leads to"):
+        local.read("link")
+
+
+def test_pipe_in_place_of_an_object_is_refused_and_not_waited_for(local: LocalStorage) -> None:
+    local.put("a", b"1")
+    os.mkfifo(f"{local.root}/pipe")
+    with pytest.raises(StorageError, match="a pipe or a device is there"):
+        local.read("pipe")
+
+
 def test_folder_removed_with_links_keeps_what_they_lead_to(local: LocalStorage) -> None:
     outside = Path(local.root).parent / "outside"
     outside.mkdir()

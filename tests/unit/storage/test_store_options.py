@@ -128,3 +128,27 @@ def test_secrets_are_redacted_from_messages_and_harmless_values_stay(
     assert StoreOptions.from_user(given, "lake").redact(message) == (
         "(hidden) (hidden) (hidden) https://store?X-Amz-Signature=(hidden)&sig=(hidden)&x=1 next"
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "expected"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://store"}, {}, "true"),
+        ({"AWS_ENDPOINT_URL_S3": "http://store"}, {"region": "eu"}, "true"),
+        ({"AWS_ENDPOINT_URL": "https://store"}, {}, None),
+        ({"AWS_ENDPOINT_URL": "http://store"}, {"endpoint": "https://other"}, None),
+        ({"AWS_ENDPOINT_URL": "http://store"}, {"allow_http": "false"}, "false"),
+        ({"AWS_ALLOW_HTTP": "true"}, {}, "true"),
+        ({}, {}, None),
+    ],
+)
+def test_plain_http_endpoint_of_the_environment_allows_plain_http(
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    given: dict[str, str],
+    expected: str | None,
+) -> None:
+    options = StoreOptions.from_user(given, "lake")
+    for name, value in environment.items():  # That of the worker, where options arrive pickled.
+        monkeypatch.setenv(name, value)
+    assert options.client_options().get("allow_http") == expected

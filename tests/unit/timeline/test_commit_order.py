@@ -8,8 +8,8 @@ import pytest
 
 from bucketlake.errors import FormatError, StorageError
 from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
-from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 
 FOLDER = ".hoodie/.bucket_index/ext/commit_order"
@@ -19,8 +19,7 @@ def instant(number: int) -> InstantTime:
     return InstantTime(f"{20260101000000000 + number}")
 
 
-def test_numbers_follow_one_another_and_few_are_kept() -> None:
-    storage = MemoryStorage.fresh()
+def test_numbers_follow_one_another_and_few_are_kept(storage: Storage) -> None:
     assert last_turn(storage) is None
     for number in range(1, 31):
         before = last_turn(storage)
@@ -30,27 +29,25 @@ def test_numbers_follow_one_another_and_few_are_kept() -> None:
     assert len(list(storage.list(FOLDER))) == 8
 
 
-def test_of_many_at_once_one_takes_a_number() -> None:
-    storage = MemoryStorage.fresh()
+def test_of_many_at_once_one_takes_a_number(storage: Storage) -> None:
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(lambda n: take_turn(storage, instant(n), after=None), range(64)))
     assert won.count(True) == 1
     assert last_turn(storage) == Turn(1, instant(won.index(True)))
 
 
-def test_a_put_whose_answer_was_lost_is_known_again() -> None:
-    storage = FaultyStorage(MemoryStorage.fresh(), [Fault(1, Moment.AFTER, Effect.ECHO)])
-    assert take_turn(storage, instant(1), after=None)
+def test_a_put_whose_answer_was_lost_is_known_again(storage: Storage) -> None:
+    faulty = FaultyStorage(storage, [Fault(1, Moment.AFTER, Effect.ECHO)])
+    assert take_turn(faulty, instant(1), after=None)
 
 
-def test_a_put_that_failed_says_so() -> None:
-    storage = FaultyStorage(MemoryStorage.fresh(), [Fault(1, Moment.BEFORE, Effect.ERROR)])
+def test_a_put_that_failed_says_so(storage: Storage) -> None:
+    faulty = FaultyStorage(storage, [Fault(1, Moment.BEFORE, Effect.ERROR)])
     with pytest.raises(StorageError):
-        take_turn(storage, instant(1), after=None)
+        take_turn(faulty, instant(1), after=None)
 
 
-def test_a_broken_turn_is_named() -> None:
-    storage = MemoryStorage.fresh()
+def test_a_broken_turn_is_named(storage: Storage) -> None:
     storage.put(f"{FOLDER}/000000000001", b"rubbish")
     with pytest.raises(FormatError, match="commit_order/000000000001"):
         last_turn(storage)

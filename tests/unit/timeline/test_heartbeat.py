@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.memory import MemoryStorage
+from bucketlake.storage.base import Storage
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import (
@@ -25,23 +25,18 @@ T = InstantTime("20260101000000000")
 PATH = f".hoodie/.heartbeat/{T}"
 
 
-@pytest.fixture
-def storage() -> MemoryStorage:
-    return MemoryStorage.fresh(system_now_ms)
-
-
-def process_of(storage: MemoryStorage) -> dict[str, Any]:
+def process_of(storage: Storage) -> dict[str, Any]:
     with beating(storage, T):
         found: dict[str, Any] = json.loads(storage.read(PATH))
     return found
 
 
-def leave(storage: MemoryStorage, **changes: Any) -> None:
+def leave(storage: Storage, **changes: Any) -> None:
     """Leave the heartbeat of another process behind."""
     storage.put(PATH, json.dumps({**process_of(storage), **changes}).encode())
 
 
-def test_a_writer_is_at_work_until_it_ends(storage: MemoryStorage) -> None:
+def test_a_writer_is_at_work_until_it_ends(storage: Storage) -> None:
     assert not is_alive(storage, T, system_now_ms)
     with beating(storage, T):
         assert is_alive(storage, T, system_now_ms)
@@ -50,12 +45,12 @@ def test_a_writer_is_at_work_until_it_ends(storage: MemoryStorage) -> None:
     assert storage.stat(PATH) is None
 
 
-def test_a_write_of_this_process_that_was_given_up_is_dead_at_once(storage: MemoryStorage) -> None:
+def test_a_write_of_this_process_that_was_given_up_is_dead_at_once(storage: Storage) -> None:
     leave(storage)
     assert not is_alive(storage, T, system_now_ms)
 
 
-def test_the_heartbeat_is_renewed(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 0.01)
     with beating(storage, T):
         storage.delete(PATH)
@@ -66,7 +61,7 @@ def test_the_heartbeat_is_renewed(storage: MemoryStorage, monkeypatch: pytest.Mo
         assert is_alive(storage, T, system_now_ms)
 
 
-def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: MemoryStorage) -> None:
+def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Storage) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     leave(storage, process="another", pid=ended.pid)
@@ -74,7 +69,7 @@ def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Memor
 
 
 def test_a_number_that_another_process_has_by_now_is_no_sign_of_life(
-    storage: MemoryStorage,
+    storage: Storage,
 ) -> None:
     leave(storage, process="another", pid=os.getppid(), started="1")
     assert not is_alive(storage, T, system_now_ms)
@@ -86,7 +81,7 @@ def test_a_number_that_another_process_has_by_now_is_no_sign_of_life(
     ids=str,
 )
 def test_a_process_that_cannot_be_seen_from_here_is_waited_for(
-    storage: MemoryStorage, changes: dict[str, Any]
+    storage: Storage, changes: dict[str, Any]
 ) -> None:
     leave(storage, process="another", **changes)
     assert is_alive(storage, T, system_now_ms)
@@ -94,7 +89,7 @@ def test_a_process_that_cannot_be_seen_from_here_is_waited_for(
     assert not is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS + 1)
 
 
-def test_a_heartbeat_of_hudi_is_empty_and_counts(storage: MemoryStorage) -> None:
+def test_a_heartbeat_of_hudi_is_empty_and_counts(storage: Storage) -> None:
     storage.put(PATH, b"")
     assert is_alive(storage, T, lambda: system_now_ms() + HUDI_EXPIRES_AFTER_MS - 5_000)
     assert not is_alive(storage, T, lambda: system_now_ms() + HUDI_EXPIRES_AFTER_MS + 1)

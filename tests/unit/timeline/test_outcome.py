@@ -40,8 +40,7 @@ def _commit(storage: Storage) -> Outcome:
     return claim_commit(storage, INSTANT, COMPLETED_AT, Action.DELTA_COMMIT, METADATA)
 
 
-def test_first_claim_wins_and_holds_what_to_publish() -> None:
-    storage = memory_of()
+def test_first_claim_wins_and_holds_what_to_publish(storage: Storage) -> None:
     outcome = _commit(storage)
     assert outcome.won
     assert outcome.kind is OutcomeKind.COMMIT
@@ -51,8 +50,7 @@ def test_first_claim_wins_and_holds_what_to_publish() -> None:
     assert (found.publication, found.claim, found.won) == (PUBLICATION, outcome.claim, False)
 
 
-def test_content_is_the_json_that_the_format_tells() -> None:
-    storage = memory_of()
+def test_content_is_the_json_that_the_format_tells(storage: Storage) -> None:
     commit = _commit(storage)
     path = ".hoodie/.bucket_index/ext/outcome/20240102030405678.json"
     assert outcome_path(INSTANT) == path
@@ -68,8 +66,7 @@ def test_content_is_the_json_that_the_format_tells() -> None:
     assert json.loads(storage.read(path)) == {"outcome": "rollback", "claim": rollback.claim}
 
 
-def test_commit_after_a_rollback_loses_to_it() -> None:
-    storage = memory_of()
+def test_commit_after_a_rollback_loses_to_it(storage: Storage) -> None:
     assert claim_rollback(storage, INSTANT).won
     outcome = _commit(storage)
     assert not outcome.won
@@ -77,16 +74,14 @@ def test_commit_after_a_rollback_loses_to_it() -> None:
     assert outcome.publication is None
 
 
-def test_rollback_after_a_commit_learns_what_to_publish() -> None:
-    storage = memory_of()
+def test_rollback_after_a_commit_learns_what_to_publish(storage: Storage) -> None:
     _commit(storage)
     outcome = claim_rollback(storage, INSTANT)
     assert not outcome.won
     assert outcome.publication == PUBLICATION
 
 
-def test_second_commit_publishes_under_the_completion_time_of_the_first() -> None:
-    storage = memory_of()
+def test_second_commit_publishes_under_the_completion_time_of_the_first(storage: Storage) -> None:
     _commit(storage)
     later = InstantTime("20240102030407890")
     outcome = claim_commit(storage, INSTANT, later, Action.DELTA_COMMIT, METADATA)
@@ -94,14 +89,12 @@ def test_second_commit_publishes_under_the_completion_time_of_the_first() -> Non
     assert outcome.completed_at == COMPLETED_AT
 
 
-def test_claims_of_other_instants_do_not_meet() -> None:
-    storage = memory_of()
+def test_claims_of_other_instants_do_not_meet(storage: Storage) -> None:
     assert _commit(storage).won
     assert claim_rollback(storage, InstantTime("20240102030405679")).won
 
 
-def test_one_of_many_racing_claims_wins_and_all_learn_which() -> None:
-    storage = memory_of()
+def test_one_of_many_racing_claims_wins_and_all_learn_which(storage: Storage) -> None:
 
     def claim(number: int) -> Outcome:
         return _commit(storage) if number % 2 else claim_rollback(storage, INSTANT)
@@ -112,35 +105,32 @@ def test_one_of_many_racing_claims_wins_and_all_learn_which() -> None:
     assert len({(outcome.claim, outcome.publication) for outcome in outcomes}) == 1
 
 
-def test_put_that_failed_but_landed_has_won() -> None:
-    storage = memory_of()
+def test_put_that_failed_but_landed_has_won(storage: Storage) -> None:
     outcome = _commit(failing(storage, 1, lands=True))
     assert outcome.won
     assert read_outcome(storage, INSTANT) is not None
 
 
-def test_put_that_never_landed_is_repeated() -> None:
-    storage = memory_of()
+def test_put_that_never_landed_is_repeated(storage: Storage) -> None:
     assert _commit(failing(storage, 1, lands=False)).won
     assert read_outcome(storage, INSTANT) is not None
 
 
-def test_put_that_failed_after_another_won_has_lost() -> None:
-    storage = memory_of()
+def test_put_that_failed_after_another_won_has_lost(storage: Storage) -> None:
     claim_rollback(storage, INSTANT)
     outcome = _commit(failing(storage, 1, lands=False))
     assert (outcome.won, outcome.kind) == (False, OutcomeKind.ROLLBACK)
 
 
-def test_own_put_that_a_client_repeated_by_itself_has_won() -> None:
+def test_own_put_that_a_client_repeated_by_itself_has_won(storage: Storage) -> None:
     # The first request lands and its answer is lost; the client's second one finds the path taken.
-    assert _commit(failing(memory_of(), 1, lands=True, effect=Effect.ECHO)).won
+    assert _commit(failing(storage, 1, lands=True, effect=Effect.ECHO)).won
 
 
-def test_storage_that_keeps_failing_leaves_the_outcome_unknown() -> None:
-    storage = failing(memory_of(), 1, 2, lands=False)
+def test_storage_that_keeps_failing_leaves_the_outcome_unknown(storage: Storage) -> None:
+    failing_storage = failing(storage, 1, 2, lands=False)
     with pytest.raises(CommitOutcomeUnknownError, match=f"{INSTANT}.*look at .*ext/outcome"):
-        _commit(storage)
+        _commit(failing_storage)
 
 
 class _Unreadable(MemoryStorage):
@@ -173,8 +163,7 @@ def test_claim_that_vanished_between_put_and_read_leaves_the_outcome_unknown() -
         _commit(storage)
 
 
-def test_instant_that_nobody_claimed_has_no_outcome() -> None:
-    storage = memory_of()
+def test_instant_that_nobody_claimed_has_no_outcome(storage: Storage) -> None:
     assert read_outcome(storage, INSTANT) is None
     claim_rollback(storage, INSTANT)
     delete_outcome(storage, INSTANT)

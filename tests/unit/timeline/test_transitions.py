@@ -9,7 +9,6 @@ from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
     CommitOutcomeUnknownError,
-    TimelineError,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -68,16 +67,12 @@ def test_time_that_is_taken_is_refused() -> None:
         create_requested(storage, CONFIG, T, Action.COMMIT)
 
 
-def test_instant_that_is_not_requested_does_not_begin() -> None:
+def test_instant_whose_beginning_was_not_answered_has_begun() -> None:
     storage = memory_of()
-    with pytest.raises(TimelineError, match=f"{T}.*rolled it back"):
-        to_inflight(storage, CONFIG, T, Action.COMMIT)
-    assert objects_of(storage) == {}
-
-
-def test_instant_that_another_process_works_on_does_not_begin_twice() -> None:
-    with pytest.raises(TimelineError, match="another process"):
-        to_inflight(_inflight_storage(), CONFIG, T, Action.COMMIT)
+    create_requested(storage, CONFIG, T, Action.COMMIT)
+    # The first put lands and its answer is lost; the client's second one finds the path taken.
+    to_inflight(failing(storage, 1, lands=True, effect=Effect.ECHO), CONFIG, T, Action.COMMIT)
+    assert load_timeline(storage, CONFIG).pending()[0].state is State.INFLIGHT
 
 
 def test_publishing_again_is_harmless_even_when_the_pending_files_are_gone() -> None:

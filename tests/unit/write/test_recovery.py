@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -12,26 +11,21 @@ import bucketlake as bl
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.write import recovery
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
-_NUMBERS = count()
 
 
 @pytest.fixture
-def table() -> Iterator[bl.Table]:
+def table(new_path: Callable[[], str]) -> bl.Table:
     """A table with one commit."""
-    name = f"recovery-{next(_NUMBERS)}"
-    made = bl.create_table(
-        f"memory://{name}", schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
-    )
+    made = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1))
     upsert(made)
-    yield made
-    forget(name)
+    return made
 
 
 def upsert(table: bl.Table) -> InstantTime:
@@ -41,7 +35,7 @@ def upsert(table: bl.Table) -> InstantTime:
 
 
 def storage_of(table: bl.Table) -> Storage:
-    return MemoryStorage(table.path.removeprefix("memory://"))
+    return open_storage(table.path)
 
 
 def leave_file(table: bl.Table, instant: InstantTime) -> str:

@@ -1,0 +1,76 @@
+"""S3 servers in place of memory: ``new_path`` and ``storage`` of these tests lie in a bucket.
+
+Credentials come from the environment, as on machines with a role; no test here hands any in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from bucketlake.storage.base import Storage
+from tests.object_store.proxy import Road, road_to
+from tests.s3_server import client_of, moto_process, new_bucket
+from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY, Bucket
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """Address of an S3 server that lives as long as the test run."""
+    with moto_process() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def s3_client(s3_endpoint: str) -> Any:
+    """The vendor's own client."""
+    return client_of(s3_endpoint)
+
+
+@pytest.fixture(autouse=True)
+def s3_environment(s3_endpoint: str) -> Iterator[pytest.MonkeyPatch]:
+    """Credentials and endpoint, as the environment says them.
+
+    By a patch of its own: tests undo theirs on the way.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
+                patch.delenv(name)
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+        yield patch
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, s3_client: Any) -> Bucket:
+    """An empty bucket."""
+    return new_bucket(s3_endpoint, s3_client)
+
+
+@pytest.fixture
+def new_path(bucket: Bucket) -> Callable[[], str]:
+    """Give a path where nothing is, another one each time, in a bucket."""
+    return lambda: f"s3://{bucket.name}/lake/t{next(_numbers)}"
+
+
+@pytest.fixture
+def storage(bucket: Bucket) -> Storage:
+    """An empty place in a bucket, whose name has all that S3's names may have."""
+    return bucket.open("wh/t%201 #2")
+
+
+@pytest.fixture
+def road(s3_endpoint: str, s3_environment: pytest.MonkeyPatch) -> Iterator[Road]:
+    """A road to the server, which all requests take from now on."""
+    with road_to(s3_endpoint) as road:
+        s3_environment.setenv("AWS_ENDPOINT_URL", road.url)
+        yield road

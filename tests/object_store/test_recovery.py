@@ -1,0 +1,3 @@
+"""Recovery from the remains of others, on an S3 server."""
+
+from tests.unit.write.test_recovery import *  # noqa: F403 - The same tests, with other fixtures.

@@ -1,0 +1,95 @@
+"""Credentials travel to where they are used, and no text shows them on the way."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import pickle
+import traceback
+from dataclasses import asdict, replace
+
+import pytest
+from click.testing import CliRunner
+
+import bucketlake as bl
+from bucketlake.cli.main import main
+from bucketlake.errors import BucketLakeError, ConfigError, UnsupportedFeatureError
+from bucketlake.storage.location import open_storage
+from bucketlake.storage.store_options import GivenOptions
+
+SECRET = "hush/hush+hush"
+OPTIONS = {"region": "eu-west-1", "secret_access_key": SECRET, "access_key_id": SECRET}
+NOBODY = {**OPTIONS, "endpoint": "http://127.0.0.1:9", "max_retries": "0"}
+
+
+def test_a_table_shows_its_options_in_no_text() -> None:
+    table = bl.Table("s3://lake/t", None, OPTIONS)
+    shown = [repr(table), str(table), f"{table.storage_options}", repr(asdict(table))]
+    assert not [text for text in shown if "hush" in text]
+    assert table.storage_options == OPTIONS
+
+
+def test_a_pickled_table_has_its_options_and_does_not_show_them() -> None:
+    table = replace(bl.Table("s3://lake/t"), storage_options=OPTIONS)
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        pickled = pickle.dumps(table, protocol)
+        assert b"hush" not in pickled
+        assert base64.b64encode(SECRET.encode()).rstrip(b"=")[:-1] not in pickled
+        assert pickle.loads(pickled) == table
+    assert copy.deepcopy(table) == copy.copy(table) == table
+
+
+def test_given_options_are_a_mapping_that_cannot_change() -> None:
+    given = GivenOptions(OPTIONS)
+    assert dict(given) == OPTIONS
+    assert len(given) == 3
+    assert given != {"region": "eu-west-1"}
+    with pytest.raises(TypeError):
+        given["region"] = "x"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://lake/t?X-Amz-Credential=x&X-Amz-Signature=hush",
+        "gs://lake/../t?x-goog-signature=hush",
+        "abfss://c@acc.dfs.core.windows.net/t?sv=2024&sig=hush",
+        "https://lake/t?sig=hush",
+        "s3://hush@lake/t",
+    ],
+)
+def test_an_address_with_a_secret_is_refused_and_not_repeated(path: str) -> None:
+    with pytest.raises((ConfigError, UnsupportedFeatureError)) as caught:
+        open_storage(path)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_question_mark_in_an_address_is_part_of_the_key() -> None:
+    assert open_storage("s3://lake/sig=1/what?x=sig").root == "s3://lake/sig=1/what?x=sig"
+
+
+def test_a_store_that_cannot_be_reached_is_told_without_them() -> None:
+    with pytest.raises(BucketLakeError) as caught:
+        bl.open_table("s3://lake/t", storage_options=NOBODY)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["-o", f"secret_access_key={SECRET}", "-o", "endpoint=http://127.0.0.1:9"],
+        ["-o", f"secret_access_kee={SECRET}"],
+        ["-o", f"secret_access_key {SECRET}"],
+        ["-o", SECRET],
+        ["-o", f"={SECRET}"],
+        ["-o", f"fs.s3a.secret.kee={SECRET}"],
+        ["-o", f"timeout={SECRET}"],
+    ],
+)
+def test_the_command_line_says_what_is_wrong_without_them(given: list[str], output: str) -> None:
+    arguments = ["show", "s3://lake/t", "-o", "max_retries=0", *given, "--output", output]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code in (1, 2)
+    assert len(done.output) > 20
+    assert "hush" not in done.output
