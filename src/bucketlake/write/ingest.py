@@ -209,7 +209,7 @@ def overwrite_partitions(
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
 
         def recheck(timeline: Timeline) -> None:
-            since = commits_since(target.storage, write.pinned, timeline)
+            since = commits_since(target.storage, target.config, write.pinned, timeline)
             # Partitions that had no records yet when this was planned are none of those above.
             written = {path for _, commit in since for path in commit.partitions}
             recounted = {p for p in written if target.index.count_of(p) != index.count_of(p)}
@@ -387,7 +387,7 @@ def _commit(
 ) -> WriteResult:
     def extra(timeline: Timeline) -> dict[str, str]:
         if write.operation.replaces:
-            since = commits_since(write.storage, write.pinned, timeline)
+            since = commits_since(write.storage, write.config, write.pinned, timeline)
             overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
             if write.operation is Operation.INSERT_OVERWRITE_TABLE:
                 overwritten.update(*(commit.partitions for _, commit in since))
