@@ -42,7 +42,9 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.batches import Batch, carried_on, is_committed
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
@@ -272,6 +274,7 @@ def _write(
         rule,
         target.index,
         _schema_text(target, tagger.schema),
+        instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
         target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
