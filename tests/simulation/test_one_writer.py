@@ -15,6 +15,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.rollback import roll_back
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline import archiving
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
@@ -26,7 +27,10 @@ STEPS = 10
 TWO = bl.SimpleBucket(2)
 
 
-def test_no_committed_row_is_lost_or_doubled_whatever_fails(seed: int) -> None:
+def test_no_committed_row_is_lost_or_doubled_whatever_fails(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
     world = World(seed)
     try:
         for _ in range(STEPS):

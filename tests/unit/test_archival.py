@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -830,3 +832,37 @@ def test_a_rollback_that_an_archival_overtook_says_so_and_undoes_nothing(
     assert commits[-1].requested_at in archived(table)
     assert all(one.state is State.COMPLETED for one in table.timeline())
     assert values(table) == all_are(3)
+
+
+def test_writers_and_archivals_at_once_lose_and_double_nothing(
+    any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    done: list[InstantTime] = []
+
+    def write_on(writer: int) -> None:
+        for v in range(8):
+            batch = rows(v, range(2 * writer, 2 * writer + 2))
+            while True:
+                with suppress(CommitConflictError):
+                    instant = any_table.upsert(batch).instant
+                    assert instant is not None
+                    done.append(instant)
+                    break
+
+    def archive_on(writers: list[Future[None]]) -> int:
+        went = 0
+        while not all(one.done() for one in writers):
+            went += len(any_table.archive(keep_min=1, keep_max=2).instants)
+        return went
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write_on, writer) for writer in range(2)]
+        archivals = [pool.submit(archive_on, writers) for _ in range(2)]
+        for one in writers:
+            one.result()
+        assert sum(one.result() for one in archivals) > 0
+    any_table.archive(keep_min=1, keep_max=2)
+    assert values(any_table) == all_are(7)
+    assert values(any_table, since="2000-01-01") == all_are(7)
+    assert sorted([*archived(any_table), *active(any_table)]) == sorted(done)

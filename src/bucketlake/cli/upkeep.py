@@ -9,6 +9,7 @@ import click
 import bucketlake as bl
 from bucketlake.cli.options import CommandWithExample, table_path
 from bucketlake.cli.output import Output
+from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
 
 
@@ -154,14 +155,7 @@ def archive(
         report = table.archive(keep_min=keep_min, keep_max=keep_max, dry_run=not run)
     output.facts(
         {
-            "instants": [
-                {
-                    "requested_at": one.requested_at,
-                    "completed_at": one.completed_at,
-                    "action": one.action.value,
-                }
-                for one in report.instants
-            ],
+            "instants": [instant_facts(instant) for instant in report.instants],
             "held_back": report.held_back,
         }
     )

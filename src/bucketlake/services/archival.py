@@ -243,10 +243,10 @@ def _forget_undone_counts(
 ) -> None:
     """Drop recorded counts of writes that were rolled back by Hudi, which knows of none.
 
-    They lie between commits that go, and would count as committed once the timeline begins later.
+    They are older than the first commit that stays, and would count as committed from then on.
     """
     start = timeline.start or ""
     known = {one.requested_at for one in timeline.instants}
     known.update(archived_completion_times(storage, config, since=start))
-    end = gone[-1].requested_at
+    end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in gone)
     forget_counts(storage, lambda version: start <= version < end and version not in known)
