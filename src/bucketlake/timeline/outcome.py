@@ -11,8 +11,9 @@ claim, if absent, at one fixed path in bucketlake's extension folder. Storage le
 - ``rollback`` forbids the commit for good.
 
 The loser reads the winner's claim and helps to carry it out, or stops. Real Hudi knows nothing of
-the object; against its rollback only the table lock protects. An object may be deleted once its
-instant is older than the active timeline, not before: a committer may sleep for any time.
+the object; against its rollback only the table lock protects. A commit's object goes when its
+instant is archived, and the archive answers from then on. A rollback's stays: a task or a committer
+may sleep for any time, and must find it.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
 
 
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:
-    """Forget the outcome of an instant that is older than the active timeline."""
+    """Forget the outcome of an instant that is in the archive."""
     storage.delete(outcome_path(instant))
 
 
