@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
-from bucketlake.format.commit_metadata import may_change_schema
 from bucketlake.index.recorded_counts import forget_counts
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.read.file_system_view import list_partition
@@ -154,12 +153,17 @@ def _plan(
     wanted = len(commits) - limits.keep_min if len(commits) > limits.keep_max else 0
     if most is not None:
         wanted = min(wanted, most)
-    count, reason = wanted, None
+    if wanted <= 0:
+        return ArchiveReport()
+    count = wanted
+    reason: str | None = None
     for stop, why in _stops(storage, timeline, commits[:wanted]):
         before = sum(one.requested_at < stop for one in commits[:count])
         if before < count:
             count, reason = before, why
     gone = commits[: _contiguous(timeline, commits, count)]
+    if len(gone) < count:
+        reason = f"instant {commits[len(gone)].requested_at} overlaps with one that stays"
     if not gone:
         return ArchiveReport((), reason)
     # Those of other kinds go with the commits around them, as in Hudi.
@@ -187,19 +191,11 @@ def _stops(
         if one.action is Action.SAVEPOINT:
             yield one.requested_at, f"there is a savepoint of instant {one.requested_at}"
             break
-    schema = _schema_instant(storage, timeline)
-    if schema is not None:
-        yield schema, f"instant {schema} is the last to tell the table's schema"
+    schema = timeline.schema_instant(storage)
+    if schema is not None:  # Hudi's readers look for it nowhere else.
+        at = schema.requested_at
+        yield at, f"instant {at} is the last to tell the table's schema"
     yield from _replacing(storage, timeline, candidates)
-
-
-def _schema_instant(storage: Storage, timeline: Timeline) -> InstantTime | None:
-    """Return the newest commit that tells the table's schema, for readers that look no further."""
-    for one in reversed(timeline.completed_commits()):
-        commit = timeline.read_commit(storage, one)
-        if may_change_schema(commit) and commit.schema_json is not None:
-            return one.requested_at
-    return None
 
 
 def _replacing(

@@ -191,13 +191,22 @@ class Timeline:
         commit = self.schema_commit(storage)
         return None if commit is None else commit.schema_json
 
+    def schema_instant(self, storage: Storage) -> Instant | None:
+        """Return the newest active commit that may change the table's schema and tells one."""
+        for instant in reversed(self.completed_commits()):
+            if _tells_schema(self.read_commit(storage, instant)):
+                return instant
+        return None
+
     def schema_commit(self, storage: Storage) -> CommitMetadata | None:
         """Return the newest commit that may change the table's schema and tells one."""
-        for instant in reversed(self.completed_commits()):
-            metadata = self.read_commit(storage, instant)
-            if _tells_schema(metadata):
-                return metadata
-        return self._archived_schema_commit(storage)
+        active = self.schema_instant(storage)
+        if active is not None:
+            return self.read_commit(storage, active)
+        if self.start is None or self.history_folder is None:
+            return None
+        found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
+        return None if found is None else archived_commit(found)
 
     @cached_property
     def _commits(self) -> dict[InstantTime, Instant]:
@@ -232,12 +241,6 @@ class Timeline:
             return None
         at, action = instant.requested_at, instant.action.value
         found = find_archived(storage, self.history_folder, at, action)
-        return None if found is None else archived_commit(found)
-
-    def _archived_schema_commit(self, storage: Storage) -> CommitMetadata | None:
-        if self.start is None or self.history_folder is None:
-            return None
-        found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
         return None if found is None else archived_commit(found)
 
 
