@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.layout import OUTCOME_FOLDER
 from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan
@@ -23,6 +24,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.rollback import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -40,9 +42,11 @@ from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.rollback import begin_rollback, carry_out_rollback
+from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.SimpleBucket(1)
+HISTORY = ".hoodie/timeline/history"
 KEYS = range(4)
 _NUMBERS = count()
 
@@ -162,6 +166,17 @@ def test_what_was_kept_of_an_instant_while_it_might_be_pending_goes_with_it(
     assert not [path for path in paths(table, ".hoodie") if gone in path and "history" not in path]
     assert storage.stat(outcome_path(kept)) is not None
     assert storage.stat(f".hoodie/.heartbeat/{kept}") is not None
+
+
+def test_outcomes_of_commits_that_hudi_archived_go(table: bl.Table) -> None:
+    commits = upserts(table, 3)
+    first = commits[0].requested_at
+    for path in paths(table, ".hoodie/timeline"):
+        if f"/{first}" in path:
+            storage_of(table).delete(path)
+    table.archive()
+    held = {path.rpartition("/")[2][:17] for path in paths(table, OUTCOME_FOLDER)}
+    assert held == set(times(commits[1:]))
 
 
 def test_what_forbids_a_commit_stays(table: bl.Table) -> None:
@@ -639,40 +654,95 @@ def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> No
         assert storage.stat(f"{config.history_folder}/{name}") is not None, story
 
 
-def test_archivals_at_the_same_time_do_no_harm(table: bl.Table) -> None:
-    """Another one comes in before each of the steps of the first."""
-    steps = steps_of_an_archival(table)
-    for step in range(1, steps + 1):
-        forget(table.path.removeprefix("memory://"))
-        again = remade(table)
-        commits = upserts(again, 4)
+class Interrupted(FaultyStorage):
+    """A view of a storage on which something else happens before one of the operations."""
 
-        class Interrupted(FaultyStorage):
-            at = step
+    def __init__(self, inner: Storage, before: int, other: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._before, self._other = before, other
 
-            def _run(self, *arguments: Any, **options: Any) -> Any:
-                if self.operations + 1 == self.at and not self.faults:
-                    self.faults = {-1: next(crash_points(1))}  # Once.
-                    archive_now(self.inner)
-                return super()._run(*arguments, **options)
-
-        archive_now(Interrupted(storage_of(again)))
-        assert_whole(again, commits, f"before step {step}")
-        assert active(again) == times(commits[3:])
-        assert archived(again) == times(commits[:3])
+    def _run(self, *arguments: Any, **options: Any) -> Any:
+        if self.operations + 1 == self._before:
+            self._before = 0
+            self._other()
+        return super()._run(*arguments, **options)
 
 
-def steps_of_an_archival(table: bl.Table) -> int:
-    upserts(table, 4)
-    counting = FaultyStorage(storage_of(table))
-    archive_now(counting)
+def restore(table: bl.Table, objects: dict[str, bytes]) -> MemoryStorage:
+    storage = storage_of(table)
+    for path in paths(table):
+        storage.delete(path)
+    for path, data in objects.items():
+        storage.put(path, data)
+    return storage
+
+
+def steps_of(run: Callable[[Storage], object], table: bl.Table, *, reads_count: bool) -> int:
+    counting = FaultyStorage(storage_of(table), reads_count=reads_count)
+    run(counting)
     return counting.operations
 
 
-def remade(table: bl.Table) -> bl.Table:
-    return bl.create_table(
-        table.path, schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
-    )
+def test_archivals_at_the_same_time_do_no_harm(table: bl.Table) -> None:
+    """Another one comes in before each of the steps of the first."""
+    commits = upserts(table, 4)
+    objects = objects_of(storage_of(table))
+    for step in range(1, steps_of(archive_now, table, reads_count=True) + 1):
+        storage = restore(table, objects)
+        archive_now(Interrupted(storage, step, lambda: archive_now(storage_of(table))))
+        assert_whole(table, commits, f"before step {step}")
+        assert active(table) == times(commits[3:])
+        assert archived(table) == times(commits[:3])
+
+
+def roll_back_now(storage: Storage, instant: InstantTime) -> bool:
+    """Roll a commit back; False where it is archived."""
+    try:
+        roll_back(storage, read_table_config(storage), INDEX, instant)
+    except TimelineError as error:
+        assert "is archived" in str(error)  # noqa: PT017
+        return False
+    return True
+
+
+@pytest.mark.parametrize("first", ["archival", "rollback"])
+def test_a_rollback_and_an_archival_at_the_same_time_agree(table: bl.Table, first: str) -> None:
+    """The one comes in before each step of the other; the commit is undone, or archived."""
+    mistaken = upsert(table, 1, range(1, 2)).requested_at  # Alone in its partition.
+    commits = [upsert(table, v, range(0, 4, 2)) for v in range(2, 6)]
+    objects = objects_of(storage_of(table))
+    undone: list[bool] = []
+
+    def undo(storage: Storage) -> None:
+        undone.append(roll_back_now(storage, mistaken))
+
+    one, other = (archive_now, undo) if first == "archival" else (undo, archive_now)
+    seen = set()
+    for step in range(1, steps_of(one, table, reads_count=True) + 1):
+        storage = restore(table, objects)
+        undone.clear()
+        one(Interrupted(storage, step, lambda: other(storage_of(table))))
+        [is_undone] = undone
+        seen.add(is_undone)
+        story = f"before step {step}, undone: {is_undone}"
+        assert values(table) == {"k0": 5, "k2": 5} | ({} if is_undone else {"k1": 1}), story
+        known = sorted(one for one in archived(table) if one not in rollbacks(table))
+        expected = ([] if is_undone else [mistaken]) + times(commits)
+        assert sorted({*known, *commits_in(active(table), expected)}) == expected, story
+        assert all(one.state is State.COMPLETED for one in table.timeline()), story
+        archive_now(storage)
+        upsert(table, 6, range(0, 4, 2))
+        assert values(table) == {"k0": 6, "k2": 6} | ({} if is_undone else {"k1": 1}), story
+    assert seen == {True, False}
+
+
+def rollbacks(table: bl.Table) -> set[str]:
+    entries = read_archive(storage_of(table), table.config())
+    return {one.requested_at for one in entries if one.action == "rollback"}
+
+
+def commits_in(instants: list[str], expected: list[str]) -> list[str]:
+    return [one for one in instants if one in expected]
 
 
 @pytest.mark.slow
@@ -683,23 +753,16 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
     """The archival also merges files, and drops old ones."""
     monkeypatch.setattr(archiving, "MERGED_FILES", 2)
     monkeypatch.setattr(archiving, "MANIFESTS_KEPT", 1)
-
-    def prepared() -> list[Instant]:
-        forget(table.path.removeprefix("memory://"))
-        again = remade(table)
-        commits = upserts(again, 3)
-        again.archive(keep_min=1, keep_max=2)
-        return commits + [upsert(again, v) for v in (4, 5, 6)]
-
-    prepared()
-    counting = FaultyStorage(storage_of(table), reads_count=False)
-    archive_now(counting)
-    assert counting.operations >= 20
-    layers = {f.layer for f in newest_manifest(storage_of(table), HISTORY).files}
-    assert layers == {1}
-    for fault in crash_points(counting.operations):
-        commits = prepared()
-        storage = FaultyStorage(storage_of(table), [fault], reads_count=False)
+    before = upserts(table, 3)
+    table.archive(keep_min=1, keep_max=2)
+    before += [upsert(table, v) for v in (4, 5, 6)]
+    objects = objects_of(storage_of(table))
+    steps = steps_of(archive_now, table, reads_count=False)
+    assert steps >= 20
+    assert {f.layer for f in newest_manifest(storage_of(table), HISTORY).files} == {1}
+    for fault in crash_points(steps):
+        commits = list(before)
+        storage = FaultyStorage(restore(table, objects), [fault], reads_count=False)
         with pytest.raises(SimulatedCrash):
             archive_now(storage)
         assert_whole(table, commits, storage.replay())
@@ -711,10 +774,7 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
         left = active(table)
         assert left == times(commits[-len(left) :]), storage.replay()
         assert len(left) <= (1 if other == "archival" else 2), storage.replay()
-        assert not set(archived(table)) & set(active(table)), storage.replay()
-
-
-HISTORY = ".hoodie/timeline/history"
+        assert not set(archived(table)) & set(left), storage.replay()
 
 
 def test_files_are_merged_and_old_manifests_go(any_table: bl.Table) -> None:

@@ -31,6 +31,7 @@ from bucketlake.timeline.archiving import (
 )
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.outcome import forget_commits
 from bucketlake.write.recovery import settle_failed_writes
 
 _GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
@@ -109,6 +110,9 @@ def archive(
     report = _move(storage, config, limits, clock)
     if report.instants:
         remove_archived(storage, config)
+    start = load_timeline(storage, config).start
+    if start is not None:
+        forget_commits(storage, start)
     merge_files(storage, config)
     return report
 

@@ -45,7 +45,6 @@ from bucketlake.timeline.archived import (
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import delete_markers
-from bucketlake.timeline.outcome import delete_outcome
 
 MERGED_FILES = 10
 """Files of one layer that are merged into one of the next."""
@@ -156,8 +155,7 @@ def append(
 def remove_archived(storage: Storage, config: TableConfig) -> None:
     """Take off the active timeline what is in the archive.
 
-    What bucketlake keeps of an instant while it may be pending goes with it. The end of an
-    archival, and of one that died.
+    Markers and heartbeats that were left go with it. The end of an archival, and of one that died.
     """
     files = instant_files(storage, config)
     completed = [place for place, held in files.items() if held[-1][0].state is State.COMPLETED]
@@ -172,7 +170,6 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
         for place in gone:
             _delete(storage, files[place], state)
     for place in gone:
-        delete_outcome(storage, place[0])
         delete_markers(storage, place[0])
         delete_heartbeat(storage, place[0])
         _delete(storage, files[place], State.COMPLETED)

@@ -11,7 +11,7 @@ claim, if absent, at one fixed path in bucketlake's extension folder. Storage le
 - ``rollback`` forbids the commit for good.
 
 The loser reads the winner's claim and helps to carry it out, or stops. Real Hudi knows nothing of
-the object; against its rollback only the table lock protects. A commit's object goes when its
+the object; against its rollback only the table lock protects. A commit's object goes once its
 instant is archived, and the archive answers from then on. A rollback's stays: a task or a committer
 may sleep for any time, and must find it.
 """
@@ -177,6 +177,24 @@ def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:
     """Forget the outcome of an instant that is in the archive."""
     storage.delete(outcome_path(instant))
+
+
+def forget_commits(storage: Storage, before: InstantTime) -> None:
+    """Forget the outcomes of commits that are older than an instant; those of rollbacks stay.
+
+    Parameters
+    ----------
+    storage : Storage
+    before : InstantTime
+        The first of the active timeline, so that older ones are published and archived, by
+        whomever.
+    """
+    for stored in storage.list(OUTCOME_FOLDER, recursive=False):
+        instant = InstantTime(stored.path.rpartition("/")[2].removesuffix(".json"))
+        if instant < before:
+            outcome = read_outcome(storage, instant)
+            if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+                delete_outcome(storage, instant)
 
 
 def outcome_path(instant: InstantTime) -> str:
