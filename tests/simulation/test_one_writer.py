@@ -42,6 +42,33 @@ def test_no_committed_row_is_lost_or_doubled_whatever_fails(
         world.close()
 
 
+def test_archival_among_all_steps_loses_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    world = World(seed, fault_rate=0.3, archival_rate=0.7)
+    try:
+        for _ in range(STEPS):
+            world.step()
+        world.fault_rate = 0
+        world.upsert()
+        world.archive()
+        world.check()
+        world.check_nothing_is_left_over()
+    finally:
+        world.close()
+
+
+def test_worlds_archive_every_kind_of_commit() -> None:
+    """So the test above can fail."""
+    seen: set[str] = set()
+    for seed in range(12):
+        world = World(seed, fault_rate=0, archival_rate=0.7)
+        for _ in range(STEPS):
+            world.step()
+        seen |= world.archived_actions()
+        world.close()
+    assert seen == {"commit", "deltacommit", "replacecommit", "rollback"}
+
+
 def rows(values: range, v: int) -> pa.Table:
     return pa.Table.from_pylist(
         [{"id": f"k{i}", "p": "ab"[i % 2], "v": v, "ts": 1} for i in values], SCHEMA

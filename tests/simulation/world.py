@@ -96,6 +96,7 @@ class World:
 
     seed: int
     fault_rate: float = 0.6
+    archival_rate: float = 0.0  # How often an archival follows a step.
     late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -146,6 +147,10 @@ class World:
         self.log.append(action.__name__)
         action()
         self.check()
+        if self.random.random() < self.archival_rate:
+            self.log.append("archive")
+            self.archive()
+            self.check()
 
     # Writes.
 
@@ -207,8 +212,8 @@ class World:
 
     def archive(self) -> None:
         """Move old instants out of the active timeline; no row changes."""
-        keep_min = self.random.randrange(1, 4)
-        limits = ArchivalLimits(keep_min, keep_min + self.random.randrange(1, 3))
+        keep_min = self.random.choice([1, 1, 2])
+        limits = ArchivalLimits(keep_min, keep_min + 1)
         self._attempt(
             lambda target: archive(
                 target.storage, target.config, limits, now_ms=lambda: self.now_ms
@@ -239,7 +244,8 @@ class World:
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
             ),
             lambda _: before,
-            may_be_refused=bool(timeline.pending()),  # It may become the newest commit.
+            # A pending one may become the newest commit; the last one beside an archive stays.
+            may_be_refused=bool(timeline.pending()) or len(commits) == 1,
         )
 
     def late_task(self) -> None:
@@ -339,6 +345,10 @@ class World:
         for file in manifest.files:
             path = f"{config.history_folder}/{file.name}"
             assert self.storage.stat(path) is not None, self.story(f"{path} is gone")
+
+    def archived_actions(self) -> set[str]:
+        """Return what kinds of instants are in the archive."""
+        return {one.action for one in read_archive(self.storage, read_table_config(self.storage))}
 
     def _commits(self) -> set[tuple[str, str | None]]:
         config = read_table_config(self.storage)
