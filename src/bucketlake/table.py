@@ -804,7 +804,7 @@ class Table:
         Whoever opens the table lists the active timeline, so a short one is quick to load. No row
         changes. Reads of what changed since some time find archived commits, too; a rollback does
         not. Several processes may do it at once, and writers and readers go on meanwhile; not so
-        beside an archival of Hudi's, unless a lock keeps them apart.
+        beside an archival of Hudi's, unless the table was opened with the lock that Hudi uses.
 
         Parameters
         ----------
@@ -840,7 +840,8 @@ class Table:
         >>> len(pings.timeline())
         2
         """
-        return archive(*self._open(), ArchivalLimits(keep_min, keep_max), dry_run=dry_run)
+        limits = ArchivalLimits(keep_min, keep_max)
+        return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
 
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False

@@ -41,7 +41,7 @@ from bucketlake.timeline.transitions import complete
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.rollback import begin_rollback, carry_out_rollback
+from bucketlake.write.rollback import begin_rollback, carry_on_rollback
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -246,6 +246,15 @@ def test_the_commit_before_a_pending_instant_stays(any_table: bl.Table) -> None:
     commits += upserts(any_table, 3)
     assert before == all_are(3)
     assert_stops(any_table, commits, 2, f"instant {pending} is pending")
+
+
+def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    plan = RollbackPlan(commits[0].requested_at, "commit", {})
+    with begin_rollback(storage, config, InstantClock("UTC"), plan) as instant:
+        report = table.archive(keep_min=1, keep_max=2)
+    assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
 
 
 def test_nothing_goes_where_the_first_instant_is_pending(table: bl.Table) -> None:
@@ -856,7 +865,6 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     commits = upserts(table, 4)
     storage, config = storage_of(table), table.config()
     clock = InstantClock(config.timeline_timezone)
-    plan = RollbackPlan(commits[0].requested_at, "commit", {})
     planned = newest_manifest(storage, HISTORY)
     assert keep_active(storage, config, commits[0].requested_at)
     timeline = timeline_of(table)
@@ -866,33 +874,13 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     table.archive(keep_min=1, keep_max=2)
     assert not keep_active(storage, config, commits[0].requested_at)
     before = paths(table)
-    instant = begin_rollback(storage, config, timeline_of(table), clock, plan)
-    assert not carry_out_rollback(storage, config, clock, instant)
+    plan = RollbackPlan(commits[0].requested_at, "commit", {})
+    with begin_rollback(storage, config, clock, plan):
+        assert table.archive(keep_min=1, keep_max=2).instants == ()
+    [left] = timeline_of(table).pending()
+    carry_on_rollback(storage, config, clock, left)
     assert paths(table) == before
     assert_whole(table, commits)
-
-
-def test_a_rollback_that_an_archival_overtook_says_so_and_undoes_nothing(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commits = upserts(table, 5)
-    from bucketlake.services import rollback
-
-    began = rollback.begin_rollback
-
-    def slowly(*arguments: Any) -> InstantTime:
-        monkeypatch.undo()
-        storage, config = storage_of(table), table.config()
-        upserts(table, 3)
-        table.archive(keep_min=1, keep_max=2)
-        return began(storage, config, timeline_of(table), *arguments[3:])
-
-    monkeypatch.setattr(rollback, "begin_rollback", slowly)
-    with pytest.raises(TimelineError, match="is archived"):
-        table.rollback(commits[-1].requested_at)
-    assert commits[-1].requested_at in archived(table)
-    assert all(one.state is State.COMPLETED for one in table.timeline())
-    assert values(table) == all_are(3)
 
 
 def test_writers_and_archivals_at_once_lose_and_double_nothing(

@@ -31,6 +31,7 @@ from bucketlake.timeline.archiving import (
 )
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.outcome import forget_commits
 from bucketlake.write.recovery import settle_failed_writes
 
@@ -83,6 +84,7 @@ def archive(
     limits: ArchivalLimits,
     *,
     dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> ArchiveReport:
     """Move old instants to the archive.
@@ -95,6 +97,8 @@ def archive(
         How many commits stay.
     dry_run : bool
         Whether to tell only what would be moved.
+    lock : TableLock
+        Held meanwhile; needed beside an archival of Hudi's.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -107,18 +111,23 @@ def archive(
     if dry_run:
         return _plan(storage, load_timeline(storage, config), limits, None)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    report = _move(storage, config, limits, clock)
-    if report.instants:
-        remove_archived(storage, config)
-    start = load_timeline(storage, config).start
-    if start is not None:
-        forget_commits(storage, start)
-    merge_files(storage, config)
+    with lock.held(storage) as require_held:
+        report = _move(storage, config, limits, clock, require_held)
+        if report.instants:
+            remove_archived(storage, config)
+        start = load_timeline(storage, config).start
+        if start is not None:
+            forget_commits(storage, start)
+        merge_files(storage, config)
     return report
 
 
 def _move(
-    storage: Storage, config: TableConfig, limits: ArchivalLimits, clock: InstantClock
+    storage: Storage,
+    config: TableConfig,
+    limits: ArchivalLimits,
+    clock: InstantClock,
+    require_held: Check,
 ) -> ArchiveReport:
     """Put instants into the archive; another archival at the same time may come first."""
     most: int | None = None
@@ -134,6 +143,7 @@ def _move(
         with suppress(ObjectNotFoundError):  # Another archival came first.
             files = instant_files(storage, config)
             entries = read_entries(storage, files, report.instants, timeline.legacy_completions)
+            require_held()
             appended = append(storage, config, manifest, entries)
             if appended is Appended.DONE:
                 return report

@@ -181,7 +181,7 @@ def _undo(
             stack.enter_context(begin_rollback(storage, config, clock, plan)) for plan in plans
         )
         now, then = load_timeline(storage, config), snapshot.timeline
-        is_active = all([keep_active(storage, config, one.requested_at) for one in commits])
+        is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
         is_same = last_turn(storage) == turn and _settled(now, instants) == _settled(then, ())
         if not (is_active and is_same):
             for instant in instants:
