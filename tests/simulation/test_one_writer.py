@@ -66,7 +66,7 @@ def test_worlds_archive_every_kind_of_commit() -> None:
             world.step()
         seen |= world.archived_actions()
         world.close()
-    assert seen == {"commit", "deltacommit", "replacecommit", "rollback"}
+    assert seen >= {"commit", "deltacommit", "replacecommit"}
 
 
 def rows(values: range, v: int) -> pa.Table:
