@@ -102,6 +102,9 @@ def save(
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
     if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
         table.compact(after_delta_commits=job.compact_after)
+    if job.archive_limits is not None:
+        keep_min, keep_max = job.archive_limits
+        table.archive(keep_min=keep_min, keep_max=keep_max)
     return result
 
 

@@ -38,6 +38,7 @@ from bucketlake.read.changes import Changes, changes_between
 from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
 from bucketlake.services.compaction import (
     CompactionLimits,
     CompactionReport,
@@ -798,6 +799,53 @@ class Table:
             dry_run=dry_run,
             lock=self.lock,
         )
+
+    def archive(
+        self, *, keep_min: int = 20, keep_max: int = 30, dry_run: bool = False
+    ) -> ArchiveReport:
+        """Move old instants from the active timeline to the archive, in Hudi's form.
+
+        Whoever opens the table lists the active timeline, so a short one is quick to load. No row
+        changes. Reads of what changed since some time find archived commits, too; a rollback does
+        not. Several processes may do it at once, and writers and readers go on meanwhile; not so
+        beside an archival of Hudi's, unless the table was opened with the lock that Hudi uses.
+
+        Parameters
+        ----------
+        keep_min : int
+            Commits that stay in the active timeline: more than a cleaner retains, and more than
+            the delta commits between two compactions.
+        keep_max : int
+            Commits up to which nothing is archived.
+        dry_run : bool
+            Tell what would be moved, and do nothing.
+
+        Returns
+        -------
+        ArchiveReport
+            The instants that leave the active timeline, and what holds others back: a pending
+            instant, a savepoint, files of replaced file groups that are not cleaned yet.
+
+        Raises
+        ------
+        ConfigError
+            If ``keep_max`` is not more than ``keep_min``, or one of them is no count.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> pings = create_table(
+        ...     "memory://docs/pings", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(1))
+        >>> for _ in range(5):
+        ...     _ = pings.upsert(pa.table({"id": ["a"]}))
+        >>> len(pings.archive(keep_min=2, keep_max=4).instants)
+        3
+        >>> len(pings.timeline())
+        2
+        """
+        limits = ArchivalLimits(keep_min, keep_max)
+        return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
 
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False

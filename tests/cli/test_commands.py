@@ -376,6 +376,22 @@ def test_log_files_are_compacted_once_it_is_asked_for(run: Run) -> None:
     assert answer(run("compact", "flights", "--output", "json"))["slices"] == []
 
 
+def test_old_instants_are_archived_once_it_is_asked_for(flights: Run) -> None:
+    for _ in range(3):
+        flights("upsert", "flights", "flights.csv")
+    instants = answer(flights("timeline", "flights", "--output", "json"))["rows"]
+    limits = ("--keep-min", "1", "--keep-max", "2", "--output", "json")
+    planned = answer(flights("archive", "flights", *limits))
+    assert planned["instants"] == instants[:-1]
+    assert planned["held_back"] is None
+    assert answer(flights("timeline", "flights", "--output", "json"))["rows"] == instants
+    assert answer(flights("archive", "flights", *limits, "--run")) == planned
+    assert answer(flights("timeline", "flights", "--output", "json"))["rows"] == instants[-1:]
+    assert len(answer(flights("read", "flights", "--output", "json"))["rows"]) == 3
+    flights("rollback", "flights", instants[0]["instant"], exit_code=1)
+    flights("archive", "flights", "--keep-min", "30", exit_code=1)
+
+
 def test_what_changed_since_a_time_is_read(flights: Run) -> None:
     Path("more.csv").write_text(FLIGHTS_CSV.replace("UA,1545", "UA,9999"))
     [first] = answer(flights("timeline", "flights", "--output", "json"))["rows"]

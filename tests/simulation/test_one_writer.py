@@ -15,6 +15,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.rollback import roll_back
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline import archiving
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
@@ -26,7 +27,10 @@ STEPS = 10
 TWO = bl.SimpleBucket(2)
 
 
-def test_no_committed_row_is_lost_or_doubled_whatever_fails(seed: int) -> None:
+def test_no_committed_row_is_lost_or_doubled_whatever_fails(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
     world = World(seed)
     try:
         for _ in range(STEPS):
@@ -36,6 +40,33 @@ def test_no_committed_row_is_lost_or_doubled_whatever_fails(seed: int) -> None:
         world.check()
     finally:
         world.close()
+
+
+def test_archival_among_all_steps_loses_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    world = World(seed, fault_rate=0.3, archival_rate=0.7)
+    try:
+        for _ in range(STEPS):
+            world.step()
+        world.fault_rate = 0
+        world.upsert()
+        world.archive()
+        world.check()
+        world.check_nothing_is_left_over()
+    finally:
+        world.close()
+
+
+def test_worlds_archive_every_kind_of_commit() -> None:
+    """So the test above can fail."""
+    seen: set[str] = set()
+    for seed in range(12):
+        world = World(seed, fault_rate=0, archival_rate=0.7)
+        for _ in range(STEPS):
+            world.step()
+        seen |= world.archived_actions()
+        world.close()
+    assert seen >= {"commit", "deltacommit", "replacecommit"}
 
 
 def rows(values: range, v: int) -> pa.Table:

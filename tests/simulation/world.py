@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +18,15 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.index.recorded_counts import RECORD_FOLDER
-from bucketlake.model.file_name import BaseFileName, LogFileName
+from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.file_system_view import list_partition
 from bucketlake.read.plan import plan_slices
+from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
 from bucketlake.services.rollback import roll_back
@@ -32,7 +34,9 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import newest_manifest, read_archive
 from bucketlake.timeline.instant import State
+from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
@@ -92,6 +96,7 @@ class World:
 
     seed: int
     fault_rate: float = 0.6
+    archival_rate: float = 0.0  # How often an archival follows a step.
     late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,6 +117,7 @@ class World:
             table_type="merge_on_read" if self.merges_on_read else "copy_on_write",
         )
         self.states: list[Rows] = [{}]
+        self.commits: set[tuple[str, str | None]] = set()  # Seen in either timeline.
         self.before: dict[str, Rows] = {}  # What a commit found, by its instant, where certain.
         self.faulty = FaultyStorage(self.storage)
         self.log: list[str] = []
@@ -133,12 +139,18 @@ class World:
                 self.roll_back,
                 self.late_task,
                 self.compact,
+                self.archive,
+                self.clean_replaced,
             ],
-            [6, 2, 1, 1, 2, 2, 2, 3],
+            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2],
         )[0]
         self.log.append(action.__name__)
         action()
         self.check()
+        if self.random.random() < self.archival_rate:
+            self.log.append("archive")
+            self.archive()
+            self.check()
 
     # Writes.
 
@@ -198,6 +210,27 @@ class World:
 
         self._attempt(run, lambda state: state)
 
+    def archive(self) -> None:
+        """Move old instants out of the active timeline; no row changes."""
+        keep_min = self.random.choice([1, 1, 2])
+        limits = ArchivalLimits(keep_min, keep_min + 1)
+        self._attempt(
+            lambda target: archive(
+                target.storage, target.config, limits, now_ms=lambda: self.now_ms
+            ),
+            lambda state: state,
+        )
+
+    def clean_replaced(self) -> None:
+        """Take away the files of replaced file groups, which nothing reads any more."""
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        replaced = timeline.replaced_file_groups(self.storage)
+        for partition in PARTITIONS:
+            for file in list_partition(self.storage, partition):
+                if (partition, file.name.file_id) in replaced:
+                    self.storage.delete(file.path)
+        self.before.clear()  # What replaced them cannot be rolled back any more.
+
     def roll_back(self) -> None:
         """Roll the newest commit back."""
         timeline = load_timeline(self.storage, read_table_config(self.storage))
@@ -211,7 +244,8 @@ class World:
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
             ),
             lambda _: before,
-            may_be_refused=bool(timeline.pending()),  # It may become the newest commit.
+            # A pending one may become the newest commit; the last one beside an archive stays.
+            may_be_refused=bool(timeline.pending()) or len(commits) == 1,
         )
 
     def late_task(self) -> None:
@@ -220,14 +254,7 @@ class World:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
         faulty = self._plan_faults()
-        writer = type(task.writer)(
-            faulty,
-            task.writer.instant,
-            task.writer.schema,
-            task.writer.rule,
-            task.writer.index,
-            task.writer.schema_text,
-        )
+        writer = replace(task.writer, storage=faulty)
         late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
         try:
             ArrowSource(rows, threads=1).write_groups(plan, late)
@@ -300,6 +327,36 @@ class World:
         for partition, key in seen:
             found = table.locate(key, partition)
             assert len(found) == 1, self.story(f"{key} of {partition} is not in its bucket")
+        everything = table.to_arrow(since="0" * 17).to_pylist()
+        changed: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in everything}
+        assert changed == seen, self.story("what changed since the beginning is not what there is")
+        self.check_no_commit_is_lost()
+
+    def check_no_commit_is_lost(self) -> None:
+        """Every commit stays in one of the two timelines, unless it is rolled back."""
+        commits = self._commits()
+        for instant, _ in self.commits - commits:
+            outcome = read_outcome(self.storage, InstantTime(instant))
+            is_undone = outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+            assert is_undone, self.story(f"the commit {instant} is gone")
+        self.commits = commits
+        config = read_table_config(self.storage)
+        manifest = newest_manifest(self.storage, config.history_folder)
+        for file in manifest.files:
+            path = f"{config.history_folder}/{file.name}"
+            assert self.storage.stat(path) is not None, self.story(f"{path} is gone")
+
+    def archived_actions(self) -> set[str]:
+        """Return what kinds of instants are in the archive."""
+        return {one.action for one in read_archive(self.storage, read_table_config(self.storage))}
+
+    def _commits(self) -> set[tuple[str, str | None]]:
+        config = read_table_config(self.storage)
+        active = load_timeline(self.storage, config).completed_commits()
+        archived = read_archive(self.storage, config)
+        return {(one.requested_at, one.completed_at) for one in active} | {
+            (one.requested_at, one.completed_at) for one in archived if "commit" in one.action
+        }
 
     def check_nothing_is_left_over(self) -> None:
         """After a write that succeeded, every data file belongs to a completed commit."""
@@ -331,8 +388,10 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
 
 def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
     """Every data file belongs to a completed commit, and nothing is under way but compactions."""
-    timeline = load_timeline(storage, read_table_config(storage))
+    config = read_table_config(storage)
+    timeline = load_timeline(storage, config)
     completed = {i.requested_at for i in timeline.completed()}
+    completed.update(i.requested_at for i in read_archive(storage, config))
     planned = {i.requested_at for i in timeline.pending_compactions()}
     for instant in _instants_of_files(storage):
         assert instant in completed | planned, story(f"a file of {instant} is left over")

@@ -101,6 +101,8 @@ def test_partitions_to_delete_are_deleted(table_path: Path) -> None:
         ("hoodie.index.bucket.engine", "CONSISTENT_HASHING"),
         ("hoodie.datasource.write.table.type", "MERGE_ON_WRITE"),
         ("hoodie.compact.inline.max.delta.commits", "0"),
+        ("hoodie.keep.min.commits", "0"),
+        ("hoodie.keep.max.commits", "20"),
         ("hoodie.logfile.data.block.format", "hfile"),
         ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
         ("hoodie.datasource.hive_sync.enable", "true"),
@@ -115,6 +117,30 @@ def test_option_that_cannot_be_followed_is_refused_and_nothing_is_made(
     with pytest.raises(ConfigError, match=value):
         bl.save(rows("a"), str(table_path), options=OPTIONS | {key: value})
     assert not table_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ({}, 4),
+        ({"hoodie.archive.automatic": "true"}, 4),
+        ({"hoodie.keep.min.commits": "1", "hoodie.keep.max.commits": "2"}, 2),
+        (
+            {
+                "hoodie.archive.automatic": "false",
+                "hoodie.keep.min.commits": "1",
+                "hoodie.keep.max.commits": "2",
+            },
+            4,
+        ),
+    ],
+)
+def test_old_instants_are_archived_where_the_options_ask_for_it(
+    table_path: Path, asked: dict[str, str], left: int
+) -> None:
+    for at in range(4):
+        bl.save(rows("a", at=at), str(table_path), options=OPTIONS | asked)
+    assert len(bl.open_table(str(table_path)).timeline()) == left
 
 
 @pytest.mark.parametrize("key", ["hoodie.index.type", "hoodie.bucket.index.num.buckets"])

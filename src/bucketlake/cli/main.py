@@ -13,7 +13,7 @@ import click
 from bucketlake.cli.options import CommandWithExample, asks_for_json
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.upkeep import compact, rescale, rollback
+from bucketlake.cli.upkeep import archive, compact, rescale, rollback
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 
@@ -76,6 +76,7 @@ for _command in (
     buckets,
     locate,
     compact,
+    archive,
     rescale,
     rollback,
 ):

@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape: compact, rescale, rollback."""
+"""Commands that keep a table in shape: archive, compact, rescale, rollback."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 import bucketlake as bl
 from bucketlake.cli.options import CommandWithExample, table_path
 from bucketlake.cli.output import Output
+from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
 
 
@@ -109,6 +110,53 @@ def compact(
             "slices": [asdict(one) for one in report.slices],
             "scheduled": report.scheduled,
             "completed": list(report.instants),
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake archive orders
+    bucketlake archive orders --keep-min 50 --keep-max 100 --run
+    """,
+)
+@table_path
+@click.option(
+    "--keep-min",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Commits that stay in the active timeline.",
+)
+@click.option(
+    "--keep-max",
+    type=click.IntRange(min=2),
+    default=30,
+    show_default=True,
+    help="Commits up to which nothing is archived.",
+)
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def archive(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    keep_min: int,
+    keep_max: int,
+    run: bool,
+) -> None:
+    """Move old instants out of the active timeline.
+
+    No row changes. Instants that a reader or writer may still need stay; the output says what holds
+    them back.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("archiving" if run else "looking at the timeline"):
+        report = table.archive(keep_min=keep_min, keep_max=keep_max, dry_run=not run)
+    output.facts(
+        {
+            "instants": [instant_facts(instant) for instant in report.instants],
+            "held_back": report.held_back,
         }
     )
 

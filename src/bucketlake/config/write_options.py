@@ -39,6 +39,10 @@ COMPACT_INLINE = "hoodie.compact.inline"
 LOG_FORMAT = "hoodie.logfile.data.block.format"
 COMPACT_AFTER = "hoodie.compact.inline.max.delta.commits"
 _COMPACT_AFTER_DEFAULT = 5
+ARCHIVE = "hoodie.archive.automatic"
+KEEP_MIN = "hoodie.keep.min.commits"
+KEEP_MAX = "hoodie.keep.max.commits"
+_KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
 
 _USED = {
     keys.NAME,
@@ -58,6 +62,9 @@ _USED = {
     METADATA_ENABLE,
     COMPACT_INLINE,
     COMPACT_AFTER,
+    ARCHIVE,
+    KEEP_MIN,
+    KEEP_MAX,
     LOG_FORMAT,
     "hoodie.write.concurrency.mode",
     "hoodie.index.type",
@@ -101,7 +108,7 @@ _ONLY_VALUE = {
 
 _TUNING = re.compile(
     r"hoodie\.("
-    r".*\.parallelism|parquet\..*|clean\..*|cleaner\..*|keep\.(min|max)\.commits|archive\..*|"
+    r".*\.parallelism|parquet\..*|clean\..*|cleaner\..*|archive\..*|"
     r"compact\..*|compaction\.(?!payload).*|embed\.timeline\..*|memory\..*|bulkinsert\..*|"
     r"combine\.before\.insert|copyonwrite\..*|filesystem\.view\..*|write\.markers\..*|"
     r"write\.lock\..*|write\.buffer\..*|write\.status\..*|write\.auto\.upgrade|auto\.commit|"
@@ -154,6 +161,8 @@ class JobOptions:
     compact_after : int or None
         Delta commits after which a write compacts a merge-on-read table; None never. As in Hudi's
         Spark writer, five unless the options say otherwise.
+    archive_limits : tuple of int, or None
+        Commits that stay at least and at most, where the options ask for archival; None never.
     unknown : tuple of str
         Options that are not understood, for a warning.
     """
@@ -172,6 +181,7 @@ class JobOptions:
     table_type: TableType | None
     log_format: LogFormat
     compact_after: int | None
+    archive_limits: tuple[int, int] | None
     unknown: tuple[str, ...]
 
 
@@ -204,6 +214,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         table_type=_table_type(given),
         log_format=_log_format(given),
         compact_after=_compact_after(given),
+        archive_limits=_archive_limits(given),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
 
@@ -240,9 +251,25 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
 def _compact_after(given: Mapping[str, str]) -> int | None:
     if given.get(COMPACT_INLINE, "true").strip().lower() != "true":
         return None
-    text = given.get(COMPACT_AFTER, str(_COMPACT_AFTER_DEFAULT)).strip()
+    return _count_of(given, COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, "delta commits")
+
+
+def _archive_limits(given: Mapping[str, str]) -> tuple[int, int] | None:
+    """Read how many commits stay; archival is done only where one of its options is given."""
+    asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
+    if not asked or given.get(ARCHIVE, "true").strip().lower() != "true":
+        return None
+    keep_min = _count_of(given, KEEP_MIN, _KEEP_MIN_DEFAULT, "commits")
+    keep_max = _count_of(given, KEEP_MAX, _KEEP_MAX_DEFAULT, "commits")
+    if keep_max <= keep_min:
+        raise ConfigError(KEEP_MAX, keep_max, f"more than {KEEP_MIN}, which is {keep_min}")
+    return keep_min, keep_max
+
+
+def _count_of(given: Mapping[str, str], key: str, default: int, what: str) -> int:
+    text = given.get(key, str(default)).strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(COMPACT_AFTER, text, "a number of delta commits, at least 1")
+        raise ConfigError(key, text, f"a number of {what}, at least 1")
     return int(text)
 
 

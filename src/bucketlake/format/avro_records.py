@@ -135,6 +135,10 @@ _RECORDS: Mapping[str, str] = {
         version int/null=1; metadataPartitionPath string?; indexUptoInstant string?;
         extraMetadata map<string>?
     """,
+    "HoodieLSMTimelineInstant": """
+        instantTime string?; completionTime string?; action string?; metadata bytes?; plan bytes?;
+        version int=1
+    """,
     "HoodieIndexCommitMetadata": """
         version int/null=1; operationType string?;
         indexPartitionInfos array<HoodieIndexPartitionInfo>?

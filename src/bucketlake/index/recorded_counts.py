@@ -10,7 +10,7 @@ so a rescale of Hudi's, whose rules are newer than the entry, outweighs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -101,6 +101,13 @@ def record_counts(
     storage.put(record_path(instant), data.encode())
     for old in _versions(storage)[:-VERSIONS_KEPT]:
         storage.delete(record_path(old))
+
+
+def forget_counts(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
+    """Drop the versions of some instants, which another program rolled back."""
+    for version in _versions(storage):
+        if instants(version):
+            storage.delete(record_path(version))
 
 
 def _versions(storage: Storage) -> list[InstantTime]:

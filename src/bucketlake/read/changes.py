@@ -10,18 +10,18 @@ lost against a base file outside of the range.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
+from bucketlake.format.commit_metadata import may_change_schema
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archived import archived_commit, read_archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,15 @@ def changes_between(
         elif since is None or at > since:
             found.append((instant.requested_at, timeline.read_commit(storage, instant)))
     if timeline.start is not None and (since is None or since < timeline.start):
-        found.extend(_archived(storage, config, since, until))
+        for entry in read_archive(storage, config):
+            if timeline.find_completed(entry.requested_at) is not None:
+                continue  # It is still in both timelines.
+            if until is not None and entry.completed_at > until:
+                later.add(entry.requested_at)
+            elif since is None or entry.completed_at > since:
+                commit = archived_commit(entry)
+                if commit is not None:
+                    found.append((entry.requested_at, commit))
     written = [(instant, commit) for instant, commit in found if may_change_schema(commit)]
     groups: dict[str, set[FileId]] = defaultdict(set)
     for _, commit in written:
@@ -105,15 +113,3 @@ def changes_between(
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
     completed_at = None if timeline.layout_version == 1 else timeline.completion_time(instant)
     return completed_at or instant
-
-
-def _archived(
-    storage: Storage, config: TableConfig, since: InstantTime | None, until: InstantTime | None
-) -> Iterator[tuple[InstantTime, CommitMetadata]]:
-    for entry in read_archive(storage, config):
-        inside = (since is None or entry.completed_at > since) and (
-            until is None or entry.completed_at <= until
-        )
-        if inside and entry.action.endswith("commit") and entry.metadata:
-            where = f"the archived instant {entry.requested_at}"
-            yield entry.requested_at, decode_commit_metadata(entry.metadata, where)

@@ -301,13 +301,14 @@ def _carry_out(
     timeline = load_timeline(storage, config)
     planned = _plan_of(storage, config, _pending(timeline, instant))
     slices = _with_sizes(storage, instant, planned)
+    inflight = instant_path(config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(storage, instant, is_new=False):
         with suppress(AlreadyExistsError):
-            inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
-            storage.put_if_absent(instant_path(config, inflight), b"")
+            storage.put_if_absent(inflight, b"")
         _drop_files_of_others(storage, instant)
         snapshot = load_snapshot(storage, config, timeline)
-        compactor = Compactor(SliceReader.of_snapshot(snapshot), instant, snapshot.schema)
+        reader = SliceReader.of_snapshot(snapshot)
+        compactor = Compactor(reader, instant, snapshot.schema, inflight)
         with telling_progress(storage, instant, "compaction", len(slices)):
             stats = run(compactor, slices)
         with lock.held(storage) as require_held:

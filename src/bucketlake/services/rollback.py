@@ -30,6 +30,8 @@ from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archived import archived_completion_times, newest_manifest
+from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
@@ -45,6 +47,8 @@ from bucketlake.write.rollback import (
     later_commits,
     withdraw_rollback,
 )
+
+_ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,7 @@ def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
 def _undo(
     snapshot: Snapshot, clock: InstantClock, commits: Sequence[Instant], turn: Turn | None
 ) -> tuple[InstantTime, ...]:
-    """Roll commits back; none where something was committed since the snapshot.
+    """Roll commits back; none where something was committed or archived since the snapshot.
 
     A writer looks for rollbacks after it took its turn, and this looks for turns after the plans
     are on the timeline: one of the two sees the other.
@@ -178,7 +182,9 @@ def _undo(
             stack.enter_context(begin_rollback(storage, config, clock, plan)) for plan in plans
         )
         now, then = load_timeline(storage, config), snapshot.timeline
-        if last_turn(storage) != turn or _settled(now, instants) != _settled(then, ()):
+        is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
+        is_same = last_turn(storage) == turn and _settled(now, instants) == _settled(then, ())
+        if not (is_active and is_same):
             for instant in instants:
                 withdraw_rollback(storage, config, instant)
             return ()
@@ -202,6 +208,11 @@ def _commits_to_undo(
 ) -> list[Instant]:
     """Return the commits that go, newest first; refuse what would lose or double rows."""
     timeline = snapshot.timeline
+    times = archived_completion_times(
+        snapshot.storage, snapshot.config, since=instant, until=instant
+    )
+    if instant in times:  # Perhaps it is in both timelines: an archival died.
+        raise TimelineError(instant, _ARCHIVED)
     found = timeline.find_completed(instant)
     if found is None:
         raise TimelineError(instant, _why_absent(timeline, instant))
@@ -216,6 +227,7 @@ def _commits_to_undo(
             "rescale write the earlier rules by another rescale",
         )
     _require_places(snapshot, gone)
+    _require_commit_left(snapshot, gone)
     _require_no_plan(snapshot, gone)
     _require_state_of_before(snapshot, index, gone)
     return gone[::-1]
@@ -318,6 +330,18 @@ def _require_places(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
         ]
         for partition, name in named:
             require_data_place(partition, name, f"metadata of commit {one.requested_at}")
+
+
+def _require_commit_left(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
+    """Refuse to empty the active timeline while there are archived commits: none would count."""
+    storage, config = snapshot.storage, snapshot.config
+    is_all = len(gone) == len(snapshot.timeline.completed_commits())
+    if is_all and newest_manifest(storage, config.history_folder).files:
+        raise TimelineError(
+            gone[0].requested_at,
+            "with it the last commit would leave the active timeline, and those before it are "
+            "archived: write another commit first",
+        )
 
 
 def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:

@@ -3,7 +3,8 @@
 :func:`load_timeline` makes one listing and reads nothing else. A :class:`Timeline` is a value: it
 can be pickled, restricted to a time, and asked; where an answer lies in commit metadata it is
 handed the storage, and remembers what it has read for as long as the object lives. Instants older
-than the active timeline are ``timeline/archived.py``'s.
+than the active timeline are ``timeline/archived.py``'s, which is asked for a commit that left it
+meanwhile, and for the schema where no commit tells it any more.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any
 from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, TimelineError
+from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.archived import archived_commit, find_archived, newest_archived
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, parse_as_of
 
 
@@ -45,6 +48,10 @@ class Timeline:
     newest_written_ms : int or None
         When storage says the completed instant of the greatest completion time was written, in
         milliseconds since 1970 UTC; None where there is none.
+    undone : frozenset of InstantTime
+        Instants that do not count though they completed, perhaps before the active timeline.
+    history_folder : str or None
+        Where the archive lies; None of one in the old form, which is not read here.
     """
 
     instants: tuple[Instant, ...]
@@ -54,6 +61,8 @@ class Timeline:
     legacy_completions: Mapping[InstantTime, InstantTime] = field(default_factory=dict)
     until: InstantTime | None = None
     newest_written_ms: int | None = None
+    undone: frozenset[InstantTime] = frozenset()
+    history_folder: str | None = None
 
     def completed(self) -> tuple[Instant, ...]:
         """Return the completed instants of every action, in order."""
@@ -90,7 +99,7 @@ class Timeline:
         An instant older than the active timeline counts as completed: archival never passes a
         pending one.
         """
-        if self.until is not None and instant > self.until:
+        if instant in self.undone or (self.until is not None and instant > self.until):
             return False
         return instant in self._commits or (self.start is not None and instant < self.start)
 
@@ -135,7 +144,7 @@ class Timeline:
             else one
             for one in self.instants
         )
-        return replace(self, instants=instants)
+        return replace(self, instants=instants, undone=self.undone.union(undone))
 
     def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         """Return what a completed commit wrote; its file is read once per Timeline object.
@@ -143,7 +152,7 @@ class Timeline:
         Raises
         ------
         TimelineError
-            If the file is gone since the listing.
+            If it was rolled back since the listing.
         FormatError
             If it does not hold commit metadata.
         """
@@ -176,18 +185,28 @@ class Timeline:
     def latest_schema(self, storage: Storage) -> str | None:
         """Return the table's Avro schema as the newest commit that may change it tells.
 
-        None where no commit tells; the schema of the table's creation is then the next to ask.
+        None where no commit tells, archived ones among them; the schema of the table's creation
+        is then the next to ask.
         """
         commit = self.schema_commit(storage)
         return None if commit is None else commit.schema_json
 
+    def schema_instant(self, storage: Storage) -> Instant | None:
+        """Return the newest active commit that may change the table's schema and tells one."""
+        for instant in reversed(self.completed_commits()):
+            if _tells_schema(self.read_commit(storage, instant)):
+                return instant
+        return None
+
     def schema_commit(self, storage: Storage) -> CommitMetadata | None:
         """Return the newest commit that may change the table's schema and tells one."""
-        for instant in reversed(self.completed_commits()):
-            metadata = self.read_commit(storage, instant)
-            if may_change_schema(metadata) and metadata.schema_json is not None:
-                return metadata
-        return None
+        active = self.schema_instant(storage)
+        if active is not None:
+            return self.read_commit(storage, active)
+        if self.start is None or self.history_folder is None:
+            return None
+        found = newest_archived(storage, self.history_folder, self.until, _tells_archived_schema)
+        return None if found is None else archived_commit(found)
 
     @cached_property
     def _commits(self) -> dict[InstantTime, Instant]:
@@ -210,8 +229,19 @@ class Timeline:
         try:
             return decode_commit_metadata(storage.read(path), path)
         except ObjectNotFoundError as error:
-            problem = f"{path} is gone since the timeline was listed (rolled back, or archived)"
+            archived = self._find_archived(storage, instant)
+            if archived is not None:
+                return archived
+            problem = f"{path} is gone since the timeline was listed: it was rolled back"
             raise TimelineError(instant.requested_at, f"{problem}; read the table again") from error
+
+    def _find_archived(self, storage: Storage, instant: Instant) -> CommitMetadata | None:
+        """Return what a commit wrote that was archived since the listing."""
+        if self.history_folder is None:
+            return None
+        at, action = instant.requested_at, instant.action.value
+        found = find_archived(storage, self.history_folder, at, action)
+        return None if found is None else archived_commit(found)
 
 
 def create_timeline(storage: Storage, config: TableConfig) -> None:
@@ -253,7 +283,17 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
         start=_start(instants),
         legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
         newest_written_ms=None if newest_written is None else newest_written[1],
+        history_folder=config.history_folder if config.layout_version > 1 else None,
     )
+
+
+def _tells_schema(metadata: CommitMetadata) -> bool:
+    return may_change_schema(metadata) and metadata.schema_json is not None
+
+
+def _tells_archived_schema(entry: ArchivedInstant) -> bool:
+    commit = archived_commit(entry)
+    return commit is not None and _tells_schema(commit)
 
 
 def _start(instants: Iterable[Instant]) -> InstantTime | None:

@@ -1,54 +1,58 @@
 """The archived timeline: instants that have left the active one, kept as Parquet files.
 
-From table version 8 on the archive is a log-structured merge tree: a version file names the newest
-manifest, the manifest names the valid Parquet files, whose names tell the range of instants they
-hold. It is read for completion times and for histories that begin before the active timeline, and
-is not written here. The older form, Avro logs, is refused by name.
+From table version 8 on the archive is a log-structured merge tree: manifests are numbered, and the
+newest one names the valid Parquet files, whose names tell the range of instants they hold. It is
+read for completion times, for histories that begin before the active timeline, and for commits
+that leave it while somebody looks at them; ``timeline/archiving.py`` writes it. An instant may be
+in both timelines for a while, and never in neither. The older form, Avro logs, is refused by name.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from bucketlake.config.inner_path import require_inner_name
 from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
+from bucketlake.format.archive_file import (
+    CONTENT,
+    ArchivedInstant,
+    ArchiveFile,
+    decode_archive_file,
+    decode_manifest,
+)
+from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 
-_VERSION_FILE = "_version_"
+VERSION_FILE = "_version_"
 _MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
-_DATA_FILE = re.compile(r"(\d+)_(\d+)_\d+\.parquet", re.ASCII)
 _OLD_ARCHIVE = re.compile(r"\.commits_?\.archive\..*")
+_METADATA = CONTENT[:1]
 
 # Readers race with the writer that merges files and drops old manifests; it keeps the newest three.
 _ATTEMPTS = 3
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedInstant:
-    """A completed instant of the archive.
+class Manifest:
+    """The files of the archive that count.
 
     Attributes
     ----------
-    requested_at, completed_at : InstantTime
-    action : str
-        Action of the completed file, in Hudi's spelling.
-    metadata : bytes or None
-        Content of the completed file; None where it is not asked for or not kept.
+    number : int
+        The greatest number that is taken; 0 of a table without an archive.
+    files : tuple of ArchiveFile
+        The files.
     """
 
-    requested_at: InstantTime
-    completed_at: InstantTime
-    action: str
-    metadata: bytes | None = None
+    number: int = 0
+    files: tuple[ArchiveFile, ...] = ()
 
 
 def read_archive(
@@ -77,15 +81,12 @@ def read_archive(
     FormatError
         If a file of the archive is broken.
     """
+    folder = config.history_folder
     if config.layout_version == 1:
-        _refuse_old_archive(storage, config)
+        _refuse_old_archive(storage, folder)
         return []
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return _read(storage, config.history_folder, since, until, with_metadata)
-        except ObjectNotFoundError:
-            continue
-    return _read(storage, config.history_folder, since, until, with_metadata)
+    content = _METADATA if with_metadata else ()
+    return _retried(lambda: _read(storage, folder, since, until, content))
 
 
 def has_archive(storage: Storage, config: TableConfig) -> bool:
@@ -106,70 +107,113 @@ def archived_completion_times(
     return {entry.requested_at: entry.completed_at for entry in entries}
 
 
-def _read(
-    storage: Storage, folder: str, since: str, until: str | None, with_metadata: bool
-) -> list[ArchivedInstant]:
-    columns = ["instantTime", "completionTime", "action", *(["metadata"] if with_metadata else [])]
-    found: dict[tuple[str, str], ArchivedInstant] = {}
-    for name in _valid_files(storage, folder):
-        if _may_hold(name, since, until):
-            for entry in _read_file(storage, f"{folder}/{name}", columns):
-                if since <= entry.requested_at and (until is None or entry.requested_at <= until):
-                    found[entry.requested_at, entry.action] = entry
-    return [found[place] for place in sorted(found)]
+def archived_commit(entry: ArchivedInstant) -> CommitMetadata | None:
+    """Return what an archived commit wrote; None of another instant, or where it is not kept."""
+    if not entry.action.endswith("commit") or not entry.metadata:
+        return None
+    return decode_commit_metadata(entry.metadata, f"the archived instant {entry.requested_at}")
 
 
-def _valid_files(storage: Storage, folder: str) -> list[str]:
-    """Return the file names that the newest manifest holds; none where there is no archive."""
-    version = _manifest_version(storage, folder)
-    if version is None:
-        return []
-    path = f"{folder}/manifest_{version}"
-    data = storage.read(path)
-    try:
-        names = [str(file["fileName"]) for file in json.loads(data)["files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(path, "a JSON manifest of the archive", repr(data[:32])) from error
-    for name in names:
-        require_inner_name(name, path, "the name of a file of the archive")
-    return names
+def find_archived(
+    storage: Storage, folder: str, instant: InstantTime, action: str
+) -> ArchivedInstant | None:
+    """Return one instant of the archive in a folder; None where it is not there."""
+    entries = _retried(lambda: _read(storage, folder, instant, instant, _METADATA))
+    return next((entry for entry in entries if entry.action == action), None)
 
 
-def _manifest_version(storage: Storage, folder: str) -> int | None:
-    """Read the version file, or where it is gone or broken take the greatest manifest there."""
-    try:
-        text = storage.read(f"{folder}/{_VERSION_FILE}").decode("latin-1").strip()
-    except ObjectNotFoundError:
-        text = ""
-    if text.isascii() and text.isdecimal():
-        return int(text)
+def newest_archived(
+    storage: Storage, folder: str, until: str | None, wanted: Callable[[ArchivedInstant], bool]
+) -> ArchivedInstant | None:
+    """Return the newest instant that is wanted; only files down to it are read."""
+
+    def search() -> ArchivedInstant | None:
+        files = newest_manifest(storage, folder).files
+        for file in sorted(files, key=lambda one: one.last, reverse=True):
+            if file.may_hold("", until):
+                for entry in reversed(read_archive_file(storage, folder, file, _METADATA)):
+                    if (until is None or entry.requested_at <= until) and wanted(entry):
+                        return entry
+        return None
+
+    return _retried(search)
+
+
+def newest_manifest(storage: Storage, folder: str) -> Manifest:
+    """Return the manifest that counts: the greatest that is whole.
+
+    The version file names it, too, for readers that look there first. It is written after the
+    manifest, by whoever is late as well, and so may be behind; a broken manifest that it does not
+    name yet is of a writer that died.
+    """
+    numbers = sorted(manifest_numbers(storage, folder), reverse=True)
+    for number in numbers:
+        try:
+            return Manifest(numbers[0], read_manifest(storage, folder, number))
+        except FormatError:
+            named = _named_version(storage, folder)
+            if named is None or number <= named:
+                raise
+    return Manifest()
+
+
+def read_manifest(storage: Storage, folder: str, number: int) -> tuple[ArchiveFile, ...]:
+    """Return the files that a manifest names; FormatError where it is broken."""
+    path = manifest_path(folder, number)
+    return decode_manifest(storage.read(path), path)
+
+
+def manifest_numbers(storage: Storage, folder: str) -> list[int]:
+    """Return the numbers of the manifests that are there."""
     names = (stored.path.rpartition("/")[2] for stored in storage.list(folder, recursive=False))
-    versions = [int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match]
-    return max(versions, default=None)
+    return [int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match]
 
 
-def _may_hold(file_name: str, since: str, until: str | None) -> bool:
-    match = _DATA_FILE.fullmatch(file_name)
-    if match is None:
-        return True  # A name that tells no range is read rather than skipped.
-    return match[2] >= since and (until is None or match[1] <= until)
+def manifest_path(folder: str, number: int) -> str:
+    """Return where a manifest lies."""
+    return f"{folder}/manifest_{number}"
 
 
-def _read_file(storage: Storage, path: str, columns: Sequence[str]) -> Iterator[ArchivedInstant]:
-    data = storage.read(path)
+def _retried(look: Callable[[], _Result]) -> _Result:
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return look()
+        except ObjectNotFoundError:
+            continue
+    return look()
+
+
+def _read(
+    storage: Storage, folder: str, since: str, until: str | None, content: Sequence[str]
+) -> list[ArchivedInstant]:
+    found = {
+        entry.order: entry
+        for file in newest_manifest(storage, folder).files
+        if file.may_hold(since, until)
+        for entry in read_archive_file(storage, folder, file, content)
+        if since <= entry.requested_at and (until is None or entry.requested_at <= until)
+    }
+    return [found[order] for order in sorted(found)]
+
+
+def read_archive_file(
+    storage: Storage, folder: str, file: ArchiveFile, content: Sequence[str] = CONTENT
+) -> list[ArchivedInstant]:
+    """Return the instants of one file, in its order."""
+    path = f"{folder}/{file.name}"
+    return decode_archive_file(storage.read(path), path, content)
+
+
+def _named_version(storage: Storage, folder: str) -> int | None:
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=list(columns))
-        rows = table.select(list(columns)).to_pylist()  # A few thousand small rows at the most.
-    except (pa.ArrowException, KeyError) as error:
-        raise FormatError(path, f"Parquet with columns {', '.join(columns)}", str(error)) from error
-    for row in rows:
-        requested_at = InstantTime(row["instantTime"] or "")
-        completed_at = InstantTime(row["completionTime"] or requested_at)
-        yield ArchivedInstant(requested_at, completed_at, row["action"] or "", row.get("metadata"))
+        text = storage.read(f"{folder}/{VERSION_FILE}").decode("latin-1").strip()
+    except ObjectNotFoundError:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
-def _refuse_old_archive(storage: Storage, config: TableConfig) -> None:
-    for stored in storage.list(config.history_folder, recursive=False):
+def _refuse_old_archive(storage: Storage, folder: str) -> None:
+    for stored in storage.list(folder, recursive=False):
         if _OLD_ARCHIVE.fullmatch(stored.path.rpartition("/")[2]):
             raise UnsupportedFeatureError(
                 "an archived timeline in the form of before table version 8",

@@ -11,8 +11,9 @@ claim, if absent, at one fixed path in bucketlake's extension folder. Storage le
 - ``rollback`` forbids the commit for good.
 
 The loser reads the winner's claim and helps to carry it out, or stops. Real Hudi knows nothing of
-the object; against its rollback only the table lock protects. An object may be deleted once its
-instant is older than the active timeline, not before: a committer may sleep for any time.
+the object; against its rollback only the table lock protects. A commit's object goes once its
+instant is archived, and the archive answers from then on. A rollback's stays: a task or a committer
+may sleep for any time, and must find it.
 """
 
 from __future__ import annotations
@@ -179,8 +180,26 @@ def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
 
 
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:
-    """Forget the outcome of an instant that is older than the active timeline."""
+    """Forget the outcome of an instant that is in the archive."""
     storage.delete(outcome_path(instant))
+
+
+def forget_commits(storage: Storage, before: InstantTime) -> None:
+    """Forget the outcomes of commits that are older than an instant; those of rollbacks stay.
+
+    Parameters
+    ----------
+    storage : Storage
+    before : InstantTime
+        The first of the active timeline, so that older ones are published and archived, by
+        whomever.
+    """
+    for stored in storage.list(OUTCOME_FOLDER, recursive=False):
+        instant = InstantTime(stored.path.rpartition("/")[2].removesuffix(".json"))
+        if instant < before:
+            outcome = read_outcome(storage, instant)
+            if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+                delete_outcome(storage, instant)
 
 
 def outcome_path(instant: InstantTime) -> str:

@@ -20,6 +20,7 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Outcome
 
@@ -118,6 +119,20 @@ def complete(
     )
 
 
+def require_pending(storage: Storage, inflight: str, instant: InstantTime) -> None:
+    """Refuse the work of a task whose instant has no inflight file any more.
+
+    Raises
+    ------
+    CommitConflictError
+        If it was rolled back, or committed and archived.
+    """
+    if storage.stat(inflight) is None:
+        raise CommitConflictError(
+            instant, "was ended while a task still wrote; nothing of the task is kept"
+        )
+
+
 def remove_pending(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> None:
@@ -149,7 +164,17 @@ def _publish(
     if storage.stat(inflight_path) is None:
         if storage.stat(path) is not None:
             return
+        if _is_archived(storage, config, completed):
+            return  # It was published and archived while this one slept.
         problem = f"{inflight_path} is gone: another writer rolled this write back"
         raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
     with suppress(AlreadyExistsError):  # By another process that found the same outcome.
         storage.put_if_absent(path, metadata)
+    if storage.stat(inflight_path) is None and _is_archived(storage, config, completed):
+        storage.delete(path)  # A timeline that began with it would miss all that came after it.
+
+
+def _is_archived(storage: Storage, config: TableConfig, completed: Instant) -> bool:
+    at = completed.requested_at
+    found = find_archived(storage, config.history_folder, at, completed.action.value)
+    return found is not None and found.completed_at == completed.completed_at

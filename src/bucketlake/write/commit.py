@@ -184,7 +184,7 @@ def _take_turn(
         timeline.recall(write.pinned)
         _require_inflight(write, timeline)
         require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
-        since = commits_since(write.storage, write.pinned, timeline)
+        since = commits_since(write.storage, write.config, write.pinned, timeline)
         require_no_common_bucket(write.instant, touched, since)
         _mark_partitions(write, written)
         extra = prepare(timeline)

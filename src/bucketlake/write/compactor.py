@@ -1,7 +1,7 @@
 """Compacting one file slice: its rows, merged, become a new base file of the file group.
 
 Runs in a task, which may run twice or late: the file's name and rows follow from the plan, and it
-is published by put-if-absent, as in ``write/group_writer.py``.
+is published by put-if-absent while the compaction is pending, as in ``write/group_writer.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bucketlake.model.schema import FILE_NAME, META_NAMES
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.transitions import require_pending
 from bucketlake.write.group_writer import WRITE_TOKEN
 
 
@@ -35,11 +36,14 @@ class Compactor:
         Instant of the compaction.
     schema : pa.Schema
         Data schema of the new files, without meta columns.
+    inflight : str
+        Path of the inflight file, which says that the compaction is pending.
     """
 
     reader: SliceReader
     instant: InstantTime
     schema: pa.Schema
+    inflight: str
 
     def compact(self, file_slice: FileSlice) -> WriteStat:
         """Write the new base file of a slice, unless another attempt has."""
@@ -50,6 +54,7 @@ class Compactor:
         if storage.stat(path) is None:
             data = encode_base_file(self._rows(file_slice, name), self.schema)
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
+            require_pending(storage, self.inflight, self.instant)
             write_marker(storage, self.instant, Marker(partition, name, kind))
             with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
                 storage.put_if_absent(path, data)

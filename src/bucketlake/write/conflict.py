@@ -19,7 +19,11 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import archived_completion_times
+from bucketlake.timeline.archived import (
+    archived_commit,
+    archived_completion_times,
+    read_archive,
+)
 from bucketlake.timeline.instant import Action
 
 _ATTEMPTS = 4
@@ -46,15 +50,23 @@ def retried(write: Callable[[], _Result]) -> _Result:
 
 
 def commits_since(
-    storage: Storage, pinned: Timeline, newest: Timeline
+    storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
 ) -> list[tuple[InstantTime, CommitMetadata]]:
-    """Return what was committed between two looks at a timeline."""
+    """Return what was committed between two looks at a timeline, also what was archived since."""
     known = {instant.requested_at for instant in pinned.completed_commits()}
-    return [
+    found = [
         (instant.requested_at, newest.read_commit(storage, instant))
         for instant in newest.completed_commits()
         if instant.requested_at not in known
     ]
+    if newest.start != pinned.start:
+        known.update(instant for instant, _ in found)
+        # Not older ones: what was archived at the first look, was completed at it.
+        for entry in read_archive(storage, config, since=pinned.start or "", until=newest.start):
+            commit = archived_commit(entry)
+            if commit is not None and entry.requested_at not in known:
+                found.append((entry.requested_at, commit))
+    return found
 
 
 def require_kept(

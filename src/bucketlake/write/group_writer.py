@@ -3,8 +3,10 @@
 Runs in a task, which may run twice, late, or after the write was rolled back. So the file's whole
 name follows from (instant, partition, file group); the same rows come out in the same order; the
 file is published by put-if-absent, and who finds it there takes its statistics from its footer.
-The marker comes before the file, so that a rollback knows of it, and an attempt that finds its
-instant rolled back after publishing takes its own file away again.
+Nothing is published once the instant is not pending any more: a file of a commit that was cleaned
+and archived since must not come back. The marker comes before the file, so that a rollback knows
+of it, and an attempt that finds its instant rolled back after publishing takes its own file away
+again.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.timeline.transitions import require_pending
 from bucketlake.write.adopt import require_keys_of_bucket
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.plan import GroupPlan
@@ -57,6 +60,8 @@ class GroupWriter:
         How keys find their bucket, to check files of other programs by.
     schema_text : str
         The data schema as Avro JSON, for the blocks of log files.
+    inflight : str
+        Path of the inflight file, which says that the write is pending.
     log_format : LogFormat
         The kind of block that records of log files are written in.
     """
@@ -67,6 +72,7 @@ class GroupWriter:
     rule: MergeRule
     index: BucketIndex
     schema_text: str
+    inflight: str
     log_format: LogFormat = LogFormat.PARQUET
 
     def write(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat | None:
@@ -150,21 +156,15 @@ class GroupWriter:
 
     def _publish(self, plan: GroupPlan, path: str, data: memoryview) -> None:
         kind = MarkerType.CREATE if plan.base_path is None else MarkerType.MERGE  # Logs: CREATE.
-        self._require_live()
+        require_pending(self.storage, self.inflight, self.instant)
         file_name = path.rpartition("/")[2]
         marker = Marker(plan.partition_path, file_name, kind)
         write_marker(self.storage, self.instant, marker)
         with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
             self.storage.put_if_absent(path, data)
-        try:
-            self._require_live()
-        except CommitConflictError:
-            self.storage.delete(path)
-            raise
-
-    def _require_live(self) -> None:
         outcome = read_outcome(self.storage, self.instant)
         if outcome is not None and outcome.kind is OutcomeKind.ROLLBACK:
+            self.storage.delete(path)
             raise CommitConflictError(
                 self.instant, "was rolled back while a task still wrote; nothing of it is kept"
             )

@@ -43,7 +43,9 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.batches import Batch, carried_on, is_committed
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
@@ -215,7 +217,7 @@ def overwrite_partitions(
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
 
         def recheck(timeline: Timeline) -> None:
-            since = commits_since(target.storage, write.pinned, timeline)
+            since = commits_since(target.storage, target.config, write.pinned, timeline)
             # Partitions that had no records yet when this was planned are none of those above.
             written = {path for _, commit in since for path in commit.partitions}
             recounted = {p for p in written if target.index.count_of(p) != index.count_of(p)}
@@ -278,6 +280,7 @@ def _write(
         rule,
         target.index,
         _schema_text(target, tagger.schema),
+        instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
         target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
@@ -393,7 +396,7 @@ def _commit(
 ) -> WriteResult:
     def extra(timeline: Timeline) -> dict[str, str]:
         if write.operation.replaces:
-            since = commits_since(write.storage, write.pinned, timeline)
+            since = commits_since(write.storage, write.config, write.pinned, timeline)
             overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
             if write.operation is Operation.INSERT_OVERWRITE_TABLE:
                 overwritten.update(*(commit.partitions for _, commit in since))

@@ -26,7 +26,7 @@ from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, read_outcome
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
 from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite
 from bucketlake.write.rollback import carry_on_rollback, take_back
@@ -101,7 +101,10 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
         delete_heartbeat(storage, instant)
     # A writer that knows no outcomes may have completed it while this one decided.
     elif load_timeline(storage, config).find_completed(instant) is None:
-        take_back(storage, config, instant, action, _marked_files(storage, instant))
+        if instant in archived_completion_times(storage, config, since=instant, until=instant):
+            delete_outcome(storage, instant)  # It was committed and archived while this one slept.
+        else:
+            take_back(storage, config, instant, action, _marked_files(storage, instant))
 
 
 def roll_back_own(write: PendingWrite) -> None:

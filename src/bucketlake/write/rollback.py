@@ -24,6 +24,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_to_ms
@@ -71,13 +72,15 @@ def carry_on_rollback(
     """Carry out a rollback that somebody left behind.
 
     One of which nothing is carried out yet is withdrawn where a later commit came to build on what
-    it undoes: whoever planned it had not seen that one.
+    it undoes, or that was archived: whoever planned it had not seen it.
     """
     if pending.state is State.REQUESTED:
         plan = _plan_of(storage, config, pending.requested_at)
         timeline = load_timeline(storage, config)
         found = timeline.find_completed(plan.instant)
-        if found is not None and _is_built_on(storage, timeline, found):
+        is_built_on = found is not None and _is_built_on(storage, timeline, found)
+        is_pending = any(one.requested_at == plan.instant for one in timeline.pending())
+        if is_built_on or not (is_pending or keep_active(storage, config, plan.instant)):
             withdraw_rollback(storage, config, pending.requested_at)
             return
     carry_out_rollback(storage, config, clock, pending.requested_at)
@@ -88,7 +91,8 @@ def carry_out_rollback(
 ) -> None:
     """Undo what the plan of a pending rollback names, and complete the rollback.
 
-    Readers stop seeing the commit before its files go, and its rules go with it (RFC-89).
+    Readers stop seeing the commit before its files go, and its rules go with it (RFC-89). It has to
+    be kept out of the archive first.
 
     Raises
     ------

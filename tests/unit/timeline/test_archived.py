@@ -13,16 +13,13 @@ import pytest
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
+from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.archived import (
-    ArchivedInstant,
-    archived_completion_times,
-    read_archive,
-)
+from bucketlake.timeline.archived import archived_completion_times, read_archive
 from tests.storages import memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)

@@ -1,0 +1,262 @@
+"""Archival: old instants leave the active timeline, so that whoever lists it finds few.
+
+No row changes, and no reader or writer loses what it asks the timeline for: an instant that
+somebody may still need stays, and with it all that came after. The active timeline stays
+contiguous, since whatever is older than it counts as committed. How instants are moved, and why a
+death at any step does no harm, is told in ``timeline/archiving.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ConfigError, ObjectNotFoundError
+from bucketlake.index.recorded_counts import forget_counts
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.read.file_system_view import list_partition
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archived import archived_completion_times, newest_manifest
+from bucketlake.timeline.archiving import (
+    Appended,
+    append,
+    instant_files,
+    merge_files,
+    read_entries,
+    remove_archived,
+)
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.outcome import forget_commits
+from bucketlake.write.recovery import settle_failed_writes
+
+_GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivalLimits:
+    """How many commits the active timeline holds.
+
+    Attributes
+    ----------
+    keep_min : int
+        Commits that stay, the newest ones.
+    keep_max : int
+        Commits up to which nothing is archived; more than ``keep_min``.
+    """
+
+    keep_min: int = 20
+    keep_max: int = 30
+
+    def __post_init__(self) -> None:
+        for name, least in (("keep_min", 1), ("keep_max", 2)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ConfigError(name, value, f"give an integer of at least {least}")
+        if self.keep_max <= self.keep_min:
+            raise ConfigError("keep_max", self.keep_max, f"more than keep_min, {self.keep_min}")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What an archival does, or has done.
+
+    Attributes
+    ----------
+    instants : tuple of Instant
+        Instants that leave the active timeline, oldest first.
+    held_back : str or None
+        Why no more of them leave, where the number of commits alone would let them.
+    """
+
+    instants: tuple[Instant, ...] = ()
+    held_back: str | None = None
+
+
+def archive(
+    storage: Storage,
+    config: TableConfig,
+    limits: ArchivalLimits,
+    *,
+    dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> ArchiveReport:
+    """Move old instants to the archive.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    limits : ArchivalLimits
+        How many commits stay.
+    dry_run : bool
+        Whether to tell only what would be moved.
+    lock : TableLock
+        Held meanwhile; needed beside an archival of Hudi's.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    """
+    check_writable(config, storage.root)
+    if dry_run:
+        return _plan(storage, load_timeline(storage, config), limits, None)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    with lock.held(storage) as require_held:
+        report = _move(storage, config, limits, clock, require_held)
+        if report.instants:
+            remove_archived(storage, config)
+        start = load_timeline(storage, config).start
+        if start is not None:
+            forget_commits(storage, start)
+        merge_files(storage, config)
+    return report
+
+
+def _move(
+    storage: Storage,
+    config: TableConfig,
+    limits: ArchivalLimits,
+    clock: InstantClock,
+    require_held: Check,
+) -> ArchiveReport:
+    """Put instants into the archive; another archival at the same time may come first."""
+    most: int | None = None
+    while True:
+        remove_archived(storage, config)  # Of an archival that died, or came first.
+        manifest = newest_manifest(storage, config.history_folder)
+        # Later than the manifest: what is found here and changes the plan, changes the manifest.
+        timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+        report = _plan(storage, timeline, limits, most)
+        if not report.instants:
+            return report
+        _forget_undone_counts(storage, config, timeline, report.instants)
+        with suppress(ObjectNotFoundError):  # Another archival came first.
+            files = instant_files(storage, config)
+            entries = read_entries(storage, files, report.instants, timeline.legacy_completions)
+            require_held()
+            appended = append(storage, config, manifest, entries)
+            if appended is Appended.DONE:
+                return report
+            if appended is Appended.NAME_TAKEN:
+                most = sum(one.action not in _GO_ALONG for one in report.instants) - 1
+
+
+def _plan(
+    storage: Storage, timeline: Timeline, limits: ArchivalLimits, most: int | None
+) -> ArchiveReport:
+    """Choose the instants that go, by Hudi's rules and a few more.
+
+    Parameters
+    ----------
+    storage, timeline, limits
+        The table.
+    most : int or None
+        Commits that go at most.
+    """
+    commits = timeline.completed_commits()
+    wanted = len(commits) - limits.keep_min if len(commits) > limits.keep_max else 0
+    if most is not None:
+        wanted = min(wanted, most)
+    if wanted <= 0:
+        return ArchiveReport()
+    count = wanted
+    reason: str | None = None
+    for stop, why in _stops(storage, timeline, commits[:wanted]):
+        before = sum(one.requested_at < stop for one in commits[:count])
+        if before < count:
+            count, reason = before, why
+    gone = commits[: _contiguous(timeline, commits, count)]
+    if len(gone) < count:
+        reason = f"instant {commits[len(gone)].requested_at} overlaps with one that stays"
+    if not gone:
+        return ArchiveReport((), reason)
+    # Those of other kinds go with the commits around them, as in Hudi.
+    along = [
+        one
+        for one in timeline.completed()
+        if one.action in _GO_ALONG and one.requested_at < gone[-1].requested_at
+    ]
+    return ArchiveReport(tuple(sorted([*gone, *along], key=lambda one: one.order)), reason)
+
+
+def _stops(
+    storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
+) -> Iterator[tuple[InstantTime, str]]:
+    """Yield instants that stay, and why."""
+    pending = min((o.requested_at for o in timeline.pending() if o.action.writes_data), default="")
+    if pending:
+        # Hudi keeps the commit before it, too.
+        before = [one.requested_at for one in candidates if one.requested_at < pending]
+        yield max(before, default=InstantTime(pending)), f"instant {pending} is pending"
+    for one in timeline.pending():
+        if one.action is Action.ROLLBACK:
+            yield InstantTime(""), f"rollback {one.requested_at} is under way"
+    for one in timeline.instants:
+        if one.action is Action.SAVEPOINT:
+            yield one.requested_at, f"there is a savepoint of instant {one.requested_at}"
+            break
+    schema = timeline.schema_instant(storage)
+    if schema is not None:  # Hudi's readers look for it nowhere else.
+        at = schema.requested_at
+        yield at, f"instant {at} is the last to tell the table's schema"
+    yield from _replacing(storage, timeline, candidates)
+
+
+def _replacing(
+    storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
+) -> Iterator[tuple[InstantTime, str]]:
+    """Yield the first commit of which replaced files are still there: they would re-appear."""
+    listed: dict[str, set[FileId]] = {}
+    for one in candidates:
+        if one.action is not Action.REPLACE_COMMIT:
+            continue
+        for partition, replaced in timeline.read_commit(storage, one).replaced_file_ids.items():
+            if partition not in listed:
+                files = list_partition(storage, partition)
+                listed[partition] = {file.name.file_id for file in files}
+            if listed[partition].intersection(replaced):
+                yield (
+                    one.requested_at,
+                    f"files that instant {one.requested_at} replaced in partition {partition!r} "
+                    "are still there: clean the table first",
+                )
+                return
+
+
+def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
+    """Count the commits that were completed before the first one that stays was requested.
+
+    So a read of what changed since some time knows by the active timeline alone whether the archive
+    holds a part of it.
+    """
+    pending = [one.requested_at for one in timeline.pending() if one.action.writes_data]
+    while count:
+        first = min([commits[count].requested_at, *pending])
+        if all((timeline.completion_time(o.requested_at) or "") < first for o in commits[:count]):
+            break
+        count -= 1
+    return count
+
+
+def _forget_undone_counts(
+    storage: Storage, config: TableConfig, timeline: Timeline, gone: Sequence[Instant]
+) -> None:
+    """Drop recorded counts of writes that were rolled back by Hudi, which knows of none.
+
+    They are older than the first commit that stays, and would count as committed from then on.
+    """
+    start = timeline.start or ""
+    known = {one.requested_at for one in timeline.instants}
+    known.update(archived_completion_times(storage, config, since=start))
+    end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in gone)
+    forget_counts(storage, lambda version: start <= version < end and version not in known)

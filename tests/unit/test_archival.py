@@ -1,0 +1,917 @@
+"""Archival: what goes, what stays, that nothing misses what went, and deaths at every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.layout import OUTCOME_FOLDER
+from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
+from bucketlake.format.archive_file import ArchiveFile, encode_manifest
+from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.index.recorded_counts import record_path
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.table_type import Operation
+from bucketlake.read.file_system_view import list_partition
+from bucketlake.services import archival
+from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.rollback import roll_back
+from bucketlake.storage.base import Storage
+from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline import archiving
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archived import newest_manifest, read_archive
+from bucketlake.timeline.archiving import append, keep_active
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.transitions import complete
+from bucketlake.write import recovery
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.rollback import begin_rollback, carry_on_rollback
+from tests.storages import objects_of
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+INDEX = bl.SimpleBucket(1)
+HISTORY = ".hoodie/timeline/history"
+KEYS = range(4)
+_NUMBERS = count()
+
+
+@pytest.fixture(params=["copy_on_write", "merge_on_read"])
+def any_table(request: pytest.FixtureRequest) -> Iterator[bl.Table]:
+    yield from made(request.param)
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    yield from made("copy_on_write")
+
+
+def made(table_type: str) -> Iterator[bl.Table]:
+    name = f"archival-{next(_NUMBERS)}"
+    yield bl.create_table(
+        f"memory://{name}",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        index=INDEX,
+        table_type=table_type,
+    )
+    forget(name)
+
+
+def rows(v: int, numbers: range = KEYS) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{n}", "day": "ab"[n % 2], "v": v} for n in numbers], SCHEMA
+    )
+
+
+def upsert(table: bl.Table, v: int, numbers: range = KEYS) -> Instant:
+    """Upsert; return the commit."""
+    instant = table.upsert(rows(v, numbers)).instant
+    [found] = [one for one in table.timeline() if one.requested_at == instant]
+    return found
+
+
+def upserts(table: bl.Table, number: int) -> list[Instant]:
+    return [upsert(table, v) for v in range(1, number + 1)]
+
+
+def values(table: bl.Table, **options: Any) -> dict[str, int]:
+    found = table.to_arrow(**options)
+    assert found.num_rows == len(set(found["id"].to_pylist()))
+    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def all_are(v: int) -> dict[str, int]:
+    return {f"k{n}": v for n in KEYS}
+
+
+def storage_of(table: bl.Table) -> MemoryStorage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def paths(table: bl.Table, folder: str = "") -> set[str]:
+    return {stored.path for stored in storage_of(table).list(folder)}
+
+
+def active(table: bl.Table) -> list[str]:
+    return [one.requested_at for one in table.timeline()]
+
+
+def archived(table: bl.Table) -> list[str]:
+    return [one.requested_at for one in read_archive(storage_of(table), table.config())]
+
+
+def times(instants: list[Instant]) -> list[str]:
+    return [one.requested_at for one in instants]
+
+
+def timeline_of(table: bl.Table) -> Timeline:
+    return load_timeline(storage_of(table), table.config())
+
+
+def drop_replaced(table: bl.Table) -> None:
+    """Do as a cleaner does with the files of file groups that were replaced."""
+    storage = storage_of(table)
+    for partition, file_id in timeline_of(table).replaced_file_groups(storage):
+        for file in list_partition(storage, partition):
+            if file.name.file_id == file_id:
+                storage.delete(file.path)
+
+
+# What goes.
+
+
+def test_the_oldest_commits_go_and_the_newest_stay(any_table: bl.Table) -> None:
+    commits = upserts(any_table, 7)
+    assert any_table.archive(keep_min=3, keep_max=7).instants == ()
+    planned = any_table.archive(keep_min=3, keep_max=6, dry_run=True)
+    assert archived(any_table) == []
+    report = any_table.archive(keep_min=3, keep_max=6)
+    assert planned == report
+    assert list(report.instants) == commits[:4]
+    assert report.held_back is None
+    assert active(any_table) == times(commits[4:])
+    assert archived(any_table) == times(commits[:4])
+    assert values(any_table) == all_are(7)
+    upsert(any_table, 8)
+    assert values(any_table) == all_are(8)
+
+
+def test_what_was_kept_of_an_instant_while_it_might_be_pending_goes_with_it(
+    table: bl.Table,
+) -> None:
+    commits = upserts(table, 4)
+    storage = storage_of(table)
+    gone, kept = commits[0].requested_at, commits[3].requested_at
+    for instant in (gone, kept):
+        storage.put(f".hoodie/.heartbeat/{instant}", b"")
+        storage.put(f".hoodie/.temp/{instant}/a/f.parquet.marker.CREATE", b"")
+    table.archive(keep_min=1, keep_max=2)
+    assert not [path for path in paths(table, ".hoodie") if gone in path and "history" not in path]
+    assert storage.stat(outcome_path(kept)) is not None
+    assert storage.stat(f".hoodie/.heartbeat/{kept}") is not None
+
+
+def test_outcomes_of_commits_that_hudi_archived_go(table: bl.Table) -> None:
+    commits = upserts(table, 3)
+    first = commits[0].requested_at
+    for path in paths(table, ".hoodie/timeline"):
+        if f"/{first}" in path:
+            storage_of(table).delete(path)
+    table.archive()
+    held = {path.rpartition("/")[2][:17] for path in paths(table, OUTCOME_FOLDER)}
+    assert held == set(times(commits[1:]))
+
+
+def test_what_forbids_a_commit_stays(table: bl.Table) -> None:
+    """A late task or committer must find it, however late it is."""
+    commits = upserts(table, 4)
+    undone = InstantTime(f"{int(commits[1].requested_at) + 1}")
+    claim_rollback(storage_of(table), undone)
+    table.archive(keep_min=1, keep_max=2)
+    assert read_outcome(storage_of(table), undone) is not None
+
+
+def test_cleans_and_rollbacks_go_with_the_commits_around_them(table: bl.Table) -> None:
+    first = upsert(table, 1)
+    mistaken = upsert(table, 2)
+    report = table.rollback(mistaken.requested_at)
+    storage, clean = storage_of(table), int(report.instants[0]) + 1
+    for suffix, content in (("requested", b"plan"), ("inflight", b"")):
+        storage.put(f".hoodie/timeline/{clean}.clean.{suffix}", content)
+    storage.put(f".hoodie/timeline/{clean}_{clean + 1}.clean", b"done")
+    commits = upserts(table, 3)
+    table.archive(keep_min=1, keep_max=2)
+    entries = read_archive(storage, table.config())
+    assert [one.action for one in entries] == ["commit", "rollback", "clean", "commit", "commit"]
+    assert [one.requested_at for one in entries[3:]] == times(commits[:2])
+    assert (entries[0].requested_at, entries[2].metadata) == (first.requested_at, b"done")
+    [file] = newest_manifest(storage, table.config().history_folder).files
+    held = archiving.read_archive_file(storage, table.config().history_folder, file)
+    assert [one.plan is None for one in held] == [True, True, False, True, True]
+    assert held[2].plan == b"plan"
+    assert active(table) == times(commits[2:])
+
+
+def test_a_clean_after_the_last_commit_that_goes_stays(table: bl.Table) -> None:
+    commits = upserts(table, 2)
+    clean = f"{int(commits[-1].completed_at or 0) + 1}"
+    storage_of(table).put(f".hoodie/timeline/{clean}_{int(clean) + 1}.clean", b"done")
+    commits += upserts(table, 2)
+    table.archive(keep_min=2, keep_max=3)
+    assert archived(table) == times(commits[:2])
+    assert clean in active(table)
+
+
+@pytest.mark.parametrize(("keep_min", "keep_max"), [(0, 3), (3, 3), (4, 3), (True, 3), (1, 1)])
+def test_limits_that_are_none_are_refused(table: bl.Table, keep_min: int, keep_max: int) -> None:
+    with pytest.raises(ConfigError, match="keep_"):
+        table.archive(keep_min=keep_min, keep_max=keep_max)
+
+
+# What stays, and why.
+
+
+def assert_stops(table: bl.Table, commits: list[Instant], kept: int, why: str) -> None:
+    """Archival leaves the commits from one on."""
+    report = table.archive(keep_min=1, keep_max=2)
+    assert report.held_back is not None
+    assert why in report.held_back
+    assert archived(table) == times(commits[:kept])
+    assert active(table)[0] == commits[kept].requested_at
+
+
+def test_the_commit_before_a_pending_instant_stays(any_table: bl.Table) -> None:
+    commits = upserts(any_table, 3)
+    pending = f"{int(commits[-1].completed_at or 0) + 1}"
+    storage = storage_of(any_table)
+    storage.put(f".hoodie/timeline/{pending}.compaction.requested", b"")
+    before = values(any_table)
+    commits += upserts(any_table, 3)
+    assert before == all_are(3)
+    assert_stops(any_table, commits, 2, f"instant {pending} is pending")
+
+
+def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    plan = RollbackPlan(commits[0].requested_at, "commit", {})
+    with begin_rollback(storage, config, InstantClock("UTC"), plan) as instant:
+        report = table.archive(keep_min=1, keep_max=2)
+    assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
+
+
+def test_nothing_goes_where_the_first_instant_is_pending(table: bl.Table) -> None:
+    storage_of(table).put(".hoodie/timeline/20200101000000000.compaction.requested", b"")
+    upserts(table, 4)
+    report = table.archive(keep_min=1, keep_max=2)
+    assert report.instants == ()
+    assert report.held_back == "instant 20200101000000000 is pending"
+
+
+def test_a_failed_write_is_settled_first_and_holds_nothing_back(table: bl.Table) -> None:
+    upserts(table, 2)
+    storage, last = storage_of(table), timeline_of(table).newest_time()
+    dead = InstantTime(f"{int(last or 0) + 1}")
+    storage.put(f".hoodie/timeline/{dead}.commit.requested", b"")
+    storage.put(f".hoodie/timeline/{dead}.inflight", b"")
+    name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{dead}.parquet"
+    write_marker(storage, dead, Marker("a", name, MarkerType.CREATE))
+    storage.put(f"a/{name}", b"rows")
+    assert table.archive(keep_min=1, keep_max=1 + 1, dry_run=True).instants == ()
+    report = archive(storage, table.config(), ArchivalLimits(1, 2))
+    assert report == archival.ArchiveReport()
+    assert storage.stat(f"a/{name}") is None
+    upsert(table, 3)
+    assert table.archive(keep_min=1, keep_max=2).held_back is None
+    assert values(table) == all_are(3)
+
+
+@pytest.mark.parametrize("suffix", ["savepoint.inflight", "{0}.savepoint"])
+def test_a_savepoint_and_all_after_it_stay(table: bl.Table, suffix: str) -> None:
+    commits = upserts(table, 5)
+    kept = commits[2].requested_at
+    text = suffix.format(f"{int(commits[-1].completed_at or 0) + 1}")
+    separator = "." if text.startswith("savepoint") else "_"
+    storage_of(table).put(f".hoodie/timeline/{kept}{separator}{text}", b"")
+    assert_stops(table, commits, 2, f"savepoint of instant {kept}")
+
+
+def test_a_commit_whose_replaced_files_are_there_stays_until_they_are_cleaned(
+    any_table: bl.Table,
+) -> None:
+    """Readers would count them as rows again."""
+    commits = upserts(any_table, 2)
+    instant = any_table.insert_overwrite(rows(3, range(0, 4, 2))).instant
+    assert instant is not None
+    commits += [one for one in any_table.timeline() if one.requested_at == instant]
+    commits += [upsert(any_table, 4), upsert(any_table, 5)]
+    assert_stops(any_table, commits, 2, f"files that instant {instant} replaced in partition 'a'")
+    assert values(any_table) == all_are(5)
+    drop_replaced(any_table)
+    assert any_table.archive(keep_min=1, keep_max=2).held_back is None
+    assert archived(any_table) == times(commits[:4])
+    assert values(any_table) == all_are(5)
+
+
+def test_the_last_commit_that_tells_the_schema_stays(
+    any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = upserts(any_table, 4)
+    monkeypatch.setattr(Timeline, "schema_instant", lambda *_: commits[1])
+    assert_stops(any_table, commits, 1, "the last to tell the table's schema")
+
+
+def test_a_commit_that_was_completed_after_later_ones_began_stays_with_them(
+    table: bl.Table,
+) -> None:
+    commits = upserts(table, 5)
+    storage, slow = storage_of(table), commits[1]
+    late = f"{int(commits[3].requested_at) + 1}"
+    path = f".hoodie/timeline/{slow.requested_at}_{slow.completed_at}.commit"
+    storage.put(path.replace(str(slow.completed_at), late), storage.read(path))
+    storage.delete(path)
+    report = table.archive(keep_min=2, keep_max=3)
+    assert report.held_back == f"instant {slow.requested_at} overlaps with one that stays"
+    assert archived(table) == times(commits[:1])
+    assert table.archive(keep_min=1, keep_max=2).instants[-1] == commits[3]
+
+
+# What asks for it later.
+
+
+def test_a_reader_that_looked_before_still_reads(any_table: bl.Table) -> None:
+    any_table.upsert(rows(1))
+    any_table.insert_overwrite(rows(2))
+    storage = storage_of(any_table)
+    pinned = timeline_of(any_table)
+    drop_replaced(any_table)
+    for v in (3, 4, 5):
+        upsert(any_table, v)
+    any_table.archive(keep_min=1, keep_max=2)
+    assert set(pinned.replaced_file_groups(storage).values()) == {pinned.instants[1].requested_at}
+    assert pinned.latest_schema(storage) is not None
+    with pytest.raises(TimelineError, match="rolled back"):
+        pinned.read_commit(
+            storage, replace(pinned.instants[0], requested_at=InstantTime("2020" + "0" * 13))
+        )
+
+
+def test_time_travel_and_ranges_reach_into_the_archive(any_table: bl.Table) -> None:
+    commits = [upsert(any_table, v, range(v, v + 2)) for v in range(6)]
+    before = {one: values(any_table, as_of=one.requested_at) for one in commits}
+    ranges = {
+        (one, other): values(any_table, since=one.completed_at, until=other.completed_at)
+        for one in commits
+        for other in commits
+    }
+    any_table.archive(keep_min=1, keep_max=2)
+    assert len(archived(any_table)) == 5
+    for one, found in before.items():
+        assert values(any_table, as_of=one.requested_at) == found
+    for (one, other), found in ranges.items():
+        assert values(any_table, since=one.completed_at, until=other.completed_at) == found
+    assert values(any_table, since="2000-01-01") == values(any_table)
+    assert values(any_table, until=commits[0].completed_at) == {"k0": 0, "k1": 0}
+
+
+def test_log_files_of_archived_commits_belong_to_the_slices_they_belonged_to() -> None:
+    for table in made("merge_on_read"):
+        upsert(table, 1)
+        table.compact(schedule_only=True)
+        upserts(table, 3)
+        table.compact()
+        upsert(table, 5, range(2))
+        found = values(table)
+        assert found == all_are(3) | {"k0": 5, "k1": 5}
+        assert table.archive(keep_min=1, keep_max=2).held_back is None
+        assert values(table) == found
+        table.compact()
+        assert values(table) == found
+
+
+def test_a_column_that_was_added_before_the_archive_ends_is_still_there(
+    any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi's archival leaves no commit that tells the schema where only compactions stay."""
+    upsert(any_table, 1)
+    wider = rows(2).append_column("note", pa.array(["x"] * 4))
+    any_table.upsert(wider)
+    schema = any_table.schema()
+    assert schema.names == [*SCHEMA.names, "note"]
+    upserts_of(any_table, wider, 3)
+    any_table.archive(keep_min=1, keep_max=2)
+    for one in any_table.timeline():
+        path = f".hoodie/timeline/{one.to_file_name(2)}"
+        storage_of(any_table).put(path, without_schema(storage_of(any_table).read(path)))
+    assert any_table.schema() == schema
+    assert any_table.to_arrow()["note"].to_pylist() == ["x"] * 4
+    monkeypatch.setattr("bucketlake.timeline.active.newest_archived", lambda *_: None)
+    assert any_table.schema() == SCHEMA  # As the table was made.
+
+
+def upserts_of(table: bl.Table, batch: pa.Table, number: int) -> None:
+    for _ in range(number):
+        table.upsert(batch)
+
+
+def without_schema(commit: bytes) -> bytes:
+    from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+
+    return encode_commit_metadata(replace(decode_commit_metadata(commit, ""), extra={}))
+
+
+def test_an_archived_commit_is_not_rolled_back(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    table.archive(keep_min=1, keep_max=2)
+    before = paths(table)
+    for instant in (commits[0].requested_at, commits[2].requested_at):
+        for dry_run in (True, False):
+            with pytest.raises(TimelineError, match="is archived") as caught:
+                table.rollback(instant, dry_run=dry_run)
+            assert instant in str(caught.value)
+    assert paths(table) == before
+    last = upsert(table, 5)
+    table.rollback(last.requested_at)
+    assert values(table) == all_are(4)
+
+
+def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -> None:
+    """Where no commit is active, neither Hudi nor bucketlake counts the archived ones."""
+    commits = upserts(table, 4)
+    table.archive(keep_min=1, keep_max=2)
+    with pytest.raises(TimelineError, match="the last commit would leave the active timeline"):
+        table.rollback(commits[3].requested_at)
+    upsert(table, 5)
+    with pytest.raises(TimelineError, match="the last commit would leave the active timeline"):
+        table.rollback(commits[3].requested_at, cascade=True)
+    assert values(table) == all_are(5)
+
+
+def test_the_index_of_a_partition_level_table_outlives_its_commits(table: bl.Table) -> None:
+    upserts(table, 2)
+    table.rescale({"a": 3}, dry_run=False)
+    drop_replaced(table)
+    opened = bl.open_table(table.path)
+    upserts(opened, 4)
+    index, counts = bl.open_table(table.path).index, table.recorded_counts()
+    assert index == bl.PartitionBucket({"a": 3}, 1)
+    assert opened.archive(keep_min=1, keep_max=2).held_back is None
+    assert bl.open_table(table.path).index == index
+    assert opened.recorded_counts() == counts
+    assert [one.instant for one in opened.rule_versions()] == [counts["a"].instant]
+    upsert(opened, 9)
+    assert values(opened) == all_are(9)
+
+
+def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
+    """Once the timeline begins later, they would count as committed."""
+    commits = upserts(table, 2)
+    undone = InstantTime(f"{int(commits[-1].completed_at or 0) + 1}")
+    record = {"version": 1, "partitions": {"a": [7, undone]}}
+    storage_of(table).put(record_path(undone), json.dumps(record).encode())
+    commits += upserts(table, 3)
+    table.archive(keep_min=1, keep_max=2)
+    assert storage_of(table).stat(record_path(undone)) is None
+    assert table.recorded_counts() == {}
+
+
+# Writers meanwhile.
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Let something happen between the tasks of the next write and its commit."""
+    write = ArrowSource.write_groups
+
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+        stats = write(self, *arguments)
+        monkeypatch.undo()
+        other()
+        return stats
+
+    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+
+
+def test_a_write_that_began_before_an_archival_commits_after_it(
+    any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upserts(any_table, 5)
+    meanwhile(monkeypatch, lambda: any_table.archive(keep_min=1, keep_max=2))
+    upsert(any_table, 6)
+    assert len(archived(any_table)) == 4 - 1  # The commit before the pending one stays, too.
+    assert values(any_table) == all_are(6)
+
+
+def test_a_conflict_with_a_commit_that_was_archived_since_is_found(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was requested before the write, and completed after the write had looked."""
+    upserts(table, 2)
+    storage = storage_of(table)
+    target = open_target(storage, read_table_config(storage), None)
+    upserts(table, 3)
+    table.archive(keep_min=1, keep_max=2)
+    with pytest.raises(CommitConflictError, match="changed bucket"):
+        write_records(target, Operation.UPSERT, ArrowSource(rows(9, range(1))))
+    # Found in the archive: the newest commit touched another bucket.
+    target = open_target(storage, read_table_config(storage), None)
+    upsert(table, 6, range(0, 4, 2))
+    upsert(table, 7, range(1, 4, 2))
+    upsert(table, 8, range(1, 4, 2))
+    table.archive(keep_min=1, keep_max=2)
+    with pytest.raises(CommitConflictError, match="changed bucket 0 of partition 'a'"):
+        write_records(target, Operation.UPSERT, ArrowSource(rows(9, range(1))))
+    assert values(table) == {"k0": 6, "k2": 6, "k1": 8, "k3": 8}
+
+
+def test_a_write_planned_on_a_commit_that_was_rolled_back_is_refused_after_an_archival(
+    table: bl.Table,
+) -> None:
+    upserts(table, 2)
+    storage = storage_of(table)
+    mistaken = upsert(table, 3)
+    target = open_target(storage, read_table_config(storage), None)
+    table.rollback(mistaken.requested_at)
+    for v in (4, 5, 6):
+        upsert(table, v, range(1, 4, 2))
+    table.archive(keep_min=1, keep_max=2)
+    assert mistaken.requested_at < active(table)[0]
+    with pytest.raises(CommitConflictError, match=f"{mistaken.requested_at} was rolled back"):
+        write_records(target, Operation.UPSERT, ArrowSource(rows(9, range(1))))
+
+
+def test_a_committer_that_slept_over_an_archival_learns_that_it_committed(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    first = commits[0]
+    outcome = read_outcome(storage, first.requested_at)
+    assert outcome is not None
+    table.archive(keep_min=1, keep_max=2)
+    before = paths(table)
+    assert complete(storage, config, first.requested_at, Action.COMMIT, outcome) == first
+    assert paths(table) == before
+
+
+def test_a_committer_that_sleeps_inside_of_its_last_step_leaves_no_hole(table: bl.Table) -> None:
+    """Its file appears after all; a timeline that began with it would miss what came after."""
+
+    class Slow(FaultyStorage):
+        def stat(self, path: str) -> Any:
+            found = super().stat(path)
+            if path.endswith(".inflight") and found is not None:
+                complete(self.inner, config, first, Action.COMMIT, outcome)
+                upserts(table, 4)
+                table.archive(keep_min=1, keep_max=2)
+            return found
+
+    upsert(table, 1)
+    storage, config = storage_of(table), table.config()
+    first = commit_but_for_the_last_step(table)
+    outcome = read_outcome(storage, first)
+    assert outcome is not None
+    complete(Slow(storage), config, first, Action.COMMIT, outcome)
+    assert first in archived(table)
+    assert first not in active(table)
+    assert values(table) == all_are(4)
+
+
+def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:
+    """Leave a write decided, and not published."""
+    before = {one.requested_at for one in table.timeline()}
+    counting = FaultyStorage(storage_of(table), reads_count=False)
+    write(counting)
+    [published] = [
+        number
+        for number, step in enumerate(counting.trace, 1)
+        if step.path.endswith(".commit") and step.operation == "put_if_absent"
+    ]
+    last = table.timeline()[-1]
+    table.rollback(last.requested_at)
+    fault = next(f for f in crash_points(99) if f.operation == published)
+    with pytest.raises(SimulatedCrash):
+        write(FaultyStorage(storage_of(table), [fault], reads_count=False))
+    [instant] = [
+        one.requested_at
+        for one in table.timeline()
+        if one.requested_at not in before and one.state is not State.COMPLETED
+    ]
+    return instant
+
+
+def write(storage: FaultyStorage) -> None:
+    target = open_target(storage, read_table_config(storage), INDEX)
+    write_records(target, Operation.UPSERT, ArrowSource(rows(9), threads=1))
+
+
+def test_a_writer_that_takes_an_archived_commit_for_dead_leaves_it_alone(table: bl.Table) -> None:
+    """It looked while the commit was pending, and slept over its end and its archival."""
+    upserts(table, 1)
+    table.rescale({"a": 3}, dry_run=False)
+    rescaled = table.timeline()[-1]
+    opened = bl.open_table(table.path)
+    drop_replaced(opened)
+    upserts(opened, 4)
+    opened.archive(keep_min=1, keep_max=2)
+    assert rescaled.requested_at in archived(opened)
+    storage, config = storage_of(table), table.config()
+    pending = replace(rescaled, state=State.INFLIGHT, completed_at=None)
+    seen = replace(timeline_of(table), instants=(pending,))
+    clock = InstantClock(config.timeline_timezone)
+    recovery.settle_failed_writes(storage, config, seen, clock)
+    assert read_outcome(storage, rescaled.requested_at) is None
+    assert bl.open_table(table.path).index == bl.PartitionBucket({"a": 3}, 1)
+    assert values(opened) == all_are(4)
+
+
+def test_a_late_task_of_an_archived_commit_brings_no_file_back(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was replaced and cleaned, and the commit that replaced it is archived."""
+    tasks = []
+    publish = ArrowSource.write_groups
+
+    def noted(self: ArrowSource, *arguments: Any) -> Any:
+        tasks.append((self, arguments))
+        return publish(self, *arguments)
+
+    monkeypatch.setattr(ArrowSource, "write_groups", noted)
+    upsert(table, 1)
+    monkeypatch.undo()
+    table.insert_overwrite(rows(2))
+    drop_replaced(table)
+    upserts(table, 4)
+    table.archive(keep_min=1, keep_max=2)
+    [(source, arguments)] = tasks
+    with pytest.raises(CommitConflictError, match="was ended while a task still wrote"):
+        source.write_groups(*arguments)
+    assert values(table) == all_are(4)
+
+
+# Several at once, and deaths.
+
+
+def archive_now(storage: Storage) -> archival.ArchiveReport:
+    return archive(storage, read_table_config(storage), ArchivalLimits(1, 2))
+
+
+def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:
+    """Every commit is in a timeline, the archive is whole, and the rows are those of the last."""
+    assert sorted({*archived(table), *active(table)}) == times(commits), story
+    assert values(table) == all_are(len(commits)), story
+    assert values(table, since="2000-01-01") == all_are(len(commits)), story
+    config, storage = table.config(), storage_of(table)
+    manifest = newest_manifest(storage, config.history_folder)
+    names = [file.name for file in manifest.files]
+    assert len(set(names)) == len(names), story
+    for name in names:
+        assert storage.stat(f"{config.history_folder}/{name}") is not None, story
+
+
+class Interrupted(FaultyStorage):
+    """A view of a storage on which something else happens before one of the operations."""
+
+    def __init__(self, inner: Storage, before: int, other: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._before, self._other = before, other
+
+    def _run(self, *arguments: Any, **options: Any) -> Any:
+        if self.operations + 1 == self._before:
+            self._before = 0
+            self._other()
+        return super()._run(*arguments, **options)
+
+
+def restore(table: bl.Table, objects: dict[str, bytes]) -> MemoryStorage:
+    storage = storage_of(table)
+    for path in paths(table):
+        storage.delete(path)
+    for path, data in objects.items():
+        storage.put(path, data)
+    return storage
+
+
+def steps_of(run: Callable[[Storage], object], table: bl.Table, *, reads_count: bool) -> int:
+    counting = FaultyStorage(storage_of(table), reads_count=reads_count)
+    run(counting)
+    return counting.operations
+
+
+def test_archivals_at_the_same_time_do_no_harm(table: bl.Table) -> None:
+    """Another one comes in before each of the steps of the first."""
+    commits = upserts(table, 4)
+    objects = objects_of(storage_of(table))
+    for step in range(1, steps_of(archive_now, table, reads_count=True) + 1):
+        storage = restore(table, objects)
+        archive_now(Interrupted(storage, step, lambda: archive_now(storage_of(table))))
+        assert_whole(table, commits, f"before step {step}")
+        assert active(table) == times(commits[3:])
+        assert archived(table) == times(commits[:3])
+
+
+def roll_back_now(storage: Storage, instant: InstantTime) -> bool:
+    """Roll a commit back; False where it is archived."""
+    try:
+        roll_back(storage, read_table_config(storage), INDEX, instant)
+    except TimelineError as error:
+        assert "is archived" in str(error)  # noqa: PT017
+        return False
+    return True
+
+
+@pytest.mark.parametrize("first", ["archival", "rollback"])
+def test_a_rollback_and_an_archival_at_the_same_time_agree(table: bl.Table, first: str) -> None:
+    """The one comes in before each step of the other; the commit is undone, or archived."""
+    mistaken = upsert(table, 1, range(1, 2)).requested_at  # Alone in its partition.
+    commits = [upsert(table, v, range(0, 4, 2)) for v in range(2, 6)]
+    objects = objects_of(storage_of(table))
+    undone: list[bool] = []
+
+    def undo(storage: Storage) -> None:
+        undone.append(roll_back_now(storage, mistaken))
+
+    one, other = (archive_now, undo) if first == "archival" else (undo, archive_now)
+    seen = set()
+    for step in range(1, steps_of(one, table, reads_count=True) + 1):
+        storage = restore(table, objects)
+        undone.clear()
+        one(Interrupted(storage, step, lambda: other(storage_of(table))))
+        [is_undone] = undone
+        seen.add(is_undone)
+        story = f"before step {step}, undone: {is_undone}"
+        assert values(table) == {"k0": 5, "k2": 5} | ({} if is_undone else {"k1": 1}), story
+        known = sorted(one for one in archived(table) if one not in rollbacks(table))
+        expected = ([] if is_undone else [mistaken]) + times(commits)
+        assert sorted({*known, *commits_in(active(table), expected)}) == expected, story
+        assert all(one.state is State.COMPLETED for one in table.timeline()), story
+        archive_now(storage)
+        upsert(table, 6, range(0, 4, 2))
+        assert values(table) == {"k0": 6, "k2": 6} | ({} if is_undone else {"k1": 1}), story
+    assert seen == {True, False}
+
+
+def rollbacks(table: bl.Table) -> set[str]:
+    entries = read_archive(storage_of(table), table.config())
+    return {one.requested_at for one in entries if one.action == "rollback"}
+
+
+def commits_in(instants: list[str], expected: list[str]) -> list[str]:
+    return [one for one in instants if one in expected]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["archival", "write"])
+def test_death_at_every_step_loses_nothing_and_is_made_good(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """The archival also merges files, and drops old ones."""
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    monkeypatch.setattr(archiving, "MANIFESTS_KEPT", 1)
+    before = upserts(table, 3)
+    table.archive(keep_min=1, keep_max=2)
+    before += [upsert(table, v) for v in (4, 5, 6)]
+    objects = objects_of(storage_of(table))
+    steps = steps_of(archive_now, table, reads_count=False)
+    assert steps >= 20
+    assert {f.layer for f in newest_manifest(storage_of(table), HISTORY).files} == {1}
+    for fault in crash_points(steps):
+        commits = list(before)
+        storage = FaultyStorage(restore(table, objects), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            archive_now(storage)
+        assert_whole(table, commits, storage.replay())
+        if other == "write":
+            commits.append(upsert(table, 7))
+            assert_whole(table, commits, storage.replay())
+        archive_now(storage_of(table))
+        assert_whole(table, commits, storage.replay())
+        left = active(table)
+        assert left == times(commits[-len(left) :]), storage.replay()
+        assert len(left) <= (1 if other == "archival" else 2), storage.replay()
+        assert not set(archived(table)) & set(left), storage.replay()
+
+
+def test_files_are_merged_and_old_manifests_go(any_table: bl.Table) -> None:
+    commits = upserts(any_table, 2)
+    for v in range(3, 25):
+        commits.append(upsert(any_table, v))
+        any_table.archive(keep_min=1, keep_max=2)
+    storage = storage_of(any_table)
+    files = newest_manifest(storage, HISTORY).files
+    assert [file.layer for file in files].count(1) == 1
+    merged = next(file for file in files if file.layer == 1)
+    held = archiving.read_archive_file(storage, HISTORY, merged)
+    assert (held[0].requested_at, held[-1].requested_at) == (merged.first, merged.last)
+    assert len(paths(any_table, HISTORY)) <= 3 + 1 + 1 + len(files) + archiving.MERGED_FILES
+    manifests = [path for path in paths(any_table, HISTORY) if "/manifest_" in path]
+    assert len(manifests) == 3
+    assert max(int(path.rpartition("_")[2]) for path in manifests) == int(
+        storage.read(f"{HISTORY}/_version_")
+    )
+    assert_whole(any_table, commits)
+
+
+def test_files_that_would_grow_too_large_are_not_merged() -> None:
+    big, small = 2**30, 1
+
+    def fitting(*sizes: int) -> list[int]:
+        files = [ArchiveFile(f"{n}_{n}_0.parquet", size) for n, size in enumerate(sizes)]
+        return [int(file.first) for file in archiving._fitting(files)]
+
+    assert fitting(*[small] * 12) == list(range(10))
+    assert fitting(big, big, small, small) == [2, 3]
+    assert fitting(small, small, big, small) == [0, 1]
+    assert len(fitting(big + 1, big, big)) < 2
+
+
+def test_a_leftover_file_of_another_content_is_never_written_over(table: bl.Table) -> None:
+    """Its writer may yet be heard of; fewer instants go, under another name."""
+    commits = upserts(table, 5)
+    storage = storage_of(table)
+    name = ArchiveFile.name_of(commits[0].requested_at, commits[3].requested_at, 0)
+    storage.put(f"{HISTORY}/{name}", b"half of a file")
+    table.archive(keep_min=1, keep_max=2)
+    assert storage.read(f"{HISTORY}/{name}") == b"half of a file"
+    assert archived(table) == times(commits[:3])
+    assert_whole(table, commits)
+
+
+def test_a_broken_manifest_of_a_writer_that_died_is_passed_over(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    table.archive(keep_min=1, keep_max=2)
+    storage = storage_of(table)
+    storage.put(f"{HISTORY}/manifest_2", b'{"files": [')
+    assert archived(table) == times(commits[:3])
+    commits += [upsert(table, 5), upsert(table, 6)]
+    table.archive(keep_min=1, keep_max=2)
+    assert archived(table) == times(commits[:5])
+    assert storage.read(f"{HISTORY}/_version_") == b"3"
+
+
+def test_who_slept_until_a_number_was_free_again_is_overtaken(table: bl.Table) -> None:
+    """The newest manifest is then without its file, and what it read goes on as active."""
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    before = newest_manifest(storage, HISTORY)
+    timeline = timeline_of(table)
+    files = archiving.instant_files(storage, config)
+    entries = archiving.read_entries(storage, files, timeline.completed()[:1], {})
+    for number in range(1, 6):
+        storage.put(f"{HISTORY}/manifest_{number}", encode_manifest(()))
+    storage.delete(f"{HISTORY}/manifest_1")
+    assert append(storage, config, before, entries) is archiving.Appended.OVERTAKEN
+    assert archived(table) == []
+    table.archive(keep_min=1, keep_max=2)
+    assert_whole(table, commits)
+
+
+def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.Table) -> None:
+    """Whichever changes the archive first wins, and the other one sees it."""
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    clock = InstantClock(config.timeline_timezone)
+    planned = newest_manifest(storage, HISTORY)
+    assert keep_active(storage, config, commits[0].requested_at)
+    timeline = timeline_of(table)
+    files = archiving.instant_files(storage, config)
+    entries = archiving.read_entries(storage, files, timeline.completed()[:1], {})
+    assert append(storage, config, planned, entries) is archiving.Appended.OVERTAKEN
+    table.archive(keep_min=1, keep_max=2)
+    assert not keep_active(storage, config, commits[0].requested_at)
+    before = paths(table)
+    plan = RollbackPlan(commits[0].requested_at, "commit", {})
+    with begin_rollback(storage, config, clock, plan):
+        assert table.archive(keep_min=1, keep_max=2).instants == ()
+    [left] = timeline_of(table).pending()
+    carry_on_rollback(storage, config, clock, left)
+    assert paths(table) == before
+    assert_whole(table, commits)
+
+
+def test_writers_and_archivals_at_once_lose_and_double_nothing(
+    any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    done: list[InstantTime] = []
+
+    def write_on(writer: int) -> None:
+        for v in range(8):
+            batch = rows(v, range(2 * writer, 2 * writer + 2))
+            while True:
+                with suppress(CommitConflictError):
+                    instant = any_table.upsert(batch).instant
+                    assert instant is not None
+                    done.append(instant)
+                    break
+
+    def archive_on(writers: list[Future[None]]) -> int:
+        went = 0
+        while not all(one.done() for one in writers):
+            went += len(any_table.archive(keep_min=1, keep_max=2).instants)
+        return went
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write_on, writer) for writer in range(2)]
+        archivals = [pool.submit(archive_on, writers) for _ in range(2)]
+        for one in writers:
+            one.result()
+        assert sum(one.result() for one in archivals) > 0
+    any_table.archive(keep_min=1, keep_max=2)
+    assert values(any_table) == all_are(7)
+    assert values(any_table, since="2000-01-01") == all_are(7)
+    assert sorted([*archived(any_table), *active(any_table)]) == sorted(done)
