@@ -13,7 +13,7 @@ import click
 from bucketlake.cli.options import CommandWithExample, asks_for_json
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.upkeep import compact, rescale, rollback
+from bucketlake.cli.upkeep import clean, compact, rescale, restore, rollback, savepoint
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 
@@ -76,7 +76,10 @@ for _command in (
     buckets,
     locate,
     compact,
+    clean,
     rescale,
     rollback,
+    savepoint,
+    restore,
 ):
     main.add_command(_command)

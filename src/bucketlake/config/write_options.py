@@ -16,6 +16,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
 
 _ALIASES = {
@@ -27,6 +28,10 @@ _ALIASES = {
     "hoodie.table.precombine.field": keys.ORDERING_FIELDS,
     "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
     "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
+    "hoodie.cleaner.policy": "hoodie.clean.policy",
+    "hoodie.cleaner.commits.retained": "hoodie.clean.commits.retained",
+    "hoodie.cleaner.hours.retained": "hoodie.clean.hours.retained",
+    "hoodie.cleaner.fileversions.retained": "hoodie.clean.fileversions.retained",
     "hoodie.write.record.merge.mode": keys.MERGE_MODE,
     "hoodie.datasource.write.record.merge.mode": keys.MERGE_MODE,
     "hoodie.datasource.write.payload.class": keys.PAYLOAD_CLASS,
@@ -39,6 +44,13 @@ COMPACT_INLINE = "hoodie.compact.inline"
 LOG_FORMAT = "hoodie.logfile.data.block.format"
 COMPACT_AFTER = "hoodie.compact.inline.max.delta.commits"
 _COMPACT_AFTER_DEFAULT = 5
+CLEAN_AUTOMATIC = "hoodie.clean.automatic"
+CLEAN_POLICY = "hoodie.clean.policy"
+CLEAN_COUNTS = {
+    CleanPolicy.COMMITS: ("hoodie.clean.commits.retained", 10),
+    CleanPolicy.HOURS: ("hoodie.clean.hours.retained", 24),
+    CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
+}
 
 _USED = {
     keys.NAME,
@@ -60,6 +72,9 @@ _USED = {
     COMPACT_AFTER,
     LOG_FORMAT,
     "hoodie.write.concurrency.mode",
+    CLEAN_AUTOMATIC,
+    CLEAN_POLICY,
+    *(key for key, _ in CLEAN_COUNTS.values()),
     "hoodie.index.type",
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
@@ -154,6 +169,8 @@ class JobOptions:
     compact_after : int or None
         Delta commits after which a write compacts a merge-on-read table; None never. As in Hudi's
         Spark writer, five unless the options say otherwise.
+    retention : Retention or None
+        What a clean after the write leaves; None where the job does not ask for one.
     unknown : tuple of str
         Options that are not understood, for a warning.
     """
@@ -172,6 +189,7 @@ class JobOptions:
     table_type: TableType | None
     log_format: LogFormat
     compact_after: int | None
+    retention: Retention | None
     unknown: tuple[str, ...]
 
 
@@ -204,6 +222,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         table_type=_table_type(given),
         log_format=_log_format(given),
         compact_after=_compact_after(given),
+        retention=_retention(given),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
 
@@ -244,6 +263,21 @@ def _compact_after(given: Mapping[str, str]) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ConfigError(COMPACT_AFTER, text, "a number of delta commits, at least 1")
     return int(text)
+
+
+def _retention(given: Mapping[str, str]) -> Retention | None:
+    """Read what a clean leaves; a job that says nothing of cleans, as many do, asks for none."""
+    if given.get(CLEAN_AUTOMATIC, "").strip().lower() != "true":
+        return None
+    text = given.get(CLEAN_POLICY, CleanPolicy.COMMITS.value).strip().upper()
+    known = {policy.value: policy for policy in CleanPolicy}
+    if text not in known:
+        raise ConfigError(CLEAN_POLICY, text, f"one of {', '.join(known)}")
+    key, default = CLEAN_COUNTS[known[text]]
+    count = given.get(key, str(default)).strip()
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise ConfigError(key, count, "a number of at least 1")
+    return Retention(known[text], int(count))
 
 
 def _operation(given: Mapping[str, str]) -> Operation:
