@@ -15,6 +15,7 @@ from bucketlake.errors import AlreadyExistsError, ConfigError
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table, arrow_schema, open_table
@@ -102,6 +103,8 @@ def save(
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
     if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
         table.compact(after_delta_commits=job.compact_after)
+    if job.retention is not None:
+        _clean(table, job.retention)
     if job.archive_limits is not None:
         keep_min, keep_max = job.archive_limits
         table.archive(keep_min=keep_min, keep_max=keep_max)
@@ -126,6 +129,16 @@ def _run(
             return table.insert_overwrite(df, whole_table=True)
         case Operation.DELETE_PARTITION:
             return table.delete_partitions(job.partitions_to_delete)
+
+
+def _clean(table: Table, retention: Retention) -> None:
+    match retention.policy:
+        case CleanPolicy.COMMITS:
+            table.clean(retain_commits=retention.count)
+        case CleanPolicy.HOURS:
+            table.clean(retain_hours=retention.count)
+        case CleanPolicy.VERSIONS:
+            table.clean(retain_versions=retention.count)
 
 
 def _create(

@@ -31,6 +31,7 @@ from bucketlake.model.keys import (
     inferred_generator,
 )
 from bucketlake.model.result import WriteResult
+from bucketlake.model.retention import Retention
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
@@ -39,6 +40,7 @@ from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
 from bucketlake.read.pruning import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
+from bucketlake.services.cleaning import CleanReport, clean
 from bucketlake.services.compaction import (
     CompactionLimits,
     CompactionReport,
@@ -54,7 +56,9 @@ from bucketlake.services.rescale import (
     rehash_here,
     run_rescale,
 )
+from bucketlake.services.restore import RestoreReport, restore
 from bucketlake.services.rollback import RollbackReport, roll_back
+from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.store_options import GivenOptions
@@ -847,6 +851,59 @@ class Table:
         limits = ArchivalLimits(keep_min, keep_max)
         return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
 
+    def clean(
+        self,
+        *,
+        retain_commits: int | None = None,
+        retain_hours: int | None = None,
+        retain_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> CleanReport:
+        """Delete old versions of files; a clean that is pending is carried out first.
+
+        Time travel goes back as far as something is retained, and to savepoints. Writers may go on
+        meanwhile; a reader or writer that still needs a deleted version gets an error, and a
+        writer tries again. Hudi carries out a plan of ours, too, and the other way round.
+
+        Parameters
+        ----------
+        retain_commits : int, optional
+            Newest commits that can still be read as they were; ten, if nothing is said.
+        retain_hours : int, optional
+            Or all times of so many hours.
+        retain_versions : int, optional
+            Or so many versions of each file group, whenever they were written. File groups that
+            were overwritten go at once.
+        dry_run : bool
+            Tell what would be deleted, and do nothing.
+
+        Returns
+        -------
+        CleanReport
+
+        Raises
+        ------
+        ConfigError
+            If more than one of the three is given, or less than 1.
+        CommitOutcomeUnknownError
+            If storage failed while files were deleted; the next clean carries it on then.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> ticks = create_table(
+        ...     "memory://docs/ticks", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(1))
+        >>> for n in range(3):
+        ...     _ = ticks.upsert(pa.table({"id": ["a"], "n": [n]}))
+        >>> [one.files for one in ticks.clean(retain_commits=1).partitions]
+        [1]
+        """
+        retention = Retention.of(
+            commits=retain_commits, hours=retain_hours, versions=retain_versions
+        )
+        return retried(lambda: clean(*self._open(), retention, dry_run=dry_run, lock=self.lock))
+
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False
     ) -> RollbackReport:
@@ -894,6 +951,89 @@ class Table:
         return roll_back(
             *self._open(), self.index, undone, cascade=cascade, dry_run=dry_run, lock=self.lock
         )
+
+    def savepoint(self, instant: str | None = None, *, comment: str = "") -> InstantTime:
+        """Make a savepoint: no clean deletes what a commit needs, and it can be restored.
+
+        Parameters
+        ----------
+        instant : str, optional
+            Requested time of the commit, as :meth:`timeline` shows it; by default the newest.
+        comment : str
+            What it is for; Hudi shows it.
+
+        Returns
+        -------
+        InstantTime
+            That of the commit.
+
+        Raises
+        ------
+        TimelineError
+            If there is no such commit, or a clean took files of its.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> notes = create_table(
+        ...     "memory://docs/notes", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> _ = notes.upsert(pa.table({"id": ["a"]}))
+        >>> before = notes.savepoint(comment="before the import")
+        >>> _ = notes.upsert(pa.table({"id": ["b"]}))
+        >>> [commit.operation for commit in notes.restore(before).commits]
+        ['UPSERT']
+        >>> notes.to_arrow()["id"].to_pylist()
+        ['a']
+        """
+        chosen = None if instant is None else InstantTime(instant)
+        return retried(
+            lambda: make_savepoint(*self._open(), chosen, comment=comment, lock=self.lock)
+        )
+
+    def delete_savepoint(self, instant: str) -> None:
+        """Give the files of a savepoint free, for the next clean to delete.
+
+        Parameters
+        ----------
+        instant : str
+            Requested time of its commit.
+
+        Raises
+        ------
+        TimelineError
+            If there is no such savepoint.
+        """
+        delete_savepoint(*self._open(), InstantTime(instant), lock=self.lock)
+
+    def restore(self, instant: str, *, dry_run: bool = False) -> RestoreReport:
+        """Restore the table to a savepoint: all that was written later goes.
+
+        Rules and recorded bucket counts go back, too; compactions and rescales go, planned
+        compactions as well. A write that is under way begins anew on the restored table.
+
+        Parameters
+        ----------
+        instant : str
+            Requested time of the savepoint's commit.
+        dry_run : bool
+            Tell what would go, and do nothing.
+
+        Returns
+        -------
+        RestoreReport
+            The commits that go, newest first.
+
+        Raises
+        ------
+        TimelineError
+            If there is no such savepoint, or a later one is in the way.
+        CommitConflictError
+            If others committed meanwhile; restore again.
+        CommitOutcomeUnknownError
+            If storage failed after it may have begun; the next write carries it on then.
+        """
+        return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
 
     def drop_metadata_table(self) -> None:
         """Take Hudi's metadata table off, so that bucketlake can write.

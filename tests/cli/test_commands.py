@@ -360,6 +360,45 @@ def test_a_commit_is_rolled_back_once_it_is_asked_for(flights: Run) -> None:
     assert answer(flights("read", "flights", "--output", "json"))["rows"] == []
 
 
+def test_old_versions_are_cleaned_once_it_is_asked_for(flights: Run) -> None:
+    for _ in range(3):
+        flights("upsert", "flights", "flights.csv")
+    stored = len([*Path("flights").glob("*/*.parquet")])
+    clean = ("clean", "flights", "--retain-commits", "1", "--output", "json")
+    planned = answer(flights(*clean))
+    files = sum(one["files"] for one in planned["partitions"])
+    assert (files > 0, planned["completed"]) == (True, [])
+    assert len([*Path("flights").glob("*/*.parquet")]) == stored
+    done = answer(flights(*clean, "--run"))
+    assert done["partitions"] == planned["partitions"]
+    assert len(done["completed"]) == 1
+    assert len([*Path("flights").glob("*/*.parquet")]) == stored - files
+    assert len(rows(flights)) == 3
+    first = bl.open_table("flights").timeline()[0].requested_at
+    assert (
+        "ask for a later time" in flights("read", "flights", "--as-of", first, exit_code=1).stderr
+    )
+    assert "give one of" in flights(*clean, "--retain-versions", "1", exit_code=1).stderr
+
+
+def test_a_table_is_restored_to_a_savepoint_once_it_is_asked_for(flights: Run) -> None:
+    before = rows(flights)
+    made = answer(flights("savepoint", "flights", "--comment", "good", "--output", "json"))
+    then = made["savepoint"]
+    Path("gone.csv").write_text("day,carrier,flight\n2013-01-01,UA,1545\n")
+    flights("delete", "flights", "gone.csv")
+    restore = ("restore", "flights", then, "--output", "json")
+    planned = answer(flights(*restore))
+    assert [one["operation"] for one in planned["commits"]] == ["DELETE"]
+    assert (planned["restore"], len(rows(flights))) == (None, 2)
+    assert answer(flights(*restore, "--run"))["commits"] == planned["commits"]
+    assert rows(flights) == before
+    deleted = answer(flights("savepoint", "flights", then, "--delete", "--output", "json"))
+    assert deleted == {"deleted": then}
+    assert "is no savepoint" in flights(*restore, "--run", exit_code=1).stderr
+    flights("savepoint", "flights", "--delete", exit_code=2)
+
+
 def test_log_files_are_compacted_once_it_is_asked_for(run: Run) -> None:
     Path("flights.csv").write_text(FLIGHTS_CSV)
     run("create", "flights", *CREATE, "--table-type", "merge_on_read")

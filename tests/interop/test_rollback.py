@@ -11,9 +11,9 @@ import pytest
 from bucketlake.format.rollback_metadata import encode_rollback_plan
 from bucketlake.index.hashing_config import config_path
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.rollback import rollback_plan
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import State
+from bucketlake.write.rollback import rollback_plan
 from tests.interop.layouts import BY_RULES
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows
@@ -107,7 +107,8 @@ def test_hudi_ends_a_rollback_that_we_began(session: HudiPeer, tmp_path: Path) -
     table.write(BUCKETLAKE, rows(range(30, 60), 9))
     storage, config = LocalStorage(str(table.path)), table.ours.config()
     snapshot = load_snapshot(storage, config)
-    plan = rollback_plan(snapshot, snapshot.timeline.completed_commits()[-1])
+    newest_commit = snapshot.timeline.completed_commits()[-1]
+    plan = rollback_plan(storage, snapshot.timeline, newest_commit)
     at = f"{int(max(i.completed_at or '' for i in table.ours.timeline())) + 1}"
     content = encode_rollback_plan(plan, str(table.path))
     storage.put(f"{config.timeline_folder}/{at}.rollback.requested", content)

@@ -11,17 +11,29 @@ import bucketlake as bl
 from bucketlake.errors import AlreadyExistsError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
+from bucketlake.services.cleaning import clean
+from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.restore import restore
 from bucketlake.services.rollback import roll_back
-from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
+from bucketlake.services.savepoints import delete_savepoint, make_savepoint
+from bucketlake.storage.faulty import (
+    Fault,
+    FaultyStorage,
+    Moment,
+    SimulatedCrash,
+    crash_points,
+)
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archiving
-from bucketlake.timeline.instant import State
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table
 from bucketlake.write.ingest import open_target, write_records
-from tests.simulation.world import SCHEMA, World, rescale
+from tests.simulation.world import PARTITIONS, SCHEMA, World, one_by_one, rescale
 
 STEPS = 10
 TWO = bl.SimpleBucket(2)
@@ -75,7 +87,7 @@ def rows(values: range, v: int) -> pa.Table:
     )
 
 
-def fresh_table(name: str) -> MemoryStorage:
+def fresh_table(name: str, table_type: str = "copy_on_write") -> MemoryStorage:
     forget(name)
     table = bl.create_table(
         f"memory://{name}",
@@ -84,6 +96,7 @@ def fresh_table(name: str) -> MemoryStorage:
         partition_by=["p"],
         ordering="ts",
         index=TWO,
+        table_type=table_type,
     )
     table.upsert(rows(range(4), 1))
     return MemoryStorage(name)
@@ -92,7 +105,7 @@ def fresh_table(name: str) -> MemoryStorage:
 def upsert(
     storage: FaultyStorage | MemoryStorage,
     v: int,
-    index: bl.SimpleBucket | bl.PartitionBucket = TWO,
+    index: bl.SimpleBucket | bl.PartitionBucket | None = TWO,
 ) -> None:
     target = open_target(storage, read_table_config(storage), index)
     write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 6), v), threads=1))
@@ -188,6 +201,139 @@ def test_death_at_every_step_of_a_rollback_is_made_good_by_the_next_write() -> N
             assert len(table.locate(key)) == 1, faulty.replay()
         assert all(i.state is State.COMPLETED for i in table.timeline()), faulty.replay()
     assert seen == {bl.SimpleBucket, bl.PartitionBucket}
+
+
+@pytest.mark.slow
+def test_death_at_every_step_of_a_clean_keeps_the_rows_and_the_next_clean_ends_it() -> None:
+    def upserted(name: str) -> MemoryStorage:
+        storage = fresh_table(name)
+        for _ in range(2):
+            upsert(storage, 2)
+        return storage
+
+    def run(storage: FaultyStorage | MemoryStorage) -> None:
+        clean(storage, read_table_config(storage), Retention(count=1), threads=1)
+
+    def files(storage: MemoryStorage) -> set[str]:
+        return {o.path for p in PARTITIONS for o in storage.list(p) if "parquet" in o.path}
+
+    storage = upserted("count")
+    before = files(storage)
+    counting = FaultyStorage(storage, reads_count=False)
+    run(counting)
+    after = len(files(storage))
+    assert after < len(before)
+    for fault in crash_points(counting.operations):
+        storage = upserted("crash")
+        faulty = FaultyStorage(storage, [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            run(faulty)
+        assert values_of("crash") == AFTER, faulty.replay()
+        upsert(storage, 3)  # Goes on beside a pending clean.
+        run(storage)
+        assert values_of("crash") == LATER, faulty.replay()
+        timeline = bl.open_table("memory://crash").timeline()
+        assert all(i.state is State.COMPLETED for i in timeline), faulty.replay()
+        assert len(files(storage)) == after, faulty.replay()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_type: str) -> None:
+    """A rescale, an upsert and compactions go; rows are always those of some time."""
+
+    def written(name: str) -> tuple[MemoryStorage, InstantTime]:
+        storage = fresh_table(name, table_type)
+        upsert(storage, 2)
+        then = make_savepoint(storage, config)
+        rescale(open_target(storage, config, TWO), {"a": 3}, 2, None)
+        target = open_target(storage, config, None)
+        write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 8), 3), threads=1))
+        if table_type == "merge_on_read":
+            compact(storage, config, CompactionLimits(), one_by_one)
+            upsert(storage, 3, bl.PartitionBucket({"a": 3}, 2))
+            compact(storage, config, CompactionLimits(), one_by_one, schedule_only=True)
+        return storage, then
+
+    def run(storage: FaultyStorage | MemoryStorage, then: InstantTime) -> None:
+        restore(storage, config, then)
+
+    fresh_table("count", table_type)
+    config = read_table_config(MemoryStorage("count"))
+    storage, then = written("count")
+    held = {stored.path: storage.read(stored.path) for stored in storage.list("")}
+    counting = FaultyStorage(storage, reads_count=False)
+    run(counting, then)
+    assert values_of("count") == AFTER
+    states = [AFTER, values_with(AFTER, range(2, 8), 3)]
+    seen = set()
+    for fault in distinct_deaths(counting):
+        forget("crash")
+        storage = MemoryStorage("crash")
+        for path, content in held.items():
+            storage.put(path, content)
+        faulty = FaultyStorage(storage, [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            run(faulty, then)
+        assert values_of("crash") in states, faulty.replay()
+        upsert(MemoryStorage("crash"), 4, None)
+        restored = [values_with(state, range(2, 6), 4) for state in states]
+        assert values_of("crash") in restored, faulty.replay()
+        seen.add(restored.index(values_of("crash")))
+        table = bl.open_table("memory://crash")
+        for key in values_of("crash"):
+            assert len(table.locate(key)) == 1, faulty.replay()
+        pending = [i for i in table.timeline() if i.state is not State.COMPLETED]
+        assert all(i.action is Action.COMPACTION for i in pending), faulty.replay()
+        run(storage, then)
+        assert values_of("crash") == AFTER, faulty.replay()
+        assert bl.open_table("memory://crash").index == TWO, faulty.replay()
+        upsert(storage, 3)
+        assert values_of("crash") == LATER, faulty.replay()
+    assert seen == {0, 1}
+
+
+def distinct_deaths(done: FaultyStorage) -> list[Fault]:
+    """Return the deaths that leave storage in different states: but for a folder, after a step."""
+    return [Fault(1)] + [
+        fault
+        for fault in crash_points(done.operations)
+        if fault.moment is Moment.AFTER
+        or (
+            fault.moment is Moment.HALFWAY
+            and done.trace[fault.operation - 1].operation == "delete_folder"
+        )
+    ]
+
+
+def values_with(state: dict[str, int], numbers: range, v: int) -> dict[str, int]:
+    return state | {f"k{i}": v for i in numbers}
+
+
+@pytest.mark.slow
+def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_files() -> None:
+    storage = fresh_table("count")
+    config = read_table_config(storage)
+    counting = FaultyStorage(storage, reads_count=False)
+    make_savepoint(counting, config)
+    for fault in crash_points(counting.operations):
+        storage = fresh_table("crash")
+        faulty = FaultyStorage(storage, [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            make_savepoint(faulty, config)
+        then = load_timeline(storage, config).completed_commits()[-1].requested_at
+        is_held = any(i.action is Action.SAVEPOINT for i in load_timeline(storage, config).instants)
+        upsert(storage, 2)
+        clean(storage, config, Retention(CleanPolicy.VERSIONS, 1), threads=1)
+        if is_held:  # It is made anew of the files that it held while it was pending.
+            assert make_savepoint(storage, config, then) == then
+            restore(storage, config, then)
+            assert values_of("crash") == BEFORE, faulty.replay()
+            delete_savepoint(storage, config, then)
+        else:
+            assert values_of("crash") == AFTER, faulty.replay()
+        timeline = load_timeline(storage, config)
+        assert all(i.state is State.COMPLETED for i in timeline.instants), faulty.replay()
 
 
 def make(storage: FaultyStorage | MemoryStorage, index: bl.PartitionBucket) -> None:

@@ -15,27 +15,32 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
+from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError, TimelineError
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.cleaned import read_clean
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
+from bucketlake.services.restore import restore
 from bucketlake.services.rollback import roll_back
+from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import newest_manifest, read_archive
-from bucketlake.timeline.instant import State
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
@@ -119,6 +124,8 @@ class World:
         self.states: list[Rows] = [{}]
         self.commits: set[tuple[str, str | None]] = set()  # Seen in either timeline.
         self.before: dict[str, Rows] = {}  # What a commit found, by its instant, where certain.
+        self.after: dict[str, Rows] = {}  # And what it left.
+        self.saved: dict[InstantTime, Rows] = {}  # What savepoints hold.
         self.faulty = FaultyStorage(self.storage)
         self.log: list[str] = []
 
@@ -141,8 +148,11 @@ class World:
                 self.compact,
                 self.archive,
                 self.clean_replaced,
+                self.clean,
+                self.save,
+                self.restore,
             ],
-            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2],
+            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2, 2, 2, 2],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -151,6 +161,7 @@ class World:
             self.log.append("archive")
             self.archive()
             self.check()
+        self.check_the_past()
 
     # Writes.
 
@@ -244,9 +255,66 @@ class World:
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
             ),
             lambda _: before,
-            # A pending one may become the newest commit; the last one beside an archive stays.
-            may_be_refused=bool(timeline.pending()) or len(commits) == 1,
+            # What is pending may become the newest commit; the last one beside an archive stays; a
+            # savepoint may hold it, and a clean may have deleted what was before.
+            may_be_refused=bool(timeline.pending())
+            or len(commits) == 1
+            or bool(self._upkeep(timeline)),
         )
+
+    def clean(self) -> None:
+        """Delete old versions; no row changes, and time travel to what is retained goes on."""
+        policy = self.random.choice([*CleanPolicy, CleanPolicy.COMMITS])
+        retention = Retention(policy, self.random.choice([1, 2, 3]))
+
+        def run(target: Target) -> None:
+            clean(
+                target.storage, target.config, retention, now_ms=lambda: self.now_ms, threads=1
+            )  # fmt: skip
+
+        self._attempt(run, lambda state: state)
+
+    def save(self) -> None:
+        """Make a savepoint of the newest commit, or delete one."""
+        if self.saved and self.random.random() < 0.3:
+            then = self.random.choice([*self.saved])
+            self._attempt(
+                lambda t: delete_savepoint(t.storage, t.config, then, now_ms=lambda: self.now_ms),
+                lambda state: state,
+                may_be_refused=True,  # It may be deleted already.
+            )
+            if then not in self._savepoints():
+                del self.saved[then]
+            return
+        made: list[InstantTime] = []
+
+        def run(target: Target) -> None:
+            then = make_savepoint(target.storage, target.config, now_ms=lambda: self.now_ms)
+            made.append(then)
+
+        self._attempt(run, lambda state: state, may_be_refused=True)  # There may be no commit.
+        if made:
+            self.states = [self._read()]
+            self.saved[made[0]] = self.states[0]
+
+    def restore(self) -> None:
+        """Restore the newest savepoint that is known, and carry the restore on until it is done."""
+        if not self.saved:
+            return
+        then = max(self.saved)
+        refused = len(self._savepoints()) > 1  # One that nobody knows of may be later.
+        saved, states = self.saved[then], self.states
+        self._attempt(
+            lambda t: restore(t.storage, t.config, then, now_ms=lambda: self.now_ms),
+            lambda _: saved,
+            may_be_refused=refused,
+        )
+        carried_on = 0
+        while self._pending(Action.RESTORE):
+            carried_on += 1
+            self._attempt(lambda _: None, lambda state: state)
+        if carried_on and self._read() not in states:
+            self.states = [saved]  # Half of it was undone, and now all is.
 
     def late_task(self) -> None:
         """Run the tasks of an earlier write once more, perhaps to die in the middle."""
@@ -292,6 +360,7 @@ class World:
         else:
             if isinstance(result, WriteResult | RescaleReport) and len(self.states) == 1:
                 self.before[str(result.instant)] = self.states[0]
+                self.after[str(result.instant)] = written[0]
             self.states = _distinct(written)
             self.check_nothing_is_left_over()
 
@@ -315,13 +384,29 @@ class World:
             for _ in range(self.random.randrange(1, 6))
         ]
 
+    def _pending(self, action: Action) -> list[Instant]:
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        return [one for one in timeline.pending() if one.action is action]
+
+    def _savepoints(self) -> list[InstantTime]:
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        return [one.requested_at for one in timeline.instants if one.action is Action.SAVEPOINT]
+
+    def _upkeep(self, timeline: Timeline) -> list[Instant]:
+        actions = {Action.SAVEPOINT, Action.CLEAN}
+        return [one for one in timeline.instants if one.action in actions]
+
+    def _read(self, as_of: str | None = None) -> Rows:
+        got = bl.open_table(f"memory://{self.name}").to_arrow(as_of=as_of).to_pylist()
+        seen: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in got}
+        assert len(seen) == len(got), self.story("a row is there twice")
+        return seen
+
     # What must hold.
 
     def check(self) -> None:
         """Read the table: it shows one of the possible states, and no row twice."""
-        got = bl.open_table(f"memory://{self.name}").to_arrow().to_pylist()
-        seen: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in got}
-        assert len(seen) == len(got), self.story("a row is there twice")
+        seen = self._read()
         assert seen in self.states, self.story(f"read {seen}, possible are {self.states}")
         table = bl.open_table(f"memory://{self.name}")
         for partition, key in seen:
@@ -357,6 +442,27 @@ class World:
         return {(one.requested_at, one.completed_at) for one in active} | {
             (one.requested_at, one.completed_at) for one in archived if "commit" in one.action
         }
+
+    def check_the_past(self) -> None:
+        """Read as of some commits: what it was, or where a clean was, that it is gone."""
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        known = [one.requested_at for one in timeline.completed_commits()]
+        known = [one for one in known if one in self.after]
+        for then in self.random.sample(known, min(2, len(known))):
+            try:
+                seen = self._read(as_of=then)
+            except TimelineError as error:
+                story = self.story(f"as of {then}: {error}")
+                assert not self._is_retained(timeline, then), story
+            else:
+                assert seen == self.after[then], self.story(f"as of {then} it shows {seen}")
+
+    def _is_retained(self, timeline: Timeline, then: InstantTime) -> bool:
+        if any(one.requested_at == then and one.completed_at for one in self._upkeep(timeline)):
+            return True  # By a savepoint.
+        cleans = [one for one in timeline.instants if one.action is Action.CLEAN]
+        earliest = [read_clean(self.storage, timeline, one).earliest for one in cleans]
+        return all(one is not None and one <= then for one in earliest)
 
     def check_nothing_is_left_over(self) -> None:
         """After a write that succeeded, every data file belongs to a completed commit."""
@@ -396,7 +502,11 @@ def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
     for instant in _instants_of_files(storage):
         assert instant in completed | planned, story(f"a file of {instant} is left over")
     # A put that took effect twice over may leave a requested instant, never an inflight one.
-    pending = [i for i in timeline.pending() if i.requested_at not in planned]
+    pending = [
+        i
+        for i in timeline.pending()
+        if i.requested_at not in planned and i.action not in {Action.SAVEPOINT, Action.CLEAN}
+    ]
     inflight = [i for i in pending if i.state is State.INFLIGHT]
     assert not inflight, story(f"{inflight} is left over")
     for folder in (CONFIGS_FOLDER, RECORD_FOLDER):

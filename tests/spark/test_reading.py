@@ -162,3 +162,29 @@ def test_reading_before_any_write_gives_the_columns_and_no_row(
     assert table.to_arrow().num_rows == 0
     with pytest.raises(ConfigError, match="yyyy"):
         table.read(spark, as_of="soon")
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_frame_whose_files_were_cleaned_since_is_an_error_and_not_fewer_rows(
+    spark: SparkSession, tmp_path: Path, table_type: str
+) -> None:
+    """Whatever the session says of missing files."""
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(2),
+        table_type=table_type,
+    )  # fmt: skip
+    batch = pa.Table.from_pylist([{"id": f"k{i}", "site": "eu", "v": i} for i in range(9)], SCHEMA)
+    for _ in range(2):
+        table.upsert(batch)
+    frame = table.read(spark)
+    table.upsert(batch)
+    if table_type == "merge_on_read":
+        table.compact()
+    table.clean(retain_versions=1)
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Exception, match=r"(?i)FILE_NOT_EXIST|does not exist|is gone since"):
+            frame.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    assert table.read(spark).count() == 9

@@ -143,6 +143,46 @@ def test_old_instants_are_archived_where_the_options_ask_for_it(
     assert len(bl.open_table(str(table_path)).timeline()) == left
 
 
+@pytest.mark.parametrize(
+    ("asked", "files"),
+    [
+        ({}, 6),
+        ({"hoodie.clean.automatic": "false", "hoodie.clean.commits.retained": "1"}, 6),
+        ({"hoodie.clean.automatic": "true"}, 6),
+        ({"hoodie.clean.automatic": "true", "hoodie.cleaner.commits.retained": "1"}, 2),
+        (
+            {
+                "hoodie.clean.automatic": "true",
+                "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+                "hoodie.clean.fileversions.retained": "4",
+            },
+            4,
+        ),
+        ({"hoodie.clean.automatic": "true", "hoodie.cleaner.policy": "keep_latest_by_hours"}, 6),
+    ],
+)
+def test_a_write_is_followed_by_a_clean_where_the_job_asks_for_one(
+    table_path: Path, asked: dict[str, str], files: int
+) -> None:
+    for at in range(6):
+        bl.save(rows("a", at=at), str(table_path), options=OPTIONS | asked)
+    assert len([*table_path.glob("Bonn/*.parquet")]) == files
+    assert ids_of(table_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hoodie.clean.policy", "KEEP_ALL"), ("hoodie.clean.commits.retained", "0")],
+)
+def test_a_clean_that_cannot_be_done_is_refused_before_the_write(
+    table_path: Path, key: str, value: str
+) -> None:
+    options = OPTIONS | {"hoodie.clean.automatic": "true", key: value}
+    with pytest.raises(ConfigError, match=value):
+        bl.save(rows("a"), str(table_path), options=options)
+    assert not table_path.exists()
+
+
 @pytest.mark.parametrize("key", ["hoodie.index.type", "hoodie.bucket.index.num.buckets"])
 def test_index_has_no_default(table_path: Path, key: str) -> None:
     options = {k: v for k, v in OPTIONS.items() if k != key}

@@ -13,7 +13,15 @@ import click
 from bucketlake.cli.options import CommandWithExample, asks_for_json
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.upkeep import archive, compact, rescale, rollback
+from bucketlake.cli.upkeep import (
+    archive,
+    clean,
+    compact,
+    rescale,
+    restore,
+    rollback,
+    savepoint,
+)
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 
@@ -76,8 +84,11 @@ for _command in (
     buckets,
     locate,
     compact,
+    clean,
     archive,
     rescale,
     rollback,
+    savepoint,
+    restore,
 ):
     main.add_command(_command)

@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape: archive, compact, rescale, rollback."""
+"""Commands that keep a table in shape: compact, clean, archive, rescale, rollback, restore."""
 
 from __future__ import annotations
 
@@ -192,5 +192,113 @@ def rollback(
         {
             "commits": [asdict(commit) for commit in report.commits],
             "rollbacks": list(report.instants),
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake clean orders
+    bucketlake clean orders --retain-hours 48 --run
+    """,
+)
+@table_path
+@click.option(
+    "--retain-commits", type=click.IntRange(min=1), help="Newest commits that stay; 10, if not set."
+)
+@click.option("--retain-hours", type=click.IntRange(min=1), help="Or all of so many hours.")
+@click.option("--retain-versions", type=click.IntRange(min=1), help="Or versions of each file.")
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def clean(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    retain_commits: int | None,
+    retain_hours: int | None,
+    retain_versions: int | None,
+    run: bool,
+) -> None:
+    """Delete old versions of files.
+
+    "read --as-of" goes back as far as something is retained, and to savepoints. A clean that is
+    pending is carried out first. Writers may go on meanwhile.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("cleaning" if run else "looking at the files"):
+        report = table.clean(
+            retain_commits=retain_commits,
+            retain_hours=retain_hours,
+            retain_versions=retain_versions,
+            dry_run=not run,
+        )
+    output.facts(
+        {
+            "partitions": [asdict(one) for one in report.partitions],
+            "earliest_retained": report.earliest_retained,
+            "completed": list(report.instants),
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake savepoint orders --comment "before the import"
+    bucketlake savepoint orders 20261122101530123 --delete
+    """,
+)
+@table_path
+@click.argument("instant", required=False)
+@click.option("--comment", default="", metavar="TEXT", help="What it is for.")
+@click.option("--delete", is_flag=True, help="Give the files of a savepoint free instead.")
+def savepoint(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    instant: str | None,
+    comment: str,
+    delete: bool,
+) -> None:
+    """Keep what a commit needs from being cleaned, to read or restore it.
+
+    INSTANT is the time of a commit, as "bucketlake timeline" shows it; the newest, if not set.
+    """
+    if delete and instant is None:
+        raise click.UsageError("--delete needs the instant of a savepoint")
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("deleting the savepoint" if delete else "making a savepoint"):
+        if instant is not None and delete:
+            table.delete_savepoint(instant)
+        else:
+            instant = table.savepoint(instant, comment=comment)
+    output.facts({"deleted" if delete else "savepoint": instant})
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake restore orders 20261122101530123
+    bucketlake restore orders 20261122101530123 --run
+    """,
+)
+@table_path
+@click.argument("instant")
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def restore(
+    path: str, storage_options: dict[str, str], output: Output, instant: str, run: bool
+) -> None:
+    """Restore a table to a savepoint: all that was written later goes.
+
+    INSTANT is the time of the savepoint's commit, as "bucketlake timeline" shows it.
+    """
+    table = bl.open_table(path, storage_options=storage_options)
+    with output.progress("restoring" if run else "looking at the commits"):
+        report = table.restore(instant, dry_run=not run)
+    output.facts(
+        {
+            "commits": [asdict(commit) for commit in report.commits],
+            "plans": list(report.plans),
+            "restore": report.instant,
         }
     )

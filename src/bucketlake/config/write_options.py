@@ -16,6 +16,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
 
 _ALIASES = {
@@ -27,6 +28,10 @@ _ALIASES = {
     "hoodie.table.precombine.field": keys.ORDERING_FIELDS,
     "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
     "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
+    "hoodie.cleaner.policy": "hoodie.clean.policy",
+    "hoodie.cleaner.commits.retained": "hoodie.clean.commits.retained",
+    "hoodie.cleaner.hours.retained": "hoodie.clean.hours.retained",
+    "hoodie.cleaner.fileversions.retained": "hoodie.clean.fileversions.retained",
     "hoodie.write.record.merge.mode": keys.MERGE_MODE,
     "hoodie.datasource.write.record.merge.mode": keys.MERGE_MODE,
     "hoodie.datasource.write.payload.class": keys.PAYLOAD_CLASS,
@@ -43,6 +48,13 @@ ARCHIVE = "hoodie.archive.automatic"
 KEEP_MIN = "hoodie.keep.min.commits"
 KEEP_MAX = "hoodie.keep.max.commits"
 _KEEP_MIN_DEFAULT, _KEEP_MAX_DEFAULT = 20, 30
+CLEAN_AUTOMATIC = "hoodie.clean.automatic"
+CLEAN_POLICY = "hoodie.clean.policy"
+CLEAN_COUNTS = {
+    CleanPolicy.COMMITS: ("hoodie.clean.commits.retained", 10),
+    CleanPolicy.HOURS: ("hoodie.clean.hours.retained", 24),
+    CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
+}
 
 _USED = {
     keys.NAME,
@@ -67,6 +79,9 @@ _USED = {
     KEEP_MAX,
     LOG_FORMAT,
     "hoodie.write.concurrency.mode",
+    CLEAN_AUTOMATIC,
+    CLEAN_POLICY,
+    *(key for key, _ in CLEAN_COUNTS.values()),
     "hoodie.index.type",
     "hoodie.index.bucket.engine",
     "hoodie.bucket.index.num.buckets",
@@ -163,6 +178,8 @@ class JobOptions:
         Spark writer, five unless the options say otherwise.
     archive_limits : tuple of int, or None
         Commits that stay at least and at most, where the options ask for archival; None never.
+    retention : Retention or None
+        What a clean after the write leaves; None where the job does not ask for one.
     unknown : tuple of str
         Options that are not understood, for a warning.
     """
@@ -182,6 +199,7 @@ class JobOptions:
     log_format: LogFormat
     compact_after: int | None
     archive_limits: tuple[int, int] | None
+    retention: Retention | None
     unknown: tuple[str, ...]
 
 
@@ -215,6 +233,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         log_format=_log_format(given),
         compact_after=_compact_after(given),
         archive_limits=_archive_limits(given),
+        retention=_retention(given),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
 
@@ -271,6 +290,21 @@ def _count_of(given: Mapping[str, str], key: str, default: int, what: str) -> in
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ConfigError(key, text, f"a number of {what}, at least 1")
     return int(text)
+
+
+def _retention(given: Mapping[str, str]) -> Retention | None:
+    """Read what a clean leaves; a job that says nothing of cleans, as many do, asks for none."""
+    if given.get(CLEAN_AUTOMATIC, "").strip().lower() != "true":
+        return None
+    text = given.get(CLEAN_POLICY, CleanPolicy.COMMITS.value).strip().upper()
+    known = {policy.value: policy for policy in CleanPolicy}
+    if text not in known:
+        raise ConfigError(CLEAN_POLICY, text, f"one of {', '.join(known)}")
+    key, default = CLEAN_COUNTS[known[text]]
+    count = given.get(key, str(default)).strip()
+    if not (count.isascii() and count.isdigit() and int(count) > 0):
+        raise ConfigError(key, count, "a number of at least 1")
+    return Retention(known[text], int(count))
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

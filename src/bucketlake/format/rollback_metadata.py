@@ -99,6 +99,14 @@ def encode_rollback(
     plan: RollbackPlan, root: str, *, started_at: InstantTime, duration_ms: int
 ) -> bytes:
     """Write the metadata of a rollback that was carried out."""
+    record = rollback_record(plan, root, started_at=started_at, duration_ms=duration_ms)
+    return encode_record(_METADATA, record)
+
+
+def rollback_record(
+    plan: RollbackPlan, root: str, *, started_at: InstantTime, duration_ms: int
+) -> Record:
+    """Return the metadata as a record; that of a restore holds many."""
     partitions: dict[str, Record] = {
         partition: {
             "partitionPath": partition,
@@ -109,17 +117,15 @@ def encode_rollback(
         }
         for partition, names in plan.files.items()
     }
-    return encode_record(
-        _METADATA,
-        {
-            "startRollbackTime": started_at,
-            "timeTakenInMillis": duration_ms,
-            "totalFilesDeleted": len(plan.paths),
-            "commitsRollback": [plan.instant],
-            "partitionMetadata": partitions,
-            "instantsRollback": [_instant_info(plan)],
-        },
-    )
+    return {
+        "startRollbackTime": started_at,
+        "timeTakenInMillis": duration_ms,
+        "totalFilesDeleted": len(plan.paths),
+        "commitsRollback": [plan.instant],
+        "partitionMetadata": partitions,
+        "version": 1,
+        "instantsRollback": [_instant_info(plan)],
+    }
 
 
 def _instant_info(plan: RollbackPlan) -> Record:

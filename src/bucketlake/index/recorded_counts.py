@@ -21,6 +21,7 @@ from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action
 
 RECORD_FOLDER = f"{EXTENSION_FOLDER}/partition_counts"
 VERSIONS_KEPT = 10
@@ -99,7 +100,7 @@ def record_counts(
     partitions = {path: [one.count, one.instant] for path, one in sorted((held | news).items())}
     data = json.dumps({"version": _VERSION, "partitions": partitions}, ensure_ascii=False)
     storage.put(record_path(instant), data.encode())
-    for old in _versions(storage)[:-VERSIONS_KEPT]:
+    for old in _dispensable(_versions(storage), timeline):
         storage.delete(record_path(old))
 
 
@@ -108,6 +109,13 @@ def forget_counts(storage: Storage, instants: Callable[[InstantTime], bool]) -> 
     for version in _versions(storage):
         if instants(version):
             storage.delete(record_path(version))
+
+
+def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[InstantTime]:
+    """Return the versions that go: a savepoint keeps the newest of its time, to be restored to."""
+    savepoints = [one.requested_at for one in timeline.instants if one.action is Action.SAVEPOINT]
+    held = {max((v for v in versions if v <= one), default=None) for one in savepoints}
+    return [version for version in versions[:-VERSIONS_KEPT] if version not in held]
 
 
 def _versions(storage: Storage) -> list[InstantTime]:

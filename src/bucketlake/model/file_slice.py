@@ -40,15 +40,18 @@ class FileSlice:
     log_files: tuple[DataFile, ...] = ()  # In the order in which they are merged.
 
     @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The base file and the log files."""
+        return self.log_files if self.base_file is None else (self.base_file, *self.log_files)
+
+    @property
     def size_bytes(self) -> int:
         """Size of the base file and the log files."""
-        base = 0 if self.base_file is None else self.base_file.size_bytes
-        return base + sum(file.size_bytes for file in self.log_files)
+        return sum(file.size_bytes for file in self.files)
 
     def to_text(self) -> str:
         """Print the slice, to travel to a task."""
-        files = [*([self.base_file] if self.base_file else []), *self.log_files]
-        named = [[file.name.to_file_name(), file.size_bytes] for file in files]
+        named = [[file.name.to_file_name(), file.size_bytes] for file in self.files]
         return json.dumps([self.partition_path, self.file_id, self.instant, named])
 
     @classmethod

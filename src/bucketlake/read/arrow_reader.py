@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
+from bucketlake.read.cleaned import telling_what_is_gone
 from bucketlake.read.plan import ReadPlan
 from bucketlake.storage.base import Storage
 
@@ -61,7 +62,10 @@ def _condition(where: str, schema: pa.Schema) -> pc.Expression:
 
 
 def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:
-    with BaseFileReader(storage, file.path, file.size_bytes) as reader:
+    with (
+        telling_what_is_gone(),
+        BaseFileReader(storage, file.path, file.size_bytes) as reader,
+    ):
         yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from bucketlake.config.layout import HOODIE_FOLDER
@@ -26,6 +27,24 @@ from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
 
 CompletionTimes: TypeAlias = Callable[[InstantTime, InstantTime], Mapping[InstantTime, InstantTime]]
+
+_BEFORE_BASES = InstantTime("")
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """A version of a file group: a base file and the log files that belong to it.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        That of its base file, or of its first log file where there is none.
+    files : tuple of DataFile
+        All of its files, change data capture among them.
+    """
+
+    instant: InstantTime
+    files: tuple[DataFile, ...]
 
 
 def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
@@ -86,6 +105,36 @@ def latest_slices(
         for (partition, file_id), group in sorted(groups.items())
     ]
     return [s for s in slices if s is not None]
+
+
+def file_versions(
+    files: Iterable[DataFile], timeline: Timeline, archived: CompletionTimes | None = None
+) -> dict[tuple[str, FileId], list[FileVersion]]:
+    """Return all versions of each file group, newest first, by partition path and file id.
+
+    Parameters are those of :func:`latest_slices`; replaced groups are among the others.
+    """
+    groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
+    for file in files:
+        if _counts(file, timeline):
+            groups[file.partition_path, file.name.file_id].append(file)
+    completed = _LogCompletions(timeline, archived)
+    return {group: _versions(held, completed) for group, held in sorted(groups.items())}
+
+
+def _versions(files: list[DataFile], completed: _LogCompletions) -> list[FileVersion]:
+    """Group files by the base file that they belong to; logs without one come before all."""
+    bases = sorted({f.name.instant for f in files if isinstance(f.name, BaseFileName)})[::-1]
+    held: dict[InstantTime, list[DataFile]] = {instant: [] for instant in bases}
+    for file in files:
+        instant = file.name.instant
+        if isinstance(file.name, LogFileName):
+            instant = next((b for b in bases if completed.is_after(instant, b)), _BEFORE_BASES)
+        held.setdefault(instant, []).append(file)
+    return [
+        FileVersion(instant or min(f.name.instant for f in version), tuple(version))
+        for instant, version in held.items()
+    ]
 
 
 def _counts(file: DataFile, timeline: Timeline) -> bool:

@@ -25,6 +25,7 @@ from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode
+from bucketlake.read.cleaned import telling_what_is_gone
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage
@@ -90,11 +91,13 @@ class SliceReader:
             Rows in the order of the base file, new ones after them; in several passes where the
             logs are large.
         """
-        if not file_slice.log_files:
-            yield from self._stored(file_slice, pa.schema([self.schema.field(c) for c in columns]))
-            return
-        for chunk in self._merged(file_slice, self._needed(columns)):
-            yield chunk.select(list(columns))
+        with telling_what_is_gone():
+            if not file_slice.log_files:
+                schema = pa.schema([self.schema.field(c) for c in columns])
+                yield from self._stored(file_slice, schema)
+                return
+            for chunk in self._merged(file_slice, self._needed(columns)):
+                yield chunk.select(list(columns))
 
     def _merged(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
         log_bytes = sum(file.size_bytes for file in file_slice.log_files)

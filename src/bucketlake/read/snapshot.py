@@ -14,9 +14,16 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError, UnsupportedFeatureError
 from bucketlake.format.avro_schema import arrow_from_avro
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.read.file_system_view import latest_slices, list_partition, list_partitions
+from bucketlake.read.cleaned import require_uncleaned
+from bucketlake.read.file_system_view import (
+    FileVersion,
+    file_versions,
+    latest_slices,
+    list_partition,
+    list_partitions,
+)
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times, has_archive
@@ -60,16 +67,24 @@ class Snapshot:
 
     def all_slices(self) -> list[FileSlice]:
         """Return the live slices of every partition; the cost follows the table."""
-        files = (f for held in list_partitions(self.storage).values() for f in held)
-        return self._live(files)
+        files = [f for held in list_partitions(self.storage).values() for f in held]
+        return self._live(files, None)
 
     def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions; the cost follows those."""
-        return self._live(f for path in partitions for f in list_partition(self.storage, path))
+        paths = [*partitions]
+        files = [f for path in paths for f in list_partition(self.storage, path)]
+        return self._live(files, paths)
 
-    def _live(self, files: Iterable[DataFile]) -> list[FileSlice]:
+    def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
+        """Return all versions of the file groups of some files; see ``file_versions``."""
+        return file_versions(self._known(files), self.timeline, self._archived)
+
+    def _live(self, files: list[DataFile], partitions: list[str] | None) -> list[FileSlice]:
         replaced = self.timeline.replaced_file_groups(self.storage)
-        return latest_slices(self._known(files), self.timeline, replaced, self._archived)
+        slices = latest_slices(self._known(files), self.timeline, replaced, self._archived)
+        require_uncleaned(self.storage, self.config, self.timeline, files, slices, partitions)
+        return slices
 
     def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Return the files but those of a writer that began before the timeline, and showed later.

@@ -43,6 +43,7 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_commit
 from bucketlake.timeline.transitions import complete, create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
+from bucketlake.write.conflict import UNDOING, require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
@@ -221,7 +222,7 @@ def _schedule(
             plan = encode_compaction_plan(slices)
             requested = create_requested(storage, config, instant, Action.COMPACTION, plan)
             newest = load_timeline(storage, config)
-            if not any(one.action is Action.ROLLBACK for one in newest.pending()):
+            if not any(one.action in UNDOING for one in newest.pending()):
                 return instant, slices
             # It may undo a commit of the plan; it looks for plans after it is on the timeline.
             storage.delete(instant_path(config, requested))
@@ -329,6 +330,7 @@ def _complete(
         timeline = after_turn(storage, config, clock, turn, instant)
         if timeline.find_completed(instant) is not None:
             return  # Hudi, or another process of ours, carried it out meanwhile.
+        require_no_restore(timeline)
         _pending(timeline, instant)
         if take_turn(storage, instant, after=turn):
             break

@@ -6,7 +6,6 @@ it. Files, rules (RFC-89) and the instant go together, newest commit first.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.format.compaction_plan import decode_compaction_plan
-from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
@@ -45,6 +43,7 @@ from bucketlake.write.rollback import (
     builds_on,
     carry_out_rollback,
     later_commits,
+    rollback_plan,
     withdraw_rollback,
 )
 
@@ -163,8 +162,8 @@ def roll_back(
 
 
 def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
-    rules = _rule_instants(snapshot)
-    return RollbackReport(tuple(_describe(snapshot, one, rules) for one in commits))
+    rules = rule_instants(snapshot)
+    return RollbackReport(tuple(describe(snapshot, one, rules) for one in commits))
 
 
 def _undo(
@@ -176,7 +175,7 @@ def _undo(
     are on the timeline: one of the two sees the other.
     """
     storage, config = snapshot.storage, snapshot.config
-    plans = [rollback_plan(snapshot, one) for one in commits]
+    plans = [rollback_plan(storage, snapshot.timeline, one) for one in commits]
     with ExitStack() as stack:
         instants = tuple(
             stack.enter_context(begin_rollback(storage, config, clock, plan)) for plan in plans
@@ -215,7 +214,7 @@ def _commits_to_undo(
         raise TimelineError(instant, _ARCHIVED)
     found = timeline.find_completed(instant)
     if found is None:
-        raise TimelineError(instant, _why_absent(timeline, instant))
+        raise TimelineError(instant, why_absent(timeline, instant))
     _require_no_savepoint(timeline, instant)
     gone = _with_dependents(snapshot, index, found)
     if len(gone) > 1 and not cascade:
@@ -229,16 +228,18 @@ def _commits_to_undo(
     _require_places(snapshot, gone)
     _require_commit_left(snapshot, gone)
     _require_no_plan(snapshot, gone)
+    _require_no_clean(timeline, instant)
     _require_state_of_before(snapshot, index, gone)
     return gone[::-1]
 
 
-def _rule_instants(snapshot: Snapshot) -> set[InstantTime]:
+def rule_instants(snapshot: Snapshot) -> set[InstantTime]:
     """Return the commits that wrote partition rules."""
     return {config.instant for config in committed_configs(snapshot.storage, snapshot.timeline)}
 
 
-def _describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
+def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
+    """Tell what goes with a completed commit."""
     commit = snapshot.timeline.read_commit(snapshot.storage, instant)
     return UndoneCommit(
         instant.requested_at,
@@ -250,16 +251,8 @@ def _describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> 
     )
 
 
-def rollback_plan(snapshot: Snapshot, instant: Instant) -> RollbackPlan:
-    """Return what goes with a completed commit: the files that its metadata names."""
-    files: dict[str, list[str]] = defaultdict(list)
-    for stat in snapshot.timeline.read_commit(snapshot.storage, instant).stats:
-        files[stat.partition_path].append(stat.path.rpartition("/")[2])
-    by_partition = {path: tuple(names) for path, names in files.items()}
-    return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
-
-
-def _why_absent(timeline: Timeline, instant: InstantTime) -> str:
+def why_absent(timeline: Timeline, instant: InstantTime) -> str:
+    """Say why there is no completed commit of a time."""
     if timeline.start is not None and instant < timeline.start:
         return f"it is older than the active timeline, which starts at {timeline.start}"
     if any(one.requested_at == instant for one in timeline.pending()):
@@ -268,7 +261,7 @@ def _why_absent(timeline: Timeline, instant: InstantTime) -> str:
 
 
 def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
-    for one in timeline.completed():
+    for one in timeline.instants:
         if one.action is Action.SAVEPOINT and one.requested_at >= instant:
             raise TimelineError(
                 instant, f"savepoint {one.requested_at} holds it: delete that first"
@@ -278,7 +271,7 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
 def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
     """Return the commit and those that build on it, directly or not, oldest first."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    rules = _rule_instants(snapshot)
+    rules = rule_instants(snapshot)
     gone = [found]
     undone = [timeline.read_commit(storage, found)]
     for later in later_commits(timeline, found):
@@ -358,6 +351,15 @@ def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
                         f"the pending compaction {pending.requested_at} names {file.path}: carry "
                         "it out by table.compact()",
                     )
+
+
+def _require_no_clean(timeline: Timeline, instant: InstantTime) -> None:
+    for clean in timeline.pending_cleans():
+        raise TimelineError(
+            instant,
+            f"the pending clean {clean.requested_at} may delete what was before it: let "
+            "table.clean() end it",
+        )
 
 
 def _require_state_of_before(

@@ -80,6 +80,10 @@ class Timeline:
         """Return the completed commit of that requested time; None where there is none."""
         return self._commits.get(instant)
 
+    def pending_cleans(self) -> tuple[Instant, ...]:
+        """Return the cleans that are planned and not completed."""
+        return self._pending_of(Action.CLEAN)
+
     def pending_compactions(self) -> tuple[Instant, ...]:
         """Return the compactions, plain and of logs, that are planned and not completed."""
         return self._pending_of(Action.COMPACTION, Action.LOG_COMPACTION)
@@ -137,14 +141,26 @@ class Timeline:
         return replace(self, instants=kept, until=until, newest_written_ms=None)
 
     def without(self, undone: Collection[InstantTime]) -> Timeline:
-        """Return the timeline as it would be if some commits had not completed."""
+        """Return the timeline as it would be if some commits had not completed.
+
+        Nor had the cleans that came after them, which may have deleted what was there before.
+        """
+        first = min(undone, default=None)
+
+        def counts(one: Instant) -> bool:
+            if one.action is Action.CLEAN:
+                return first is None or one.requested_at < first
+            return one.requested_at not in undone or not one.action.writes_data
+
         instants = tuple(
-            replace(one, state=State.INFLIGHT, completed_at=None)
-            if one.requested_at in undone and one.action.writes_data
-            else one
+            one if counts(one) else replace(one, state=State.INFLIGHT, completed_at=None)
             for one in self.instants
         )
         return replace(self, instants=instants, undone=self.undone.union(undone))
+
+    def path_of(self, instant: Instant) -> str:
+        """Return where the file of an instant lies, relative to the table."""
+        return f"{self.folder}/{instant.to_file_name(self.layout_version)}"
 
     def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         """Return what a completed commit wrote; its file is read once per Timeline object.
@@ -225,7 +241,7 @@ class Timeline:
 
     def _read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
         assert instant.state is State.COMPLETED, instant
-        path = f"{self.folder}/{instant.to_file_name(self.layout_version)}"
+        path = self.path_of(instant)
         try:
             return decode_commit_metadata(storage.read(path), path)
         except ObjectNotFoundError as error:

@@ -21,7 +21,7 @@ from datetime import timedelta
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import instant_from_ms, instant_to_datetime, instant_to_ms
+from bucketlake.timeline.instant import instant_from_ms, instant_to_ms, shift_instant
 
 _ZONE_STEP_MS = 15 * 60_000  # Zones differ from UTC by whole quarters of an hour.
 _STORAGE_BEHIND_MS_MAX = 60_000  # Its clock, or stores that keep whole seconds.
@@ -117,9 +117,7 @@ def _offset_ms(instant: InstantTime, written_ms: int) -> int:
 
 
 def _following(instant: InstantTime) -> InstantTime:
-    """Return the next millisecond, by the digits: zones play no part in it."""
-    at = instant_to_datetime(instant) + timedelta(milliseconds=1)
-    return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
+    return shift_instant(instant, timedelta(milliseconds=1))
 
 
 def table_clock(

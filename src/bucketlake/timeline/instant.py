@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Self
 
@@ -190,6 +190,12 @@ def instant_to_datetime(instant: str) -> datetime:
         return at.replace(microsecond=int(milliseconds) * 1000)
     except ValueError as error:
         raise TimelineError(instant, f"its digits are not a date ({error})") from error
+
+
+def shift_instant(instant: str, by: timedelta) -> InstantTime:
+    """Return a time before or after an instant, by its digits: zones play no part in it."""
+    at = instant_to_datetime(instant) + by
+    return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
 
 
 def parse_as_of(text: str) -> InstantTime:

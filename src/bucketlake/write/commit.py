@@ -30,6 +30,7 @@ from bucketlake.format.partition_metadata import (
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.read.cleaned import cleans_since
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -51,7 +52,7 @@ from bucketlake.write.conflict import (
     commits_since,
     require_kept,
     require_no_common_bucket,
-    require_no_rollback,
+    require_no_undoing,
     touched_buckets,
 )
 
@@ -185,12 +186,13 @@ def _take_turn(
         _require_inflight(write, timeline)
         require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
         since = commits_since(write.storage, write.config, write.pinned, timeline)
-        require_no_common_bucket(write.instant, touched, since)
+        cleaned = bool(cleans_since(write.pinned, timeline))
+        require_no_common_bucket(write.instant, touched, since, cleaned=cleaned)
         _mark_partitions(write, written)
         extra = prepare(timeline)
         if take_turn(write.storage, write.instant, after=turn):
             # A rollback looks at the turns after it is on the timeline: one sees the other.
-            require_no_rollback(write.instant, load_timeline(write.storage, write.config))
+            require_no_undoing(write.instant, load_timeline(write.storage, write.config))
             return timeline, turn, dict(extra)
 
 

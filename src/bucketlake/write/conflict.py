@@ -29,6 +29,9 @@ from bucketlake.timeline.instant import Action
 _ATTEMPTS = 4
 _Result = TypeVar("_Result")
 
+UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
+"""Actions that make an old version of files the newest again."""
+
 Buckets = AbstractSet[tuple[str, int]]
 """Partition paths and bucket ids."""
 
@@ -87,13 +90,20 @@ def require_kept(
         )
 
 
-def require_no_rollback(instant: InstantTime, newest: Timeline) -> None:
-    """Refuse a write while a rollback is under way, which may undo what the write builds on."""
+def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:
+    """Refuse a write while a rollback or restore, which may undo what it builds on, is pending."""
     for one in newest.pending():
-        if one.action is Action.ROLLBACK:
+        if one.action in UNDOING:
             raise CommitConflictError(
-                instant, f"rollback {one.requested_at} is under way; retry the write"
+                instant, f"{one.action.value} {one.requested_at} is under way; retry the write"
             )
+
+
+def require_no_restore(newest: Timeline) -> None:
+    """Refuse a commit while the table is restored to an earlier one."""
+    for one in newest.pending():
+        if one.action is Action.RESTORE:
+            raise CommitConflictError(one.requested_at, "this restore is under way; retry")
 
 
 def touched_buckets(
@@ -113,11 +123,19 @@ def touched_buckets(
 
 
 def require_no_common_bucket(
-    instant: InstantTime, touched: Buckets, since: Iterable[tuple[InstantTime, CommitMetadata]]
+    instant: InstantTime,
+    touched: Buckets,
+    since: Iterable[tuple[InstantTime, CommitMetadata]],
+    *,
+    cleaned: bool = False,
 ) -> None:
-    """Refuse a write if a bucket of its was touched meanwhile; a compaction changes no row."""
+    """Refuse a write if a bucket of its was touched meanwhile.
+
+    A compaction changes no row; but where the table was `cleaned` after it, a write that was
+    planned before may have missed the file group.
+    """
     for other, commit in since:
-        if commit.compacted:
+        if commit.compacted and not cleaned:
             continue
         common = touched & touched_buckets(commit.write_stats, commit.replaced_file_ids)
         if common:

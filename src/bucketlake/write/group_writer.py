@@ -27,6 +27,7 @@ from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, f
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
+from bucketlake.read.cleaned import telling_what_is_gone
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
@@ -143,7 +144,10 @@ class GroupWriter:
             return
         columns = [*STORED_META, *self.schema.names]
         target = pa.schema([*((name, pa.string()) for name in STORED_META), *self.schema])
-        with BaseFileReader(self.storage, plan.base_path, plan.base_size_bytes) as reader:
+        with (
+            telling_what_is_gone(),
+            BaseFileReader(self.storage, plan.base_path, plan.base_size_bytes) as reader,
+        ):
             rows = max(CHUNK_ROWS, plan.records)  # A lookup table of the records per chunk.
             foreign = STATS_KEY not in reader.key_values
             for chunk in reader.iter_chunks(columns, rows_max=rows):

@@ -4,14 +4,15 @@ A pending write whose heartbeat lives is left alone. Of the others, one whose ou
 is finished, since its driver may have died between winning the outcome and publishing; the rest is
 rolled back once this writer has won ``rollback`` for it. Files are found by their markers. Markers
 of an instant that is no longer on the timeline belong to tasks that wrote after a rollback; their
-files go too. A rollback that is pending, ours or Hudi's, is carried on by its plan before anything
-else.
+files go too. A restore or rollback that is pending, ours or Hudi's, is carried on by its plan
+before anything else.
 
 A live writer that is taken for dead fails at its commit and publishes nothing.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 from bucketlake.config.layout import MARKER_FOLDER
@@ -29,7 +30,11 @@ from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
 from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite
+from bucketlake.write.conflict import UNDOING
+from bucketlake.write.restore import carry_out_restore
 from bucketlake.write.rollback import carry_on_rollback, take_back
+
+_LOOK_SECONDS = 0.02
 
 
 def settle_failed_writes(
@@ -55,23 +60,42 @@ def settle_failed_writes(
     Timeline
         The one handed in where nothing was pending, else as it is afterwards.
     """
-    for instant in timeline.pending():
-        _require_harmless(instant, storage)
-    if _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
+    restores = _restores(timeline)
+    if not restores:  # One may undo what is pending of another program.
+        _require_harmless(timeline, storage)
+    if restores or _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
         with lock.held(storage):
             timeline = _settle_all(storage, config, clock)
     _sweep(storage, config)
     return timeline
 
 
+def end_undoing(
+    storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
+) -> bool:
+    """End the rollbacks and restores of a timeline, or wait for one; False where there is none."""
+    if not any(one.action in UNDOING for one in timeline.pending()):
+        return False
+    settle_failed_writes(storage, config, timeline, clock)
+    time.sleep(_LOOK_SECONDS)  # One may be of a process that lives.
+    return True
+
+
 def _settle_all(storage: Storage, config: TableConfig, clock: InstantClock) -> Timeline:
+    for restore in _restores(load_timeline(storage, config)):
+        carry_out_restore(storage, config, clock, restore.requested_at)
     timeline = load_timeline(storage, config)
+    _require_harmless(timeline, storage)
     for rollback in _rollbacks(storage, timeline, clock):
         carry_on_rollback(storage, config, clock, rollback)
     timeline = load_timeline(storage, config)  # What they undid looked pending, or committed.
     for instant in _failed(storage, timeline, clock):
         _settle(storage, config, instant.requested_at, instant.action)
     return load_timeline(storage, config)
+
+
+def _restores(timeline: Timeline) -> list[Instant]:
+    return [one for one in timeline.pending() if one.action is Action.RESTORE]
 
 
 def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
@@ -149,11 +173,11 @@ def _marked_files(storage: Storage, instant: InstantTime) -> list[str]:
     return [marker.data_path for marker in read_markers(storage, instant)]
 
 
-def _require_harmless(instant: Instant, storage: Storage) -> None:
+def _require_harmless(timeline: Timeline, storage: Storage) -> None:
     # After a commit of ours Hudi could not go on with it, nor write ever again.
-    if instant.action in {Action.CLUSTERING, Action.RESTORE}:
+    for instant in timeline.pending_clusterings():
         raise UnsupportedFeatureError(
-            f"writing while a {instant.action.value} of another program is pending "
+            "writing while a clustering of another program is pending "
             f"(instant {instant.requested_at})",
             storage.root,
             "let Hudi finish it first",

@@ -7,8 +7,9 @@ Which instants may be rolled back is the caller's decision (``services/rollback.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, UnsupportedFeatureError
@@ -27,15 +28,11 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat
-from bucketlake.timeline.instant import WRITES, Action, Instant, State, instant_to_ms
-from bucketlake.timeline.markers import delete_markers
-from bucketlake.timeline.outcome import claim_commit, forbid_commit
-from bucketlake.timeline.transitions import (
-    complete,
-    create_requested,
-    instant_path,
-    remove_pending,
-)
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.outcome import forbid_commit
+from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+from bucketlake.write.planned import complete_plan, put_inflight
 
 _UNDONE = (*WRITES, Action.COMPACTION)
 
@@ -102,14 +99,43 @@ def carry_out_rollback(
     plan = _plan_of(storage, config, instant)
     action = next((one for one in _UNDONE if one.value == plan.action), None)
     if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
-        raise UnsupportedFeatureError(
-            f"rolling back a {plan.action}", plan.instant, "let Hudi finish it: its next write does"
-        )
-    _put_empty(storage, config, Instant(instant, Action.ROLLBACK, State.INFLIGHT))
+        held = load_timeline(storage, config).instants
+        if any(one.requested_at == plan.instant and one.action.writes_data for one in held):
+            feature = f"rolling back a {plan.action}"
+            next_step = "let Hudi finish it: its next write does"
+            raise UnsupportedFeatureError(feature, plan.instant, next_step)
+        action = Action.COMMIT  # A restore undid it, and died before this plan went.
+    put_inflight(storage, config, instant, Action.ROLLBACK)
+    undo(storage, config, plan, action)
+
+    def metadata(duration_ms: int) -> bytes:
+        return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
+
+    complete_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
+
+
+def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
+    """Return what goes with an instant: the files that its metadata names, or its markers."""
+    if instant.state is State.COMPLETED:
+        paths = [stat.path for stat in timeline.read_commit(storage, instant).stats]
+    else:
+        paths = [marker.data_path for marker in read_markers(storage, instant.requested_at)]
+    files: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        partition, _, name = path.rpartition("/")
+        files[partition].append(name)
+    by_partition = {partition: tuple(names) for partition, names in files.items()}
+    return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
+
+
+def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Action) -> None:
+    """Take a commit off the timeline, then its files and whatever is left of it.
+
+    ``action`` is that of its pending files.
+    """
     forbid_commit(storage, plan.instant)
-    _reopen(storage, config, Instant(plan.instant, action, State.INFLIGHT))
+    _reopen(storage, config, plan.instant, action)
     take_back(storage, config, plan.instant, action, plan.paths)
-    _complete(storage, config, clock, instant, plan)
 
 
 def take_back(
@@ -161,32 +187,9 @@ def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> 
     return load_timeline(storage, config).find_completed(plan.instant) is not None
 
 
-def _reopen(storage: Storage, config: TableConfig, inflight: Instant) -> None:
+def _reopen(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
     """Turn a completed commit into a pending one again."""
-    timeline = load_timeline(storage, config)
-    completed = timeline.find_completed(inflight.requested_at)
+    completed = load_timeline(storage, config).find_completed(instant)
     if completed is not None:
-        _put_empty(storage, config, inflight)
+        put_inflight(storage, config, instant, action)
         storage.delete(instant_path(config, completed))
-
-
-def _put_empty(storage: Storage, config: TableConfig, instant: Instant) -> None:
-    with suppress(AlreadyExistsError):
-        storage.put_if_absent(instant_path(config, instant), b"")
-
-
-def _complete(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    instant: InstantTime,
-    plan: RollbackPlan,
-) -> None:
-    completed_at = clock.next_instant(load_timeline(storage, config))
-    zone = config.timeline_timezone
-    duration_ms = instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone)
-    metadata = encode_rollback(
-        plan, storage.root, started_at=instant, duration_ms=max(0, duration_ms)
-    )
-    outcome = claim_commit(storage, instant, completed_at, Action.ROLLBACK, metadata)
-    complete(storage, config, instant, Action.ROLLBACK, outcome)

@@ -1,0 +1,179 @@
+"""Plans of cleans and the metadata of completed ones, as Hudi keeps them on the timeline.
+
+A plan names files by absolute addresses, the metadata by bare names. Both are read by partition and
+file name alone, so that the plan of a table that was moved still holds, and none leads outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.format.avro_records import Record, decode_record, encode_record
+from bucketlake.model.file_name import InstantTime, file_path
+
+_PLAN = "HoodieCleanerPlan"
+_METADATA = "HoodieCleanMetadata"
+_VERSION = 2
+_SAVEPOINTS = "savepointed_timestamps"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What a clean deletes, or has deleted.
+
+    Attributes
+    ----------
+    policy : str
+        Hudi's spelling of the policy; empty where a completed clean does not tell.
+    files : mapping of str to tuple of str
+        Names of the files to delete, by partition path.
+    earliest : InstantTime or None
+        Earliest commit that is retained; None where versions are counted.
+    earliest_action : str
+        Its action; empty where it is not known.
+    newest : InstantTime or None
+        Newest completed commit when the clean was planned.
+    savepoints : tuple of InstantTime
+        Savepoints that were there.
+    """
+
+    policy: str
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    earliest: InstantTime | None = None
+    earliest_action: str = ""
+    newest: InstantTime | None = None
+    savepoints: tuple[InstantTime, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files to delete, relative to the table."""
+        return [file_path(path, name) for path, names in self.files.items() for name in names]
+
+
+def encode_clean_plan(plan: CleanPlan, root: str) -> bytes:
+    """Write a plan, the files as addresses below ``root``."""
+    earliest = {
+        "timestamp": plan.earliest,
+        "action": plan.earliest_action,
+        "state": "COMPLETED",
+    }
+    address = f"file:{root}" if root.startswith("/") else root
+    return encode_record(
+        _PLAN,
+        {
+            "earliestInstantToRetain": None if plan.earliest is None else earliest,
+            "lastCompletedCommitTimestamp": plan.newest or "",
+            "policy": plan.policy,
+            "filesToBeDeletedPerPartition": {},
+            "version": _VERSION,
+            "filePathsToBeDeletedPerPartition": {
+                partition: [_file(address, partition, name) for name in names]
+                for partition, names in plan.files.items()
+            },
+            "partitionsToBeDeleted": [],
+            "extraMetadata": _extra(plan),
+        },
+    )
+
+
+def decode_clean_plan(data: bytes, path: str) -> CleanPlan:
+    """Read a plan. Partitions that it wants to be rid of keep their markers: readers need those.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a plan's.
+    UnsupportedFeatureError
+        If it deletes files that a table was bootstrapped from.
+    """
+    record = decode_record(data, path, _PLAN)
+    named = record["filesToBeDeletedPerPartition"] or {}
+    files = {partition: list(names) for partition, names in named.items()}
+    for partition, held in (record["filePathsToBeDeletedPerPartition"] or {}).items():
+        if any(one["isBootstrapBaseFile"] for one in held):
+            raise UnsupportedFeatureError("cleaning bootstrap files", path, "let Hudi finish it")
+        files.setdefault(partition, []).extend(one["filePath"] or "" for one in held)
+    earliest = record["earliestInstantToRetain"]
+    return CleanPlan(
+        record["policy"] or "",
+        _bare(files),
+        InstantTime(earliest["timestamp"]) if earliest else None,
+        earliest["action"] if earliest else "",
+        InstantTime(record["lastCompletedCommitTimestamp"]) or None,
+        _savepoints(record),
+    )
+
+
+def encode_clean(plan: CleanPlan, *, started_at: InstantTime, duration_ms: int) -> bytes:
+    """Write the metadata of a clean that deleted the files of a plan."""
+    partitions: dict[str, Record] = {
+        partition: {
+            "partitionPath": partition,
+            "policy": plan.policy,
+            "deletePathPatterns": list(names),
+            "successDeleteFiles": list(names),
+            "failedDeleteFiles": [],
+            "isPartitionDeleted": False,
+        }
+        for partition, names in plan.files.items()
+    }
+    return encode_record(
+        _METADATA,
+        {
+            "startCleanTime": started_at,
+            "timeTakenInMillis": duration_ms,
+            "totalFilesDeleted": len(plan.paths),
+            "earliestCommitToRetain": plan.earliest or "",
+            "lastCompletedCommitTimestamp": plan.newest or "",
+            "partitionMetadata": partitions,
+            "version": _VERSION,
+            "bootstrapPartitionMetadata": {},
+            "extraMetadata": _extra(plan),
+        },
+    )
+
+
+def decode_clean(data: bytes, path: str) -> CleanPlan:
+    """Read what a completed clean deleted; files that it failed to delete count as deleted.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not a clean's metadata.
+    """
+    record = decode_record(data, path, _METADATA)
+    partitions = record["partitionMetadata"] or {}
+    return CleanPlan(
+        next((held["policy"] for held in partitions.values()), ""),
+        _bare(
+            {
+                partition: [*held["successDeleteFiles"], *held["failedDeleteFiles"]]
+                for partition, held in partitions.items()
+            }
+        ),
+        InstantTime(record["earliestCommitToRetain"] or "") or None,
+        newest=InstantTime(record["lastCompletedCommitTimestamp"] or "") or None,
+        savepoints=_savepoints(record),
+    )
+
+
+def _file(address: str, partition: str, name: str) -> Record:
+    path = f"{address.rstrip('/')}/{file_path(partition, name)}"
+    return {"filePath": path, "isBootstrapBaseFile": False}
+
+
+def _bare(files: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    names = {path: tuple(text.rpartition("/")[2] for text in held) for path, held in files.items()}
+    return {path: tuple(name for name in held if name) for path, held in names.items()}
+
+
+def _extra(plan: CleanPlan) -> dict[str, str]:
+    return {_SAVEPOINTS: ",".join(plan.savepoints)} if plan.savepoints else {}
+
+
+def _savepoints(record: Mapping[str, Any]) -> tuple[InstantTime, ...]:
+    text = (record["extraMetadata"] or {}).get(_SAVEPOINTS, "")
+    return tuple(InstantTime(one) for one in text.split(",") if one)

@@ -1,0 +1,355 @@
+"""Cleaning: old versions of file groups go, as far as a retention lets them.
+
+Never deleted: the newest version of a file group, what a query of a retained commit needs, what a
+savepoint holds, what a pending compaction reads, and files of pending writes. A file group that was
+replaced goes whole, once the commit that replaced it is older than the earliest retained one.
+
+A plan on the timeline names the files. Whoever carries it out, bucketlake or Hudi, and however
+often, the same files go; bucketlake asks once more whether each may, since a rollback may have made
+an old version the newest one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitOutcomeUnknownError, StorageError
+from bucketlake.format.clean_metadata import (
+    CleanPlan,
+    decode_clean_plan,
+    encode_clean,
+    encode_clean_plan,
+)
+from bucketlake.format.compaction_plan import decode_compaction_plan
+from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.read.cleaned import read_clean
+from bucketlake.read.file_system_view import FileVersion, list_partition, list_partitions
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.commit import after_turn
+from bucketlake.write.planned import complete_plan, put_inflight, put_plan
+from bucketlake.write.recovery import end_undoing, settle_failed_writes
+
+THREADS = 32  # Requests to delete or list that are under way at once.
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedPartition:
+    """A partition that a clean deletes files of.
+
+    Attributes
+    ----------
+    partition_path : str
+        Which one.
+    files : int
+        Files that go.
+    size_bytes : int
+        Their bytes.
+    """
+
+    partition_path: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a clean does, or has done.
+
+    Attributes
+    ----------
+    partitions : tuple of CleanedPartition
+        What is deleted, by path.
+    earliest_retained : InstantTime or None
+        The earliest commit that can still be read as it was; None where versions are counted, or
+        there are too few commits.
+    instants : tuple of InstantTime
+        Cleans that were completed, pending ones of before among them; none for a dry run.
+    """
+
+    partitions: tuple[CleanedPartition, ...]
+    earliest_retained: InstantTime | None
+    instants: tuple[InstantTime, ...] = ()
+
+
+def clean(
+    storage: Storage,
+    config: TableConfig,
+    retention: Retention,
+    *,
+    dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+    threads: int = THREADS,
+) -> CleanReport:
+    """Carry out what is planned, then plan a clean and carry it out.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    retention : Retention
+        What stays.
+    dry_run : bool
+        Whether to tell only what would be planned.
+    lock : TableLock
+        Held while it is decided what goes.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+    threads : int
+        Requests to storage at once.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    CommitOutcomeUnknownError
+        If storage failed while files were deleted; the next clean carries it on.
+    """
+    check_writable(config, storage.root)
+    timeline = load_timeline(storage, config)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    done: list[InstantTime] = []
+    if not dry_run:
+        timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+        for pending in timeline.pending_cleans():
+            done.append(_carry_out(storage, config, clock, pending.requested_at, lock, threads))
+        timeline = load_timeline(storage, config) if done else timeline
+    earliest = _earliest_retained(timeline, retention, clock)
+    snapshot = load_snapshot(storage, config, timeline)
+    files = _superseded(snapshot, retention, earliest, threads)
+    if files and not dry_run:
+        plan = _plan(timeline, retention, earliest, files)
+        content = encode_clean_plan(plan, storage.root)
+        instant = put_plan(storage, config, timeline, clock, Action.CLEAN, content)
+        done.append(_carry_out(storage, config, clock, instant, lock, threads))
+    return CleanReport(
+        _described(files), None if earliest is None else earliest.requested_at, tuple(done)
+    )
+
+
+def savepointed_files(snapshot: Snapshot) -> set[str]:
+    """Return the paths of the files that savepoints hold, also of one that is being made."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    held: set[str] = set()
+    for one in timeline.instants:
+        if one.action is not Action.SAVEPOINT:
+            continue
+        if one.state is State.COMPLETED:
+            path = timeline.path_of(one)
+            files = decode_savepoint(storage.read(path), path)
+            held |= {file_path(partition, name) for partition in files for name in files[partition]}
+        else:
+            then = replace(snapshot, timeline=timeline.as_of(one.requested_at))
+            held |= _paths(then.all_slices())
+    return held
+
+
+def _earliest_retained(
+    timeline: Timeline, retention: Retention, clock: InstantClock
+) -> Instant | None:
+    """Return the earliest commit to retain, which no pending one is older than."""
+    commits = timeline.completed_commits()
+    if retention.policy is CleanPolicy.VERSIONS or not commits:
+        return None
+    if retention.policy is CleanPolicy.COMMITS:
+        if len(commits) <= retention.count:
+            return None
+        earliest = commits[-retention.count]
+    else:
+        since = shift_instant(clock.next_instant(timeline), -timedelta(hours=retention.count))
+        earliest = next((one for one in commits if one.requested_at >= since), commits[-1])
+    pending = [one.requested_at for one in timeline.pending() if one.action.writes_data]
+    first = min([*pending, earliest.requested_at])
+    return max(
+        (one for one in commits if one.requested_at <= first),
+        key=lambda one: one.requested_at,
+        default=None,
+    )
+
+
+def _superseded(
+    snapshot: Snapshot, retention: Retention, earliest: Instant | None, threads: int
+) -> list[DataFile]:
+    """Return the files that may go, in order of their paths."""
+    if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
+        return []
+    held = savepointed_files(snapshot) | _planned_files(snapshot)
+    replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
+    files = _listed(snapshot, earliest, threads)
+    found: list[DataFile] = []
+    for group, versions in snapshot.versions(files).items():
+        old = _old_versions(versions, retention, earliest)
+        replaced_at = replaced.get(group)
+        if replaced_at is not None and (earliest is None or replaced_at < earliest.requested_at):
+            old = versions
+        for version in old:
+            if not any(file.path in held for file in version.files):
+                found.extend(version.files)
+    return sorted(found, key=lambda file: file.path)
+
+
+def _old_versions(
+    versions: Sequence[FileVersion], retention: Retention, earliest: Instant | None
+) -> Sequence[FileVersion]:
+    """Return the versions of a file group that nobody needs by the retention."""
+    if earliest is None:
+        return versions[retention.count :]
+    older = [one for one in versions[1:] if one.instant < earliest.requested_at]
+    # A query of the earliest commit reads the newest version of before it; the commit itself can
+    # then be rolled back, too.
+    is_newest_older = versions[0].instant < earliest.requested_at
+    return older if is_newest_older else older[1:]
+
+
+def _listed(snapshot: Snapshot, earliest: Instant | None, threads: int) -> Iterable[DataFile]:
+    """List the partitions in which something may go."""
+    partitions = _changed_partitions(snapshot, earliest)
+    if partitions is None:
+        return [file for held in list_partitions(snapshot.storage).values() for file in held]
+    with ThreadPoolExecutor(threads) as pool:
+        listed = pool.map(lambda path: list_partition(snapshot.storage, path), partitions)
+        return [file for held in listed for file in held]
+
+
+def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[str] | None:
+    """Return the partitions whose versions the last clean could not delete yet; None for all.
+
+    A version goes once the commit that wrote the next one is older than the earliest retained
+    commit. So only commits between the last clean's earliest one and this one's count. Where a
+    savepoint is gone since, what it held may lie anywhere.
+    """
+    storage, timeline = snapshot.storage, snapshot.timeline
+    cleans = [one for one in timeline.completed() if one.action is Action.CLEAN]
+    if earliest is None or not cleans or timeline.start is None:
+        return None
+    last = read_clean(storage, timeline, cleans[-1])
+    if last.earliest is None or last.earliest < timeline.start:
+        return None
+    if set(last.savepoints) - set(_savepoints(timeline)):
+        return None
+    found: set[str] = set()
+    for one in timeline.completed_commits():
+        if last.earliest <= one.requested_at < earliest.requested_at:
+            commit = timeline.read_commit(storage, one)
+            found |= {*commit.write_stats, *commit.replaced_file_ids}
+    return sorted(found)
+
+
+def _planned_files(snapshot: Snapshot) -> set[str]:
+    """Return the paths of the files that pending compactions read."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    found: set[str] = set()
+    for pending in timeline.pending_compactions():
+        path = timeline.path_of(replace(pending, state=State.REQUESTED))
+        found |= _paths(decode_compaction_plan(storage.read(path), path))
+    return found
+
+
+def _plan(
+    timeline: Timeline, retention: Retention, earliest: Instant | None, files: Sequence[DataFile]
+) -> CleanPlan:
+    names: dict[str, list[str]] = {}
+    for file in files:
+        names.setdefault(file.partition_path, []).append(file.name.to_file_name())
+    return CleanPlan(
+        retention.policy.value,
+        {path: tuple(held) for path, held in names.items()},
+        None if earliest is None else earliest.requested_at,
+        "" if earliest is None else earliest.action.value,
+        max((one.requested_at for one in timeline.completed_commits()), default=None),
+        tuple(_savepoints(timeline)),
+    )
+
+
+def _carry_out(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    lock: TableLock,
+    threads: int,
+) -> InstantTime:
+    """Delete what a plan names and nobody needs, and complete the clean."""
+    try:
+        requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
+        plan = decode_clean_plan(storage.read(requested), requested)
+        put_inflight(storage, config, instant, Action.CLEAN)
+        with lock.held(storage):
+            gone = _without(plan, _needed(storage, config, clock, instant, plan))
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(storage.delete, gone.paths):
+                pass
+
+        def metadata(duration_ms: int) -> bytes:
+            return encode_clean(gone, started_at=instant, duration_ms=duration_ms)
+
+        complete_plan(storage, config, clock, instant, Action.CLEAN, metadata)
+    except StorageError as error:
+        raise CommitOutcomeUnknownError(
+            instant, f"storage failed during this clean ({error}); the next clean carries it on"
+        ) from error
+    return instant
+
+
+def _needed(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    plan: CleanPlan,
+) -> set[str]:
+    """Return the paths that must stay in the partitions of a plan, as the table is now.
+
+    The clean takes a turn in the order of commits. Whoever takes one later, as a rollback does,
+    finds the plan on the timeline and counts its files as gone.
+    """
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, clock, turn, instant)
+        if end_undoing(storage, config, timeline, clock):
+            continue
+        snapshot = load_snapshot(storage, config, timeline)
+        live = _paths(snapshot.partition_slices(plan.files))
+        needed = live | savepointed_files(snapshot) | _planned_files(snapshot)
+        if take_turn(storage, instant, after=turn):
+            return needed
+
+
+def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:
+    files: Mapping[str, tuple[str, ...]] = {
+        partition: tuple(name for name in names if file_path(partition, name) not in needed)
+        for partition, names in plan.files.items()
+    }
+    return replace(plan, files=files)
+
+
+def _savepoints(timeline: Timeline) -> list[InstantTime]:
+    return [one.requested_at for one in timeline.completed() if one.action is Action.SAVEPOINT]
+
+
+def _paths(slices: Iterable[FileSlice]) -> set[str]:
+    return {file.path for one in slices for file in one.files}
+
+
+def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:
+    sizes: dict[str, list[int]] = {}
+    for file in files:
+        sizes.setdefault(file.partition_path, []).append(file.size_bytes)
+    return tuple(
+        CleanedPartition(path, len(held), sum(held)) for path, held in sorted(sizes.items())
+    )

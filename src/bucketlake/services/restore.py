@@ -1,0 +1,142 @@
+"""Restoring a table to a savepoint: every later commit goes, newest first.
+
+A savepoint holds the files that its commit needs, so nothing has to be asked that a rollback must
+ask, but whether they are there. Rules and recorded counts (RFC-89) go back with the commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineError
+from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
+from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.read.file_system_view import list_partition
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.rollback import UndoneCommit, describe, rule_instants
+from bucketlake.services.savepoints import require_savepoint
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import system_now_ms, table_clock
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.write.planned import put_plan
+from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.restore import carry_out_restore, later_instants
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What a restore does, or has done.
+
+    Attributes
+    ----------
+    savepoint : InstantTime
+        The commit that is the newest afterwards.
+    commits : tuple of UndoneCommit
+        Commits that go, newest first, compactions among them.
+    plans : tuple of InstantTime
+        Pending compactions that go.
+    instant : InstantTime or None
+        The restore on the timeline; None for a dry run, and where nothing has to go.
+    """
+
+    savepoint: InstantTime
+    commits: tuple[UndoneCommit, ...]
+    plans: tuple[InstantTime, ...]
+    instant: InstantTime | None = None
+
+
+def restore(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    *,
+    dry_run: bool = False,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> RestoreReport:
+    """Restore a table to a savepoint, or tell what that would do.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    instant : InstantTime
+        The commit of the savepoint.
+    dry_run : bool
+        Whether to leave the table as it is.
+    lock : TableLock
+        Held meanwhile.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    TimelineError
+        If there is no such savepoint, a later one is in the way, or files of its are gone.
+    CommitConflictError
+        If something else was committed meanwhile.
+    CommitOutcomeUnknownError
+        If storage failed after it may have begun.
+    """
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = load_timeline(storage, config)
+    if not dry_run:
+        timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+    savepoint = require_savepoint(timeline, instant)
+    _require_newest(timeline, savepoint)
+    _require_files(storage, timeline, savepoint)
+    later = later_instants(timeline, savepoint)
+    snapshot = load_snapshot(storage, config, timeline)
+    rules = rule_instants(snapshot)
+    commits = [one for one in later if one.state is State.COMPLETED]
+    report = RestoreReport(
+        instant,
+        tuple(describe(snapshot, one, rules) for one in commits),
+        tuple(one.requested_at for one in later if one.state is not State.COMPLETED),
+    )
+    if dry_run or not later:
+        return report
+    plan = RestorePlan(instant, tuple((one.requested_at, one.action.value) for one in later))
+    try:
+        with lock.held(storage):
+            content = encode_restore_plan(plan)
+            own = put_plan(storage, config, timeline, clock, Action.RESTORE, content)
+            carry_out_restore(storage, config, clock, own)
+    except StorageError as error:
+        raise CommitOutcomeUnknownError(
+            instant,
+            f"storage failed while the table was restored to it ({error}); a restore that the "
+            "timeline shows as pending is carried on by the next write",
+        ) from error
+    return replace(report, instant=own)
+
+
+def _require_newest(timeline: Timeline, savepoint: Instant) -> None:
+    for one in timeline.instants:
+        if one.action is Action.SAVEPOINT and one.requested_at > savepoint.requested_at:
+            raise TimelineError(
+                savepoint.requested_at,
+                f"the later savepoint {one.requested_at} would be lost: delete that first",
+            )
+
+
+def _require_files(storage: Storage, timeline: Timeline, savepoint: Instant) -> None:
+    path = timeline.path_of(savepoint)
+    for partition, names in decode_savepoint(storage.read(path), path).items():
+        there = {file.path for file in list_partition(storage, partition)}
+        for name in names:
+            if file_path(partition, name) not in there:
+                raise TimelineError(
+                    savepoint.requested_at,
+                    f"{file_path(partition, name)}, which the savepoint holds, is gone: nothing "
+                    "was undone; take another savepoint",
+                )

@@ -1,0 +1,174 @@
+"""Savepoints: commits whose files no clean deletes, so that the table can be restored to them.
+
+A savepoint names the files that a query of its commit reads. It is on the timeline as pending
+before these are looked up, and takes a turn in the order of commits: what is completed before its
+completion time is in it, and a clean either knows it or is known to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import BucketLakeError, TimelineError
+from bucketlake.format.savepoint_metadata import encode_savepoint
+from bucketlake.model.file_name import InstantTime
+from bucketlake.read.cleaned import read_clean
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.rollback import why_absent
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.commit import after_turn
+from bucketlake.write.planned import put_inflight
+from bucketlake.write.recovery import end_undoing, settle_failed_writes
+
+
+def make_savepoint(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime | None = None,
+    *,
+    comment: str = "",
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> InstantTime:
+    """Make a savepoint of a commit; return the commit's instant.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    instant : InstantTime, optional
+        The commit; by default the newest.
+    comment : str
+        What it is for.
+    lock : TableLock
+        Held while its files are looked up.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    TimelineError
+        If there is no such commit, or a clean took files of its, or is about to.
+    """
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    chosen = _commit(timeline, instant).requested_at
+    if any(one.requested_at == chosen for one in timeline.completed() if _is_savepoint(one)):
+        return chosen
+    put_inflight(storage, config, chosen, Action.SAVEPOINT)
+    try:
+        with lock.held(storage):
+            _complete(storage, config, clock, chosen, comment)
+    except BucketLakeError:
+        with suppress(BucketLakeError):  # It holds files until it is made, or deleted.
+            _remove_inflight(storage, config, chosen)
+        raise
+    return chosen
+
+
+def delete_savepoint(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    *,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> None:
+    """Give the files of a savepoint free.
+
+    Raises
+    ------
+    TimelineError
+        If there is no such savepoint.
+    """
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    require_savepoint(timeline, instant, pending=True)
+    for stored in list(storage.list(config.timeline_folder, recursive=False)):
+        found = Instant.from_file_name(stored.path.rpartition("/")[2])
+        if found is not None and (found.requested_at, found.action) == (instant, Action.SAVEPOINT):
+            storage.delete(stored.path)
+
+
+def require_savepoint(
+    timeline: Timeline, instant: InstantTime, *, pending: bool = False
+) -> Instant:
+    """Return the savepoint of a commit; TimelineError where it has none."""
+    found = [one for one in timeline.instants if _is_savepoint(one)]
+    for one in found:
+        if one.requested_at == instant and (pending or one.state is State.COMPLETED):
+            return one
+    there = ", ".join(one.requested_at for one in found) or "there are none"
+    raise TimelineError(instant, f"is no savepoint ({there}); make one by table.savepoint()")
+
+
+def _complete(
+    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime, comment: str
+) -> None:
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, clock, turn, None)
+        if end_undoing(storage, config, timeline, clock):
+            continue
+        files = _files(storage, config, timeline, instant)
+        completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+        if take_turn(storage, completed_at, after=turn):
+            break
+    metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)
+    completed = Instant(instant, Action.SAVEPOINT, State.COMPLETED, completed_at)
+    storage.put_if_absent(instant_path(config, completed), metadata)
+
+
+def _files(
+    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
+) -> dict[str, list[str]]:
+    """Return the names of the files that a query of a commit reads, by partition path."""
+    _commit(timeline, instant)
+    files: dict[str, list[str]] = {}
+    doomed = {
+        path: clean.requested_at
+        for clean in timeline.pending_cleans()
+        for path in read_clean(storage, timeline, clean).paths
+    }
+    for one in load_snapshot(storage, config, timeline.as_of(instant)).all_slices():
+        for file in one.files:
+            if file.path in doomed:
+                raise TimelineError(
+                    instant,
+                    f"the pending clean {doomed[file.path]} deletes {file.path}: let table.clean() "
+                    "end it, and take a later commit",
+                )
+            files.setdefault(one.partition_path, []).append(file.name.to_file_name())
+    return files
+
+
+def _commit(timeline: Timeline, instant: InstantTime | None) -> Instant:
+    commits = timeline.completed_commits()
+    if instant is None and commits:
+        return commits[-1]
+    found = None if instant is None else timeline.find_completed(instant)
+    if found is None:
+        why = "the table has no commit yet" if instant is None else why_absent(timeline, instant)
+        raise TimelineError(instant or "", why)
+    return found
+
+
+def _remove_inflight(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    storage.delete(instant_path(config, Instant(instant, Action.SAVEPOINT, State.INFLIGHT)))
+
+
+def _is_savepoint(instant: Instant) -> bool:
+    return instant.action is Action.SAVEPOINT

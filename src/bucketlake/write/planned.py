@@ -1,0 +1,63 @@
+"""Plans of rollbacks, restores and cleans: put on the timeline, begun, completed.
+
+Each plan is there before anything is done, and every step can be done twice. So one that died is
+carried on by whoever comes next, of bucketlake or Hudi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.transitions import complete, create_requested, instant_path
+
+
+def put_plan(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    action: Action,
+    content: bytes,
+) -> InstantTime:
+    """Put a plan on the timeline; return its instant."""
+    while True:
+        instant = clock.next_instant(timeline)
+        with suppress(AlreadyExistsError):  # Another writer took this millisecond.
+            create_requested(storage, config, instant, action, content)
+            return instant
+
+
+def put_inflight(
+    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
+) -> None:
+    """Mark an instant as being worked on, perhaps by several at once."""
+    with suppress(AlreadyExistsError):
+        storage.put_if_absent(instant_path(config, Instant(instant, action, State.INFLIGHT)), b"")
+
+
+def complete_plan(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    action: Action,
+    metadata: Callable[[int], bytes],
+) -> None:
+    """Complete a plan that was carried out; once, whoever else does so, too.
+
+    ``metadata`` is asked with the milliseconds that it took.
+    """
+    completed_at = clock.next_instant(load_timeline(storage, config))
+    zone = config.timeline_timezone
+    duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
+    outcome = claim_commit(storage, instant, completed_at, action, metadata(duration_ms))
+    complete(storage, config, instant, action, outcome)

@@ -1,0 +1,438 @@
+"""Cleans: what goes, what stays for whom, and what a reader of what went is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
+from bucketlake.format.clean_metadata import (
+    CleanPlan,
+    decode_clean,
+    decode_clean_plan,
+    encode_clean,
+    encode_clean_plan,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.table_type import Operation
+from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.plan import plan_read
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.cleaning import clean
+from bucketlake.storage.faulty import FaultyStorage
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.instant import Action, State, instant_to_ms
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
+INDEX = bl.SimpleBucket(2)
+_NUMBERS = count()
+
+ON_READ = pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    """A place in memory."""
+    made = f"clean-{next(_NUMBERS)}"
+    yield made
+    forget(made)
+
+
+def create(name: str, table_type: str = "copy_on_write") -> bl.Table:
+    return bl.create_table(
+        f"memory://{name}", schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=INDEX, table_type=table_type,
+    )  # fmt: skip
+
+
+def rows(numbers: range, v: int, days: str = "ab") -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": f"k{n}", "day": days[n // 4 % len(days)], "v": v} for n in numbers], SCHEMA
+    )
+
+
+def data_of(table: bl.Table, **at: str | None) -> list[dict[str, object]]:
+    found = table.to_arrow(**at).sort_by([("day", "ascending"), ("id", "ascending")])
+    return found.to_pylist()
+
+
+def storage_of(table: bl.Table) -> MemoryStorage:
+    return MemoryStorage(table.path.removeprefix("memory://"))
+
+
+def data_files(table: bl.Table) -> set[str]:
+    return {o.path for o in storage_of(table).list("") if o.path[0] != "." and "/.h" not in o.path}
+
+
+def commits(table: bl.Table) -> list[InstantTime]:
+    return [i.requested_at for i in table.timeline() if i.action.writes_data]
+
+
+def upserted(table: bl.Table, times: int) -> list[list[dict[str, object]]]:
+    """Upsert all rows again and again; return what the table held after each."""
+    held = []
+    for v in range(times):
+        table.upsert(rows(range(8), v))
+        held.append(data_of(table))
+    return held
+
+
+def test_the_commits_that_are_retained_are_read_as_they_were_and_older_ones_refused(
+    name: str,
+) -> None:
+    table = create(name)
+    held = upserted(table, 6)
+    before = data_files(table)
+    report = table.clean(retain_commits=3)
+    times = commits(table)
+    assert report.earliest_retained == times[3]
+    assert [(p.partition_path, p.files) for p in report.partitions] == [("a", 4), ("b", 4)]
+    assert len(data_files(table)) == len(before) - 8
+    assert data_of(table) == held[-1]
+    # The newest version from before the earliest retained commit stays, too.
+    assert [data_of(table, as_of=one) for one in times[2:]] == held[2:]
+    for gone in times[:2]:
+        with pytest.raises(TimelineError, match=f"{report.instants[0]}.*ask for a later time"):
+            table.to_arrow(as_of=gone)
+    completed = [i.completed_at for i in table.timeline() if i.requested_at in times]
+    with pytest.raises(TimelineError, match="ask for a later time"):
+        table.to_arrow(until=completed[1])
+    assert data_of(table, until=completed[2]) == held[2]
+    [done] = [i for i in table.timeline() if i.action is Action.CLEAN]
+    assert (done.requested_at, done.state) == (report.instants[0], State.COMPLETED)
+
+
+def test_a_dry_run_tells_files_and_bytes_and_changes_nothing(name: str) -> None:
+    table = create(name)
+    upserted(table, 4)
+    storage = storage_of(table)
+    before = {o.path: o.size_bytes for o in storage.list("")}
+    report = table.clean(retain_commits=1, dry_run=True)
+    assert {o.path: o.size_bytes for o in storage.list("")} == before
+    assert report.instants == ()
+    done = table.clean(retain_commits=1)
+    assert (done.partitions, done.earliest_retained) == (
+        report.partitions,
+        report.earliest_retained,
+    )
+    gone = set(before) - {o.path for o in storage.list("")}
+    assert len(gone) == sum(p.files for p in report.partitions)
+    assert sum(before[path] for path in gone) == sum(p.size_bytes for p in report.partitions)
+
+
+def test_ten_commits_stay_if_nothing_is_said(name: str) -> None:
+    table = create(name)
+    upserted(table, 10)
+    assert table.clean().instants == ()
+    upserted(table, 2)
+    assert table.clean().earliest_retained == commits(table)[-10]
+
+
+@pytest.mark.parametrize(
+    "retained", [{"retain_commits": 0}, {"retain_hours": 1, "retain_versions": 1}]
+)
+def test_a_retention_that_is_none_is_refused(name: str, retained: dict[str, int]) -> None:
+    table = create(name)
+    with pytest.raises(ConfigError, match="retain_commits"):
+        table.clean(**retained)
+
+
+def test_versions_are_counted_by_file_group(name: str) -> None:
+    table = create(name)
+    for v in range(4):
+        table.upsert(rows(range(8), v, "a"))
+    table.upsert(rows(range(8), 9, "b"))
+    report = table.clean(retain_versions=2)
+    assert [(p.partition_path, p.files) for p in report.partitions] == [("a", 4)]
+    assert report.earliest_retained is None
+    assert [row["v"] for row in data_of(table)] == [3] * 8 + [9] * 8
+
+
+def test_hours_reach_back_to_the_newest_version_before_them(name: str) -> None:
+    table = create(name)
+    held = upserted(table, 4)
+    times = commits(table)
+    storage = storage_of(table)
+    now_ms = instant_to_ms(times[2], "UTC") + 3600 * 1000  # Third and fourth are in the hour.
+    report = clean(storage, table.config(), Retention(CleanPolicy.HOURS, 1), now_ms=lambda: now_ms)
+    assert report.earliest_retained == times[2]
+    assert [data_of(table, as_of=one) for one in times[1:]] == held[1:]
+    with pytest.raises(TimelineError):
+        table.to_arrow(as_of=times[0])
+
+
+def test_the_newest_version_stays_however_long_ago_it_was_written(name: str) -> None:
+    table = create(name)
+    held = upserted(table, 3)
+    days_later = instant_to_ms(commits(table)[-1], "UTC") + 99 * 24 * 3600 * 1000
+    clean(
+        storage_of(table), table.config(), Retention(CleanPolicy.HOURS, 1),
+        now_ms=lambda: days_later,
+    )  # fmt: skip
+    assert data_of(table) == held[-1]
+
+
+def test_log_files_go_with_their_version_and_never_those_of_the_newest(name: str) -> None:
+    table = create(name, "merge_on_read")
+    held = upserted(table, 3)
+    assert table.clean(retain_commits=1).instants == ()  # One version, however many log files.
+    table.compact()
+    for v in (7, 8):
+        table.upsert(rows(range(8), v))
+    report = table.clean(retain_commits=1)
+    assert [(p.partition_path, p.files) for p in report.partitions] == [("a", 6), ("b", 6)]
+    assert [row["v"] for row in data_of(table)] == [8] * 8
+    times = commits(table)
+    assert [row["v"] for row in data_of(table, as_of=times[-2])] == [7] * 8
+    assert data_of(table, as_of=times[3]) == held[-1]  # The compaction.
+    with pytest.raises(TimelineError, match="ask for a later time"):
+        table.to_arrow(as_of=times[2])
+
+
+def test_what_a_pending_compaction_reads_stays(name: str) -> None:
+    table = create(name, "merge_on_read")
+    upserted(table, 3)
+    table.compact(schedule_only=True)
+    held = upserted(table, 3)
+    before = data_files(table)
+    table.clean(retain_versions=1)
+    assert data_files(table) == before
+    table.compact()
+    assert data_of(table) == held[-1]
+    table.clean(retain_versions=1)
+    assert data_of(table) == held[-1]
+    assert len(data_files(table)) < len(before)
+
+
+def test_what_a_pending_compaction_reads_stays_though_its_file_groups_were_replaced(
+    name: str,
+) -> None:
+    table = create(name, "merge_on_read")
+    upserted(table, 2)
+    table.compact(schedule_only=True)
+    table.insert_overwrite(rows(range(8), 7))
+    before = data_files(table)
+    assert table.clean(retain_versions=1).instants == ()
+    assert len(table.compact().instants) == 1
+    table.clean(retain_versions=1)
+    assert len(data_files(table)) < len(before)
+    assert [row["v"] for row in data_of(table)] == [7] * 8
+
+
+def test_a_replaced_file_group_goes_whole_once_its_replacement_is_old_enough(name: str) -> None:
+    table = create(name)
+    upserted(table, 2)
+    before = data_of(table)
+    table.insert_overwrite(rows(range(4), 5))
+    overwritten = commits(table)[-1]
+    table.clean(retain_commits=1)  # The earliest retained commit is the overwrite.
+    assert data_of(table, as_of=commits(table)[-2]) == before
+    table.upsert(rows(range(4), 6))
+    held = data_files(table)
+    table.clean(retain_commits=1)
+    gone = held - data_files(table)
+    assert gone
+    assert not any(overwritten in path for path in gone)
+    assert {path.split("_")[0] for path in gone}.isdisjoint(
+        path.split("_")[0] for path in data_files(table)
+    )
+    assert [row["v"] for row in data_of(table)] == [6] * 4 + [1] * 4
+
+
+def test_files_of_a_partition_that_was_deleted_go_and_it_can_be_written_again(name: str) -> None:
+    table = create(name)
+    upserted(table, 2)
+    table.delete_partitions(["b"])
+    table.upsert(rows(range(4), 5, "a"))
+    table.clean(retain_commits=1)
+    assert not [path for path in data_files(table) if path.startswith("b/")]
+    table.upsert(rows(range(2), 6, "b"))
+    assert [row["v"] for row in data_of(table) if row["day"] == "b"] == [6, 6]
+
+
+def test_files_that_failed_writes_left_and_those_of_others_are_left_alone(name: str) -> None:
+    table = create(name)
+    upserted(table, 2)
+    storage = storage_of(table)
+    storage.put("a/notes.txt", b"mine")
+    table.clean(retain_commits=1)
+    assert storage.read("a/notes.txt") == b"mine"
+    assert storage.stat("a/.hoodie_partition_metadata") is not None
+
+
+def test_a_second_clean_looks_only_at_partitions_that_changed_since_the_first(name: str) -> None:
+    table = create(name)
+    for day in "abcdef":
+        for v in range(2):
+            table.upsert(rows(range(4), v, day))
+    table.clean(retain_commits=1)
+    for v in range(3):
+        table.upsert(rows(range(4), v, "c"))
+    storage = FaultyStorage(storage_of(table))
+    report = clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
+    assert [(p.partition_path, p.files) for p in report.partitions] == [("c", 4), ("f", 2)]
+    asked = {step.path for step in storage.trace if step.operation == "list"}
+    assert {"c", "f"} <= asked  # The newest commit of before was not old enough then.
+    assert asked.isdisjoint({"", "a", "b", "d", "e"})
+    assert clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1)).partitions == ()
+
+
+def test_a_pending_clean_is_carried_out_first(name: str) -> None:
+    """Of a plan that Hudi left behind, too; what meanwhile became the newest version stays."""
+    table = create(name)
+    held = upserted(table, 3)
+    newest = [b.path for b in table.buckets()]
+    files = {"a": tuple(p.rpartition("/")[2] for p in data_files(table) if p.startswith("a/"))}
+    plan = CleanPlan(CleanPolicy.COMMITS.value, files, commits(table)[-1], "commit")
+    at = "20990101000000000"
+    put_timeline(table, f"{at}.clean.requested", encode_clean_plan(plan, "/elsewhere"))
+    assert table.clean().instants == (at,)
+    assert data_of(table) == held[-1]
+    assert {p for p in data_files(table) if p.startswith("a/")} <= set(newest)
+    done = storage_of(table)
+    [path] = [o.path for o in done.list(".hoodie/timeline") if o.path.endswith(".clean")]
+    assert len(decode_clean(done.read(path), path).files["a"]) == len(files["a"]) - 2
+
+
+def test_a_rollback_waits_for_no_pending_clean_but_is_refused(name: str) -> None:
+    table = create(name)
+    held = upserted(table, 2)
+    put_timeline(
+        table,
+        "20990101000000000.clean.requested",
+        encode_clean_plan(CleanPlan("KEEP_LATEST_FILE_VERSIONS"), "/elsewhere"),
+    )
+    with pytest.raises(TimelineError, match="the pending clean 20990101000000000 may delete"):
+        table.rollback(commits(table)[-1])
+    assert data_of(table) == held[-1]
+    table.clean()
+    table.rollback(commits(table)[-1])
+    assert data_of(table) == held[0]
+
+
+def put_timeline(table: bl.Table, file_name: str, content: bytes) -> None:
+    storage_of(table).put(f".hoodie/timeline/{file_name}", content)
+
+
+def pinned(table: bl.Table) -> tuple[MemoryStorage, TableConfig]:
+    return storage_of(table), table.config()
+
+
+@ON_READ
+def test_a_reader_that_pinned_the_table_before_a_clean_is_told(name: str, table_type: str) -> None:
+    table = create(name, table_type)
+    upserted(table, 2)
+    snapshot = load_snapshot(*pinned(table))
+    planned = plan_read(snapshot, INDEX)
+    table.upsert(rows(range(8), 5))
+    if table_type == "merge_on_read":
+        table.compact()
+    assert snapshot.all_slices()  # A commit alone does no harm.
+    table.clean(retain_versions=1)
+    with pytest.raises(CommitConflictError, match="since the table was pinned"):
+        snapshot.all_slices()
+    with pytest.raises(CommitConflictError, match="is gone since the table was pinned"):
+        read_arrow(snapshot.storage, planned, where=None, columns=None)
+
+
+def test_a_reader_is_not_given_an_older_version_that_a_savepoint_held(name: str) -> None:
+    """Pinned at the third version, of which only the first and the fourth are left."""
+    table = create(name)
+    upserted(table, 1)
+    table.savepoint()
+    upserted(table, 2)
+    snapshot = load_snapshot(*pinned(table))
+    upserted(table, 1)
+    table.clean(retain_versions=1)
+    with pytest.raises(CommitConflictError, match="since the table was pinned"):
+        snapshot.all_slices()
+
+
+def test_readers_and_rollbacks_that_a_clean_does_not_concern_go_on(name: str) -> None:
+    table = create(name)
+    held = upserted(table, 5)
+    snapshot = load_snapshot(*pinned(table))
+    table.clean(retain_commits=2)
+    assert len(snapshot.all_slices()) == 4
+    table.rollback(commits(table)[-1])
+    assert data_of(table) == held[-2]
+    table.rollback(commits(table)[-1])
+    assert data_of(table) == held[-3]
+    with pytest.raises(TimelineError, match="ask for a later time"):
+        table.rollback(commits(table)[-1])
+
+
+class SourceWithClean(ArrowSource):
+    """Rows whose write meets another write, and a clean, between its plan and its tasks."""
+
+    def __init__(self, table: bl.Table, data: pa.Table) -> None:
+        super().__init__(data, threads=1)
+        self.table = table
+
+    def count_groups(self, tagger):  # type: ignore[no-untyped-def]
+        counts = super().count_groups(tagger)
+        self.table.upsert(rows(range(8), 50))
+        if self.table.config().table_type.value == "MERGE_ON_READ":
+            self.table.compact()
+        self.table.clean(retain_versions=1)
+        return counts
+
+
+@ON_READ
+def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_and_writes_nothing(
+    name: str, table_type: str
+) -> None:
+    table = create(name, table_type)
+    upserted(table, 2)
+    target = open_target(*pinned(table), INDEX)
+    with pytest.raises(CommitConflictError):
+        write_records(target, Operation.UPSERT, SourceWithClean(table, rows(range(9), 60)))
+    assert [row["v"] for row in data_of(table)] == [50] * 8
+    assert all(i.state is State.COMPLETED for i in table.timeline())
+
+
+def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: str) -> None:
+    """Its log file would lie in a file group that it took for a new one."""
+    table = create(name, "merge_on_read")
+    upserted(table, 2)
+    target = open_target(*pinned(table), INDEX)
+    slices = target.snapshot.partition_slices
+
+    class Blind(ArrowSource):
+        """Plans on a listing from after the clean, without the look at the timeline."""
+
+        def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+            table.compact()
+            table.clean(retain_versions=1)
+            return super().write_groups(plan, task)
+
+    assert slices(["a"])
+    with pytest.raises(CommitConflictError, match="changed bucket"):
+        write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+
+
+def test_plans_and_metadata_are_read_as_they_were_written() -> None:
+    plan = CleanPlan(
+        "KEEP_LATEST_COMMITS",
+        {"": ("x.parquet",), "p=a b": ("y.parquet", ".z.log.1_1-0-1")},
+        InstantTime("20240101000000000"),
+        "commit",
+        InstantTime("20240102000000000"),
+        (InstantTime("20240101000000000"),),
+    )
+    assert decode_clean_plan(encode_clean_plan(plan, "/elsewhere/t"), "p") == plan
+    done = decode_clean(encode_clean(plan, started_at=InstantTime("1"), duration_ms=1), "p")
+    assert done == replace(plan, earliest_action="")
+    bare = CleanPlan("KEEP_LATEST_FILE_VERSIONS")
+    assert decode_clean_plan(encode_clean_plan(bare, "s3://b/t"), "p") == bare
+    hostile = CleanPlan("KEEP_LATEST_COMMITS", {"a": ("../../../etc/passwd",)})
+    assert decode_clean_plan(encode_clean_plan(hostile, "/t"), "p").paths == ["a/passwd"]
