@@ -26,7 +26,6 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.cleaned import read_clean
-from bucketlake.read.file_system_view import list_partition
 from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
@@ -147,12 +146,11 @@ class World:
                 self.late_task,
                 self.compact,
                 self.archive,
-                self.clean_replaced,
                 self.clean,
                 self.save,
                 self.restore,
             ],
-            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2, 2, 2, 2],
+            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2, 2, 2],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -231,16 +229,6 @@ class World:
             ),
             lambda state: state,
         )
-
-    def clean_replaced(self) -> None:
-        """Take away the files of replaced file groups, which nothing reads any more."""
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
-        replaced = timeline.replaced_file_groups(self.storage)
-        for partition in PARTITIONS:
-            for file in list_partition(self.storage, partition):
-                if (partition, file.name.file_id) in replaced:
-                    self.storage.delete(file.path)
-        self.before.clear()  # What replaced them cannot be rolled back any more.
 
     def roll_back(self) -> None:
         """Roll the newest commit back."""
