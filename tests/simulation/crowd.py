@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -263,13 +263,9 @@ class Crowd:
         if not self.late_tasks:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
-        held = task.writer
-        writer = type(held)(
-            StagedStorage(self.memory, self.stage), held.instant, held.schema, held.rule,
-            held.index, held.schema_text, held.log_format,
-        )  # fmt: skip
+        writer = replace(task.writer, storage=StagedStorage(self.memory, self.stage))
         late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
-        self.log.append(f"{name}: tasks of {held.instant} once more")
+        self.log.append(f"{name}: tasks of {writer.instant} once more")
         try:
             ArrowSource(rows, threads=1).write_groups(plan, late)
         except BucketLakeError as error:
