@@ -290,13 +290,15 @@ def _write(
     _require_complete(plan, stats)
 
     def prepare(timeline: Timeline) -> None:
-        counts = {s.partition_path: target.index.count_of(s.partition_path) for s in stats}
+        written = {s.partition_path: target.index.count_of(s.partition_path) for s in stats}
         if recheck is not None:
             recheck(timeline)
         else:
-            _require_same_counts(write, target, counts, timeline)
+            # A delete that found nothing has looked in the buckets of its count, too.
+            looked = {path: target.index.count_of(path) for path, _ in counts}
+            _require_same_counts(write, target, looked | written, timeline)
         if isinstance(target.index, PartitionBucket):
-            record_counts(target.storage, timeline, write.instant, counts)
+            record_counts(target.storage, timeline, write.instant, written)
 
     return _commit(write, target, stats, plan, tagger.schema, prepare, batch, set(counts))
 
