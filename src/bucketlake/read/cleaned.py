@@ -25,6 +25,7 @@ from bucketlake.model.file_name import (
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archived import archived_commit, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 
 
@@ -78,12 +79,34 @@ def require_uncleaned(
         if one.base_file is not None
     }
     replaced = timeline.replaced_file_groups(storage)
-    for clean in cleans:
-        for group, instant, path in _deleted(read_clean(storage, newest, clean), partitions):
-            if path in there or group in replaced or not timeline.is_completed(instant):
-                continue
-            if group not in bases or bases[group] < instant:
-                raise _gone(timeline, clean.requested_at, path)
+    missing = [
+        (group, clean.requested_at, path)
+        for clean in cleans
+        for group, instant, path in _deleted(read_clean(storage, newest, clean), partitions)
+        if path not in there
+        and group not in replaced
+        and timeline.is_completed(instant)
+        and (group not in bases or bases[group] < instant)
+    ]
+    if missing:
+        archived = _replaced_in_archive(storage, config, timeline)
+        for group, clean_instant, path in missing:
+            if group not in archived:
+                raise _gone(timeline, clean_instant, path)
+
+
+def _replaced_in_archive(
+    storage: Storage, config: TableConfig, timeline: Timeline
+) -> set[tuple[str, FileId]]:
+    """Return the file groups that archived commits took out; their files went with a clean."""
+    commits = map(archived_commit, read_archive(storage, config, until=timeline.until))
+    return {
+        (path, file_id)
+        for commit in commits
+        if commit is not None
+        for path, ids in commit.replaced_file_ids.items()
+        for file_id in ids
+    }
 
 
 def cleans_since(timeline: Timeline, newest: Timeline) -> list[Instant]:
