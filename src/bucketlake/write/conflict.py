@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, ObjectNotFoundError
+from bucketlake.errors import CommitConflictError, IndexStateError, ObjectNotFoundError
 from bucketlake.index.simple import bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -110,16 +110,17 @@ def touched_buckets(
     by_partition: Mapping[str, Sequence[WriteStat]], replaced: Mapping[str, Sequence[FileId]]
 ) -> Buckets:
     """Return the buckets that a write wrote or took out."""
-    written = {
+    touched = {
         (partition, bucket_id_of_file_id(stat.file_id))
         for partition, stats in by_partition.items()
         for stat in stats
     }
-    return written | {
-        (partition, bucket_id_of_file_id(file_id))
-        for partition, file_ids in replaced.items()
-        for file_id in file_ids
-    }
+    for partition, file_ids in replaced.items():
+        for file_id in file_ids:
+            # One that names no bucket goes with its partition, to which any commit is a conflict.
+            with suppress(IndexStateError):
+                touched.add((partition, bucket_id_of_file_id(file_id)))
+    return touched
 
 
 def require_no_common_bucket(

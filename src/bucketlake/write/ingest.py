@@ -205,13 +205,7 @@ def overwrite_partitions(
     tagger = Tagger(target.config.key_spec, index, target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
     counts = source.count_groups(tagger) if partitions else {}
-    strayed = {path for path, _ in counts}.difference(partitions)
-    if strayed:
-        raise IndexStateError(
-            f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
-            f"some belong into {min(strayed)!r} by their columns",
-            "overwrite the partitions with their own rows first",
-        )
+    _require_own_rows(counts, partitions)
     _adopt(target, slices)
     config = latest_config(target.storage, target.snapshot.timeline)
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
@@ -230,6 +224,33 @@ def overwrite_partitions(
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         save_config(target.storage, rules)
         return _write(write, renewed, source, tagger, counts, slices, recheck)
+
+
+def rewrite_partition(target: Target, partition: str, source: GroupSource) -> WriteResult:
+    """Write a partition anew with its own rows: each in its bucket, one a key.
+
+    Parameters
+    ----------
+    target : Target
+        The table.
+    partition : str
+        Path of the partition. What lies in it may contradict the index.
+    source : GroupSource
+        All rows of the partition as ``target`` pins it, older ones first.
+
+    Raises
+    ------
+    IndexStateError
+        If a row belongs into another partition by its columns.
+    CommitConflictError
+        If the partition changed meanwhile.
+    """
+    tagger = Tagger(target.config.key_spec, target.index, target.snapshot.schema)
+    slices = target.snapshot.partition_slices([partition])
+    counts = source.count_groups(tagger)
+    _require_own_rows(counts, [partition])
+    with _begun(target, Operation.INSERT_OVERWRITE) as write:
+        return _write(write, target, source, tagger, counts, slices)
 
 
 def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
@@ -335,6 +356,16 @@ def _require_same_keys(
                 f"as a part of the key it is {held} in the table and cannot become {wider}",
                 f"cast the column to {held}",
             )
+
+
+def _require_own_rows(counts: GroupCounts, partitions: Sequence[str]) -> None:
+    strayed = {path for path, _ in counts}.difference(partitions)
+    if strayed:
+        raise IndexStateError(
+            f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
+            f"some belong into {min(strayed)!r} by their columns",
+            "overwrite the partitions with their own rows first",
+        )
 
 
 def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -> list[FileSlice]:
