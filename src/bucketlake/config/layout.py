@@ -19,3 +19,4 @@ METADATA_TABLE_FOLDER = f"{HOODIE_FOLDER}/metadata"
 EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Ours alone; Hudi leaves it untouched.
 OUTCOME_FOLDER = f"{EXTENSION_FOLDER}/outcome"
 COMMIT_ORDER_FOLDER = f"{EXTENSION_FOLDER}/commit_order"
+QUARANTINE_FOLDER = f"{EXTENSION_FOLDER}/quarantine"  # Files that a repair took out of the table.

@@ -174,6 +174,14 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
         )
 
 
+def other_index_kind(storage: Storage) -> str | None:
+    """Name the index of a table that is none of ours; None where nothing tells of one."""
+    for folder, kind in _OTHER_KINDS.items():
+        if next(iter(storage.list(folder)), None) is not None:
+            return kind
+    return None
+
+
 def require_index(
     storage: Storage,
     timeline: Timeline,
@@ -181,11 +189,11 @@ def require_index(
     stored: SimpleBucket | None = None,
 ) -> TableIndex:
     """Return the index that a write uses; refuse a table whose index is unknown or another."""
-    for folder, kind in _OTHER_KINDS.items():
-        if next(iter(storage.list(folder)), None) is not None:
-            raise UnsupportedFeatureError(
-                f"writing to a table with a {kind} index", storage.root, "write to it with Hudi"
-            )
+    kind = other_index_kind(storage)
+    if kind is not None:
+        raise UnsupportedFeatureError(
+            f"writing to a table with a {kind} index", storage.root, "write to it with Hudi"
+        )
     index = resolve_index(storage, timeline, given, stored)
     if index is None:
         raise ConfigError(

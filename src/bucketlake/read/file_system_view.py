@@ -53,19 +53,33 @@ def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
     A folder is a partition where it holds a partition marker. The cost follows the table; a write
     lists only the partitions it touches, with :func:`list_partition`.
     """
+    files: dict[str, list[DataFile]] = defaultdict(list)
+    marked: set[str] = set()
+    for stored in list_objects(storage):
+        folder, _, file_name = stored.path.rpartition("/")
+        if file_name.startswith(PARTITION_METADATA_PREFIX):
+            marked.add(folder)
+        elif (file := data_file(stored)) is not None:
+            files[folder].append(file)
+    return {partition: files[partition] for partition in sorted(marked)}
+
+
+def list_objects(storage: Storage) -> list[StoredObject]:
+    """List whatever lies in a table beside its ``.hoodie`` folder."""
     objects = [o for o in storage.list("", recursive=False) if "/" not in o.path]
     for folder in storage.list_folders(""):
         if folder != HOODIE_FOLDER:
             objects.extend(storage.list(folder))
-    files: dict[str, list[DataFile]] = defaultdict(list)
-    marked: set[str] = set()
-    for stored in objects:
-        folder, _, file_name = stored.path.rpartition("/")
-        if file_name.startswith(PARTITION_METADATA_PREFIX):
-            marked.add(folder)
-        elif (data_file := _data_file(folder, file_name, stored)) is not None:
-            files[folder].append(data_file)
-    return {partition: files[partition] for partition in sorted(marked)}
+    return objects
+
+
+def data_file(stored: StoredObject) -> DataFile | None:
+    """Return what a base or log file says of itself; None where an object is neither."""
+    folder, _, file_name = stored.path.rpartition("/")
+    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
+    if name is None or (isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION):
+        return None
+    return DataFile(folder, name, stored.size_bytes)
 
 
 def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:
@@ -187,16 +201,5 @@ class _LogCompletions:
 
 
 def _data_files(objects: Iterable[StoredObject], partition_path: str) -> Iterator[DataFile]:
-    for stored in objects:
-        folder, _, file_name = stored.path.rpartition("/")
-        if folder == partition_path:
-            data_file = _data_file(partition_path, file_name, stored)
-            if data_file is not None:
-                yield data_file
-
-
-def _data_file(folder: str, file_name: str, stored: StoredObject) -> DataFile | None:
-    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-    if name is None or (isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION):
-        return None
-    return DataFile(folder, name, stored.size_bytes)
+    files = (data_file(stored) for stored in objects)
+    return (file for file in files if file is not None and file.partition_path == partition_path)

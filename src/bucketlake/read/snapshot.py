@@ -80,9 +80,13 @@ class Snapshot:
         """Return all versions of the file groups of some files; see ``file_versions``."""
         return file_versions(self._known(files), self.timeline, self._archived)
 
-    def _live(self, files: list[DataFile], partitions: list[str] | None) -> list[FileSlice]:
+    def live_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
+        """Return the live slices among files that were listed, whatever a clean took."""
         replaced = self.timeline.replaced_file_groups(self.storage)
-        slices = latest_slices(self._known(files), self.timeline, replaced, self._archived)
+        return latest_slices(self._known(files), self.timeline, replaced, self._archived)
+
+    def _live(self, files: list[DataFile], partitions: list[str] | None) -> list[FileSlice]:
+        slices = self.live_slices(files)
         require_uncleaned(self.storage, self.config, self.timeline, files, slices, partitions)
         return slices
 

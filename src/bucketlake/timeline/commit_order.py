@@ -63,6 +63,11 @@ def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> boo
     return True
 
 
+def stray_turns(storage: Storage) -> list[str]:
+    """Return the paths of numbers that should have been dropped, as ones of too many."""
+    return [_path(number) for number in _numbers(storage)[:-_KEPT]]
+
+
 def _path(number: int) -> str:
     return f"{COMMIT_ORDER_FOLDER}/{number:0{_DIGITS}d}"
 

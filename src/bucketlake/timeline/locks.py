@@ -246,6 +246,19 @@ class _Lease:
         return self._storage.put_if_version(STORAGE_LOCK, json.dumps(fields).encode(), version)
 
 
+def lock_left_behind(storage: Storage, now_ms: int, min_age_ms: int) -> str | None:
+    """Return the path of a file system lock that is older than any commit takes; else None.
+
+    A storage-based lock ends by itself; FormatError where it does not say when.
+    """
+    content = _read(storage, STORAGE_LOCK)
+    if content is not None:
+        _parsed(content, STORAGE_LOCK)
+    stored = storage.stat(FILE_LOCK)
+    is_old = stored is not None and now_ms - stored.modified_at_ms >= min_age_ms
+    return FILE_LOCK if is_old else None
+
+
 def _until(taken: Callable[[], bool], storage: Storage, path: str, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not taken():

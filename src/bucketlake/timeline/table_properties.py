@@ -123,7 +123,7 @@ def update_table_properties(
         If storage fails, or what was written does not read back; the old content counts then, or
         the new one.
     """
-    _recover(storage)
+    recover_table_properties(storage)
     current = read_properties(storage, sleep=lambda _: None)
     gone = frozenset(remove)
     merged = {key: value for key, value in current.items() if key not in gone} | dict(set or {})
@@ -146,8 +146,11 @@ def _replace(storage: Storage, content: bytes, expected: Mapping[str, str]) -> N
     storage.delete(PROPERTIES_BACKUP_FILE)
 
 
-def _recover(storage: Storage) -> None:
-    """Finish or undo an update that died: a valid file stays, else the backup takes its place."""
+def recover_table_properties(storage: Storage) -> None:
+    """Finish or undo an update that died: a valid file stays, else the backup takes its place.
+
+    Under the table lock, since the update may be somebody's who lives.
+    """
     if storage.stat(PROPERTIES_BACKUP_FILE) is None:
         return
     found = _read_valid(storage)
