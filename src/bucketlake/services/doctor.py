@@ -1,0 +1,311 @@
+"""Looking a table over: what is wrong with it, what was left behind, and what may become wrong.
+
+A check is a function from what was listed to findings, and :data:`CHECKS` is the list of them.
+They change nothing. Files are listed before the timeline is: a writer puts its instant there before
+its files, so a file without an instant is nobody's who lives. What a check cannot read is a
+finding, too, and the other checks go on.
+
+Reading keys and whole files is asked for, since it costs a scan (``services/row_checks.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from bucketlake.config.layout import (
+    HEARTBEAT_FOLDER,
+    MARKER_FOLDER,
+    METADATA_TABLE_FOLDER,
+    OUTCOME_FOLDER,
+    PROPERTIES_BACKUP_FILE,
+)
+from bucketlake.config.support import check_readable
+from bucketlake.errors import (
+    FormatError,
+    ObjectNotFoundError,
+    TimelineError,
+    UnsupportedFeatureError,
+)
+from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.format.compaction_plan import decode_compaction_plan
+from bucketlake.index.hashing_config import INITIAL_INSTANT, committed_configs, config_path
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.recorded_counts import recorded_counts
+from bucketlake.index.settings import TableIndex
+from bucketlake.model.file_name import InstantTime
+from bucketlake.services.examination import Examination, examine
+from bucketlake.services.file_checks import FILE_CHECKS, paths_of
+from bucketlake.services.findings import Finding, FindingKind, Severity
+from bucketlake.services.row_checks import check_files, check_keys
+from bucketlake.storage.base import Storage
+from bucketlake.storage.subfolder import Subfolder
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.commit_order import last_turn, stray_turns
+from bucketlake.timeline.heartbeat import is_alive
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.locks import lock_left_behind
+from bucketlake.timeline.markers import marker_folder
+from bucketlake.timeline.outcome import OutcomeKind, outcome_path, read_outcome
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.conflict import UNDOING
+
+MIN_AGE_SECONDS = 3600
+"""What is younger may be of a writer that is at work, and is not looked at."""
+
+Check = Callable[[Examination], Iterator[Finding]]
+
+_ORDER = list(Severity)
+
+
+def diagnose(
+    storage: Storage,
+    given: TableIndex | None,
+    *,
+    keys: bool = False,
+    files: bool = False,
+    min_age_seconds: int = MIN_AGE_SECONDS,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> list[Finding]:
+    """Look a table over.
+
+    Parameters
+    ----------
+    storage : Storage
+        Rooted at the table.
+    given : TableIndex or None
+        What the caller knows of the index.
+    keys, files : bool
+        Whether to read all keys, and all live files.
+    min_age_seconds : int
+        Age from which on something counts as left behind.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Returns
+    -------
+    list of Finding
+        The worst first.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no table.
+    UnsupportedFeatureError
+        If the table cannot be read.
+    """
+    try:
+        config = read_table_config(storage)
+    except FormatError as error:
+        return [_unreadable(error)]
+    check_readable(config, storage.root)
+    table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
+    checks = [*CHECKS, *FILE_CHECKS, *([check_files] if files else [])]
+    checks += [check_keys] if keys else []
+    found: dict[Finding, None] = {}  # Several checks meet one broken file.
+    for check in checks:
+        try:
+            found.update(dict.fromkeys(check(table)))
+        except FormatError as error:
+            found[_unreadable(error)] = None
+        except (TimelineError, ObjectNotFoundError):  # Gone since the timeline was listed.
+            continue
+    return sorted(found, key=lambda one: _ORDER.index(one.severity))
+
+
+def _unreadable(error: FormatError) -> Finding:
+    return Finding(FindingKind.UNREADABLE, str(error), files=(error.path,))
+
+
+def _properties_backup(table: Examination) -> Iterator[Finding]:
+    stored = table.storage.stat(PROPERTIES_BACKUP_FILE)
+    if stored is not None and table.is_old(stored):
+        yield Finding(
+            FindingKind.PROPERTIES_BACKUP,
+            "an update of hoodie.properties died half-way; the file or its backup counts",
+            files=(PROPERTIES_BACKUP_FILE,),
+        )
+
+
+def _metadata_table(table: Examination) -> Iterator[Finding]:
+    """Find commits that the metadata table does not know: its readers do not see them."""
+    if not table.config.metadata_partitions:
+        return
+    inner = Subfolder(table.storage, METADATA_TABLE_FOLDER)
+    known = load_timeline(inner, read_table_config(inner, sleep=lambda _: None))
+    # Those that built it bear times of their own, before any commit.
+    told = [one.requested_at for one in known.completed_commits()]
+    since = min((one for one in told if not one.startswith("0000")), default=None)
+    skipped = [
+        one.requested_at
+        for one in table.timeline.completed_commits()
+        if since is not None and one.requested_at > since and one.requested_at not in told
+    ]
+    if skipped:
+        yield Finding(
+            FindingKind.METADATA_TABLE_SKIPPED,
+            f"{len(skipped)} commits from {skipped[0]} on are not in the metadata table, and "
+            "readers that use it do not see their rows",
+            files=(METADATA_TABLE_FOLDER,),
+        )
+
+
+def _pending(table: Examination) -> Iterator[Finding]:
+    for one in table.timeline.pending():
+        if one.action is Action.CLUSTERING:
+            yield Finding(
+                FindingKind.PENDING_OF_HUDI,
+                f"a clustering of Hudi is pending (instant {one.requested_at}), and "
+                "bucketlake does not write meanwhile",
+            )
+        elif (
+            one.action in (*WRITES, *UNDOING)
+            and table.is_old_instant(one.requested_at)
+            and not _lives(table, one.requested_at)
+        ):
+            yield Finding(
+                FindingKind.PENDING_DEAD,
+                f"the {one.action.value} of instant {one.requested_at} is pending, and its writer "
+                "is dead",
+            )
+
+
+def _plans(table: Examination) -> Iterator[Finding]:
+    """Find compactions that are planned for files that are gone: nobody can carry them out."""
+    for pending in table.timeline.pending_compactions():
+        path = instant_path(table.config, replace(pending, state=State.REQUESTED))
+        for planned in decode_compaction_plan(table.storage.read(path), path):
+            gone = [f for f in paths_of(planned) if table.storage.stat(f) is None]
+            if gone and _is_pending_still(table, pending):
+                yield Finding(
+                    FindingKind.PLAN_BROKEN,
+                    f"the pending compaction {pending.requested_at} names files that are gone",
+                    planned.partition_path,
+                    tuple(gone),
+                )
+
+
+def _is_pending_still(table: Examination, pending: Instant) -> bool:
+    return pending in load_timeline(table.storage, table.config).pending()
+
+
+def _markers(table: Examination) -> Iterator[Finding]:
+    pending = {one.requested_at for one in table.timeline.pending()}
+    for instant in sorted(table.instants_below(MARKER_FOLDER) - pending):
+        yield Finding(
+            FindingKind.LEFTOVER_MARKERS,
+            f"instant {instant} has ended, and its markers are still there",
+            files=(marker_folder(instant),),
+        )
+
+
+def _heartbeats(table: Examination) -> Iterator[Finding]:
+    pending = {one.requested_at for one in table.timeline.pending()}
+    for instant in sorted(table.instants_below(HEARTBEAT_FOLDER) - pending):
+        if not _lives(table, instant):
+            yield Finding(
+                FindingKind.LEFTOVER_HEARTBEAT,
+                f"the heartbeat of instant {instant}, which is not pending, is still there",
+                files=(f"{HEARTBEAT_FOLDER}/{instant}",),
+            )
+
+
+def _lock(table: Examination) -> Iterator[Finding]:
+    path = lock_left_behind(table.storage, table.now_ms(), table.min_age_ms)
+    pending = table.timeline.pending()
+    # One who is at work may hold it, however long.
+    if path is not None and not any(_lives(table, one.requested_at) for one in pending):
+        yield Finding(
+            FindingKind.LEFTOVER_LOCK,
+            "a lock is older than any commit takes, and writers that use it wait in vain",
+            files=(path,),
+        )
+
+
+def _lives(table: Examination, instant: InstantTime) -> bool:
+    return is_alive(table.storage, instant, table.now_ms)
+
+
+def _outcomes(table: Examination) -> Iterator[Finding]:
+    """Find outcomes of commits older than the active timeline; those of rollbacks stay for good."""
+    start = table.timeline.start
+    pending = {one.requested_at for one in table.timeline.pending()}
+    for file_name in sorted(table.instants_below(OUTCOME_FOLDER)):
+        instant = InstantTime(file_name.removesuffix(".json"))
+        if start is None or instant >= start or instant in pending:
+            continue
+        outcome = read_outcome(table.storage, instant)
+        if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+            yield Finding(
+                FindingKind.LEFTOVER_OUTCOME,
+                f"the outcome of instant {instant}, older than the timeline, is still there",
+                files=(outcome_path(instant),),
+            )
+
+
+def _turns(table: Examination) -> Iterator[Finding]:
+    last_turn(table.storage)  # Raises where no writer could take a turn any more.
+    stray = tuple(stray_turns(table.storage))
+    if stray:
+        yield Finding(
+            FindingKind.LEFTOVER_TURN, f"{len(stray)} turns of old commits are there", files=stray
+        )
+
+
+def _rules(table: Examination) -> Iterator[Finding]:
+    """Find versions of partition rules that count though no commit of the table wrote them."""
+    timeline = table.timeline
+    for config in committed_configs(table.storage, timeline):
+        if config.instant == INITIAL_INSTANT or timeline.is_completed(config.instant):
+            continue
+        if timeline.start is not None and table.is_old_instant(config.instant):
+            yield Finding(
+                FindingKind.RULES_OUT_OF_STEP,
+                f"the rules of instant {config.instant} count, but no commit of that time is on "
+                "the timeline",
+                files=(config_path(config.instant),),
+            )
+
+
+def _counts(table: Examination) -> Iterator[Finding]:
+    """Find partitions whose recorded count is not that of the rules, which are all Hudi knows."""
+    if not isinstance(table.index, PartitionBucket):
+        return
+    by_rules = table.index.with_recorded({})
+    live = {one.partition_path for one in table.slices}
+    for path, held in sorted(recorded_counts(table.storage, table.timeline).items()):
+        used = table.index.count_of(path)
+        if path in live and held.count == used != by_rules.count_of(path):
+            yield Finding(
+                FindingKind.COUNT_OUT_OF_STEP,
+                f"the partition has {used} buckets, and by the rules, which Hudi goes by, "
+                f"{by_rules.count_of(path)}",
+                partition=path,
+            )
+
+
+def _schema(table: Examination) -> Iterator[Finding]:
+    text = table.snapshot.schema_text
+    try:
+        if text is not None:
+            arrow_from_avro(text)
+    except (FormatError, UnsupportedFeatureError) as error:
+        yield Finding(FindingKind.SCHEMA_UNFIT, f"the table's schema cannot be read: {error}")
+
+
+CHECKS: tuple[Check, ...] = (
+    _properties_backup,
+    _metadata_table,
+    _pending,
+    _plans,
+    _markers,
+    _heartbeats,
+    _lock,
+    _outcomes,
+    _turns,
+    _rules,
+    _counts,
+    _schema,
+)

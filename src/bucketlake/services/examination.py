@@ -1,0 +1,131 @@
+"""A table as the checks of its doctor see it: listed once, files before the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from bucketlake.config.layout import HEARTBEAT_FOLDER, MARKER_FOLDER, OUTCOME_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.index.settings import TableIndex, other_index_kind, resolve_index
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.file_system_view import data_file, list_objects
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.instant import Instant, instant_from_ms
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was listed of a table, and what follows from it.
+
+    Attributes
+    ----------
+    storage, config
+        The table.
+    given : TableIndex or None
+        What the caller knows of the index.
+    timeline : Timeline
+        Listed after the objects.
+    objects : mapping of str to StoredObject
+        Data files, partition markers, and what else lies beside ``.hoodie``, by path.
+    left : mapping of str to StoredObject
+        Markers, heartbeats and outcomes, by path.
+    min_age_ms : int
+        Age from which on something counts as left behind.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+    """
+
+    storage: Storage
+    config: TableConfig
+    given: TableIndex | None
+    timeline: Timeline
+    objects: Mapping[str, StoredObject]
+    left: Mapping[str, StoredObject]
+    min_age_ms: int
+    now_ms: Callable[[], int]
+
+    @cached_property
+    def files(self) -> list[DataFile]:
+        """All base and log files, in partitions and elsewhere."""
+        files = (data_file(stored) for stored in self.objects.values())
+        return [file for file in files if file is not None]
+
+    @cached_property
+    def marked(self) -> set[str]:
+        """Folders that are partitions to readers."""
+        places = (path.rpartition("/") for path in self.objects)
+        return {folder for folder, _, name in places if name.startswith(PARTITION_METADATA_PREFIX)}
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The table, pinned."""
+        return load_snapshot(self.storage, self.config, self.timeline)
+
+    @cached_property
+    def slices(self) -> list[FileSlice]:
+        """The live slices of the partitions that readers see."""
+        return self.snapshot.live_slices(f for f in self.files if f.partition_path in self.marked)
+
+    @cached_property
+    def index(self) -> TableIndex | None:
+        """The table's index; None where it is not known, or none of ours."""
+        if other_index_kind(self.storage) is not None:
+            return None
+        try:
+            return resolve_index(self.storage, self.timeline, self.given)
+        except UnsupportedFeatureError:  # Rules that cannot be followed.
+            return None
+
+    @cached_property
+    def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
+        """The files that commits of the timeline wrote, by path, as the newest of them says."""
+        return {
+            stat.path: (one, stat)
+            for one in self.timeline.completed_commits()
+            for stat in self.timeline.read_commit(self.storage, one).stats
+        }
+
+    def instants_below(self, folder: str) -> set[InstantTime]:
+        """Return the names below a folder of what is old enough to be left behind."""
+        held: dict[str, bool] = {}
+        for path, stored in self.left.items():
+            if path.startswith(f"{folder}/"):
+                name = path.removeprefix(f"{folder}/").partition("/")[0]
+                held[name] = held.get(name, True) and self.is_old(stored)
+        return {InstantTime(name) for name, is_old in held.items() if is_old}
+
+    def is_old(self, stored: StoredObject) -> bool:
+        """Tell whether something was written too long ago to be of a writer at work."""
+        return self.now_ms() - stored.modified_at_ms >= self.min_age_ms
+
+    def is_old_instant(self, instant: InstantTime) -> bool:
+        """Tell whether an instant was requested so long ago."""
+        oldest = instant_from_ms(self.now_ms() - self.min_age_ms, self.config.timeline_timezone)
+        return instant <= oldest
+
+
+def examine(
+    storage: Storage,
+    config: TableConfig,
+    given: TableIndex | None,
+    *,
+    min_age_ms: int,
+    now_ms: Callable[[], int],
+) -> Examination:
+    """List a table."""
+    objects = {one.path: one for one in list_objects(storage)}
+    left = {
+        one.path: one
+        for folder in (MARKER_FOLDER, HEARTBEAT_FOLDER, OUTCOME_FOLDER)
+        for one in storage.list(folder)
+    }
+    timeline = load_timeline(storage, config)
+    return Examination(storage, config, given, timeline, objects, left, min_age_ms, now_ms)

@@ -1,0 +1,148 @@
+"""What can be wrong with a table: kinds of findings, how bad they are, what a repair does.
+
+One row of :data:`_FACTS` a kind. Where they are looked for is ``services/doctor.py``, what a repair
+does ``services/repair.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"  # Rows are missing, doubled or unfindable, or writes are refused.
+    WARNING = "warning"  # Nothing is wrong yet; the next step of somebody may make it so.
+    NOTE = "note"  # In nobody's way.
+
+
+class Remedy(Enum):
+    """What a repair does; the value says it."""
+
+    NOTHING = "nothing"
+    RECOVER = "recover the properties"
+    DROP_METADATA = "take the metadata table off"
+    SETTLE = "finish or roll back what is pending"
+    MARK = "mark the folder as a partition"
+    QUARANTINE = "move the files to quarantine"
+    DELETE = "delete the files"
+    REWRITE = "write the partition anew, one row a key"
+
+
+class FindingKind(Enum):
+    """What was found."""
+
+    UNREADABLE = "unreadable"
+    PROPERTIES_BACKUP = "properties_backup"
+    METADATA_TABLE_SKIPPED = "metadata_table_skipped"
+    PENDING_DEAD = "pending_dead"
+    PENDING_OF_HUDI = "pending_of_hudi"
+    PLAN_BROKEN = "plan_broken"
+    PARTITION_NOT_MARKED = "partition_not_marked"
+    FILE_MISSING = "file_missing"
+    FILE_SIZE_DIFFERS = "file_size_differs"
+    FILE_CORRUPT = "file_corrupt"
+    SCHEMA_UNFIT = "schema_unfit"
+    ORPHAN_FILE = "orphan_file"
+    ORPHAN_SHOWN = "orphan_shown"
+    FILE_NOT_COMMITTED = "file_not_committed"
+    BUCKET_TWICE = "bucket_twice"
+    BUCKET_UNKNOWN = "bucket_unknown"
+    KEYS_IN_WRONG_BUCKET = "keys_in_wrong_bucket"
+    KEYS_TWICE = "keys_twice"
+    COUNT_OUT_OF_STEP = "count_out_of_step"
+    RULES_OUT_OF_STEP = "rules_out_of_step"
+    LEFTOVER_MARKERS = "leftover_markers"
+    LEFTOVER_HEARTBEAT = "leftover_heartbeat"
+    LEFTOVER_LOCK = "leftover_lock"
+    LEFTOVER_OUTCOME = "leftover_outcome"
+    LEFTOVER_TURN = "leftover_turn"
+
+
+_FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
+    FindingKind.UNREADABLE: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
+    FindingKind.PROPERTIES_BACKUP: (Severity.WARNING, Remedy.RECOVER, ""),
+    FindingKind.METADATA_TABLE_SKIPPED: (Severity.ERROR, Remedy.DROP_METADATA, ""),
+    FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
+    FindingKind.PENDING_OF_HUDI: (Severity.ERROR, Remedy.NOTHING, "let Hudi finish it"),
+    FindingKind.PLAN_BROKEN: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "restore the files, or have Hudi roll the compaction back",
+    ),
+    FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
+    FindingKind.FILE_MISSING: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "restore the file, or roll back the commit and those that build on it",
+    ),
+    FindingKind.FILE_SIZE_DIFFERS: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
+    FindingKind.FILE_CORRUPT: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
+    FindingKind.SCHEMA_UNFIT: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "roll back the commit that changed the schema",
+    ),
+    FindingKind.ORPHAN_FILE: (Severity.WARNING, Remedy.QUARANTINE, ""),
+    FindingKind.ORPHAN_SHOWN: (Severity.ERROR, Remedy.QUARANTINE, ""),
+    FindingKind.FILE_NOT_COMMITTED: (Severity.ERROR, Remedy.QUARANTINE, ""),
+    FindingKind.BUCKET_TWICE: (Severity.ERROR, Remedy.REWRITE, ""),
+    FindingKind.BUCKET_UNKNOWN: (Severity.ERROR, Remedy.REWRITE, ""),
+    FindingKind.KEYS_IN_WRONG_BUCKET: (Severity.ERROR, Remedy.REWRITE, ""),
+    FindingKind.KEYS_TWICE: (Severity.ERROR, Remedy.REWRITE, ""),
+    FindingKind.COUNT_OUT_OF_STEP: (
+        Severity.WARNING,
+        Remedy.NOTHING,
+        "rescale the table to rules that give the partition its count, or to those it has",
+    ),
+    FindingKind.RULES_OUT_OF_STEP: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "write the rules that are meant by a rescale",
+    ),
+    FindingKind.LEFTOVER_MARKERS: (Severity.NOTE, Remedy.DELETE, ""),
+    FindingKind.LEFTOVER_HEARTBEAT: (Severity.NOTE, Remedy.DELETE, ""),
+    FindingKind.LEFTOVER_LOCK: (Severity.WARNING, Remedy.DELETE, ""),
+    FindingKind.LEFTOVER_OUTCOME: (Severity.NOTE, Remedy.DELETE, ""),
+    FindingKind.LEFTOVER_TURN: (Severity.NOTE, Remedy.DELETE, ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong with a table, or left behind in it.
+
+    Attributes
+    ----------
+    kind : FindingKind
+        What it is.
+    meaning : str
+        What it means, in a sentence.
+    partition : str or None
+        Partition path; None where it is of the table as a whole.
+    files : tuple of str
+        Paths of the files, relative to the table; of markers their folder.
+    """
+
+    kind: FindingKind
+    meaning: str
+    partition: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return _FACTS[self.kind][0]
+
+    @property
+    def remedy(self) -> Remedy:
+        """What a repair does."""
+        return _FACTS[self.kind][1]
+
+    @property
+    def repair(self) -> str:
+        """What a repair does, in words, or what remains to be done by hand."""
+        by_hand = _FACTS[self.kind][2]
+        return f"{self.remedy.value}: {by_hand}" if by_hand else self.remedy.value
