@@ -1,0 +1,293 @@
+"""Repairing a table: what can be done about its doctor's findings without losing a committed row.
+
+Steps come in the order in which they uncover each other, and after each the table is looked over
+anew. A data file is not deleted but moved to quarantine. What is younger than the age that the
+caller says is left alone, since it may be of a writer that lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from bucketlake.config.layout import METADATA_TABLE_FOLDER, QUARANTINE_FOLDER
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    FormatError,
+    IndexStateError,
+    UnsupportedFeatureError,
+)
+from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
+from bucketlake.index.settings import TableIndex
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
+from bucketlake.read.file_system_view import data_file
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
+from bucketlake.services.findings import Finding, FindingKind, Remedy
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import system_now_ms, table_clock
+from bucketlake.timeline.heartbeat import is_alive
+from bucketlake.timeline.instant import WRITES, instant_from_ms
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.table_properties import (
+    read_table_config,
+    recover_table_properties,
+    update_table_properties,
+)
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.conflict import UNDOING, retried
+from bucketlake.write.ingest import open_target, rewrite_partition
+from bucketlake.write.recovery import settle_failed_writes
+
+_FORBIDS_REWRITE = {  # Of a partition, or of the table as a whole.
+    FindingKind.UNREADABLE,
+    FindingKind.PENDING_OF_HUDI,
+    FindingKind.RULES_OUT_OF_STEP,
+    FindingKind.PLAN_BROKEN,
+    FindingKind.FILE_MISSING,
+    FindingKind.FILE_SIZE_DIFFERS,
+    FindingKind.FILE_CORRUPT,
+    FindingKind.SCHEMA_UNFIT,
+    FindingKind.PARTITION_NOT_MARKED,
+    FindingKind.FILE_NOT_COMMITTED,
+    FindingKind.ORPHAN_SHOWN,
+}
+
+_KEEPS_FROM_REWRITE = (
+    IndexStateError,  # Rows belong into another partition.
+    FormatError,  # A file cannot be read, which nobody asked the doctor to try.
+    ConfigError,  # The index is not known.
+    UnsupportedFeatureError,  # It is none of ours.
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What a repair does, or has done.
+
+    Attributes
+    ----------
+    repaired : tuple of Finding
+        What is repaired.
+    left : tuple of Finding
+        What is not, since it cannot be without a person's decision, or somebody is at work.
+    quarantine : str or None
+        Folder that files were moved to; None where there were none.
+    commits : tuple of InstantTime
+        Commits that wrote partitions anew.
+    """
+
+    repaired: tuple[Finding, ...]
+    left: tuple[Finding, ...]
+    quarantine: str | None = None
+    commits: tuple[InstantTime, ...] = ()
+
+
+def repair(
+    storage: Storage,
+    given: TableIndex | None,
+    *,
+    keys: bool = False,
+    files: bool = False,
+    min_age_seconds: int = MIN_AGE_SECONDS,
+    dry_run: bool = True,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> RepairReport:
+    """Repair a table, or tell what that would do.
+
+    Parameters
+    ----------
+    storage, given, keys, files, min_age_seconds, now_ms
+        As for :func:`~bucketlake.services.doctor.diagnose`.
+    dry_run : bool
+        Whether to leave the table as it is.
+    lock : TableLock
+        Held where properties change, and where commits are published.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be read; or written, where that is needed.
+    CommitConflictError
+        If another writer came in between, several times.
+    """
+
+    def look() -> list[Finding]:
+        return diagnose(
+            storage, given, keys=keys, files=files, min_age_seconds=min_age_seconds, now_ms=now_ms
+        )
+
+    found = look()
+    if dry_run:
+        mendable = tuple(one for one in found if one.remedy is not Remedy.NOTHING)
+        return RepairReport(mendable, tuple(one for one in found if one not in mendable))
+    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms)
+    tried: dict[Finding, None] = {}
+    for remedies, step in (
+        ({Remedy.RECOVER}, work.recover_properties),
+        ({Remedy.DROP_METADATA}, work.drop_metadata_table),
+        ({Remedy.SETTLE, Remedy.DELETE}, work.settle),
+        ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE}, work.tidy_up),
+        ({Remedy.REWRITE}, work.rewrite),
+    ):
+        if any(one.remedy in remedies for one in found):
+            step(found)
+            tried.update(dict.fromkeys(one for one in found if one.remedy in remedies))
+            found = look()
+    repaired = tuple(one for one in tried if one not in found)
+    return RepairReport(repaired, tuple(found), work.quarantine, tuple(work.commits))
+
+
+def drop_metadata_table(storage: Storage) -> None:
+    """Take Hudi's metadata table off: off the list that readers go by first, its files after."""
+    update_table_properties(
+        storage,
+        remove=[
+            "hoodie.table.metadata.partitions",
+            "hoodie.table.metadata.partitions.inflight",
+        ],
+    )
+    storage.delete_folder(METADATA_TABLE_FOLDER)
+
+
+@dataclass
+class _Repair:
+    """One repair: its steps, and what they did."""
+
+    storage: Storage
+    given: TableIndex | None
+    min_age_ms: int
+    lock: TableLock
+    now_ms: Callable[[], int]
+    quarantine: str | None = None
+    commits: list[InstantTime] = field(default_factory=list)
+
+    def recover_properties(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+        with self.lock.held(self.storage):
+            recover_table_properties(self.storage)
+
+    def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+        with self.lock.held(self.storage):
+            drop_metadata_table(self.storage)
+
+    def settle(self, found: Sequence[Finding]) -> None:
+        """Finish or roll back what is pending, and sweep up after late tasks by their markers."""
+        kinds = {one.kind for one in found}
+        config = self._writable()
+        if not kinds & {FindingKind.PENDING_DEAD, FindingKind.LEFTOVER_MARKERS}:
+            return
+        if FindingKind.PENDING_OF_HUDI not in kinds and not self._may_be_at_work(config):
+            clock = table_clock(self.storage.root, config.timeline_timezone, self.now_ms)
+            timeline = load_timeline(self.storage, config)
+            settle_failed_writes(self.storage, config, timeline, clock, self.lock)
+
+    def tidy_up(self, found: Sequence[Finding]) -> None:
+        """Mark partitions, move strays to quarantine, delete what nobody asks for."""
+        self._writable()
+        for one in found:
+            if one.kind is FindingKind.LEFTOVER_MARKERS:
+                self._delete_markers(one)
+            elif one.remedy is Remedy.MARK:
+                self._mark(one)
+            elif one.remedy in (Remedy.QUARANTINE, Remedy.DELETE):
+                for path in one.files:
+                    stored = self.storage.stat(path)
+                    if stored is None or self.now_ms() - stored.modified_at_ms < self.min_age_ms:
+                        continue  # Somebody was quicker, or is at work.
+                    if one.remedy is Remedy.QUARANTINE:
+                        self._keep_copy(path)
+                    self.storage.delete(path)
+
+    def rewrite(self, found: Sequence[Finding]) -> None:
+        """Write partitions anew whose keys are in wrong buckets or there twice."""
+        config = self._writable()
+        if self._may_be_at_work(config):
+            return
+        broken = {one.partition for one in found if one.kind in _FORBIDS_REWRITE}
+        partitions = {one.partition for one in found if one.remedy is Remedy.REWRITE}
+        if None in broken:
+            return
+        for partition in sorted(path for path in partitions - broken if path is not None):
+            with suppress(*_KEEPS_FROM_REWRITE):  # It stays among what is found.
+                self._rewrite(config, partition)
+
+    def _rewrite(self, config: TableConfig, partition: str) -> None:
+        def once() -> InstantTime | None:
+            target = open_target(self.storage, config, self.given, self.now_ms, lock=self.lock)
+            rows = _rows_of(target.snapshot, partition)
+            return rewrite_partition(target, partition, ArrowSource(rows)).instant
+
+        instant = retried(once)
+        if instant is not None:
+            self.commits.append(instant)
+
+    def _writable(self) -> TableConfig:
+        config = read_table_config(self.storage)
+        check_writable(config, self.storage.root)
+        return config
+
+    def _may_be_at_work(self, config: TableConfig) -> bool:
+        """Tell whether a pending write is too young to be taken for dead for want of a heartbeat.
+
+        Hudi's writers have none by default, and settling would roll them back.
+        """
+        oldest = instant_from_ms(self.now_ms() - self.min_age_ms, config.timeline_timezone)
+        return any(
+            one.action in (*WRITES, *UNDOING)
+            and one.requested_at > oldest
+            and not is_alive(self.storage, one.requested_at, self.now_ms)
+            for one in load_timeline(self.storage, config).pending()
+        )
+
+    def _delete_markers(self, one: Finding) -> None:
+        """Delete markers, unless they lead to files of which nothing is certain."""
+        [folder] = one.files
+        instant = InstantTime(folder.rpartition("/")[2])
+        completed = load_timeline(self.storage, self._writable()).is_completed(instant)
+        marked = read_markers(self.storage, instant)
+        if completed or all(self.storage.stat(m.data_path) is None for m in marked):
+            delete_markers(self.storage, instant)
+
+    def _mark(self, one: Finding) -> None:
+        files = (data_file(StoredObject(path, 0, 0)) for path in one.files)
+        instant = min(file.name.instant for file in files if file is not None)
+        assert one.partition is not None
+        with suppress(AlreadyExistsError):
+            self.storage.put_if_absent(
+                partition_marker_path(one.partition),
+                render_partition_metadata(instant, one.partition),
+            )
+
+    def _keep_copy(self, path: str) -> None:
+        if self.quarantine is None:
+            self.quarantine = f"{QUARANTINE_FOLDER}/{instant_from_ms(self.now_ms(), 'UTC')}"
+        self.storage.put_if_absent(f"{self.quarantine}/{path}", self.storage.read(path))
+
+
+def _rows_of(snapshot: Snapshot, partition: str) -> pa.Table:
+    """Return the rows of a partition, those that were committed first at the front.
+
+    Of several with one key and equal ordering values the later one then stays.
+    """
+    reader = SliceReader.of_snapshot(snapshot)
+    names = snapshot.schema.names
+    schema = pa.schema([reader.schema.field(n) for n in (*names, COMMIT_TIME, COMMIT_SEQNO)])
+    chunks = [
+        chunk
+        for one in snapshot.partition_slices([partition])
+        for chunk in reader.read(one, schema.names)
+    ]
+    rows = pa.concat_tables(chunks) if chunks else schema.empty_table()
+    order = [(COMMIT_TIME, "ascending"), (COMMIT_SEQNO, "ascending")]
+    return rows.sort_by(order).select(names)
