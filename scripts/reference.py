@@ -22,6 +22,8 @@ from bucketlake.cli.main import main as command_line
 from bucketlake.config import write_options
 from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.pruning import PruningReport
+from bucketlake.services.findings import Finding
+from bucketlake.services.repair import RepairReport
 from bucketlake.timeline.instant import Instant
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference.md"
@@ -41,7 +43,7 @@ import bucketlake as bl
 
 FUNCTIONS = ("create_table", "open_table", "save")
 VALUES = ("SimpleBucket", "TimestampPartition", "WriteResult")
-RETURNED = (Bucket, RecordLocation, PruningReport, Instant)
+RETURNED = (Bucket, RecordLocation, PruningReport, Instant, Finding, RepairReport)
 HELP_WIDTH = 100
 
 _SECTION = re.compile(r"^(?P<title>[A-Z]\w+)\n-{3,}\n", re.MULTILINE)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
@@ -48,6 +47,9 @@ from bucketlake.services.compaction import (
     compact,
     compact_here,
 )
+from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
+from bucketlake.services.findings import Finding
+from bucketlake.services.repair import RepairReport, drop_metadata_table, repair
 from bucketlake.services.rescale import (
     RescaleReport,
     Rules,
@@ -65,10 +67,7 @@ from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant, parse_as_of
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import (
-    read_table_config,
-    update_table_properties,
-)
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
@@ -1043,14 +1042,120 @@ class Table:
         Hudi builds it anew.
         """
         storage, _ = self._open()
-        update_table_properties(
-            storage,
-            remove=[
-                "hoodie.table.metadata.partitions",
-                "hoodie.table.metadata.partitions.inflight",
-            ],
+        drop_metadata_table(storage)
+
+    def doctor(
+        self,
+        *,
+        check_keys: bool = False,
+        check_files: bool = False,
+        min_age_seconds: int = MIN_AGE_SECONDS,
+    ) -> list[Finding]:
+        """Look the table over: what is wrong, what was left behind, what may become wrong.
+
+        Nothing is changed. The cost is one listing of the table, and its commits' metadata.
+
+        Parameters
+        ----------
+        check_keys : bool
+            Read all keys, too: are they in their buckets, and there once?
+        check_files : bool
+            Read all live files, too: do they decode, and fit the schema?
+        min_age_seconds : int
+            Age from which on something counts as left behind. What is younger may be of a writer
+            that is at work.
+
+        Returns
+        -------
+        list of Finding
+            The worst first; empty where all is well.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no table.
+        UnsupportedFeatureError
+            If the table cannot be read.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> stops = create_table(
+        ...     "memory://docs/stops", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> _ = stops.upsert(pa.table({"id": ["a", "b"]}))
+        >>> stops.doctor(check_keys=True)
+        []
+        """
+        return diagnose(
+            open_storage(self.path, self.storage_options),
+            self.index,
+            keys=check_keys,
+            files=check_files,
+            min_age_seconds=min_age_seconds,
         )
-        storage.delete_folder(METADATA_TABLE_FOLDER)
+
+    def repair(
+        self,
+        *,
+        dry_run: bool = True,
+        check_keys: bool = False,
+        check_files: bool = False,
+        min_age_seconds: int = MIN_AGE_SECONDS,
+    ) -> RepairReport:
+        """Repair what :meth:`doctor` finds, as far as no committed row is lost by it.
+
+        No data file is deleted: those of no commit are moved to quarantine, below ``.hoodie``.
+        Partitions whose keys are in wrong buckets, or there twice, are written anew in this
+        process, with one row a key by the table's merge rule.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Tell what would be done, and do nothing.
+        check_keys : bool
+            As for :meth:`doctor`; what it is not asked to look for is not repaired.
+        check_files : bool
+            As for :meth:`doctor`.
+        min_age_seconds : int
+            Age from which on something counts as left behind. What is younger is left alone.
+
+        Returns
+        -------
+        RepairReport
+            What is repaired, and what is left to a person.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If the table cannot be read, or written where that is needed.
+        CommitConflictError
+            If another writer came in between, several times.
+
+        Examples
+        --------
+        >>> import bucketlake as bl
+        >>> halts = create_table(
+        ...     "memory://docs/halts", schema=pa.schema({"id": pa.string()}),
+        ...     record_key=["id"], index=bl.SimpleBucket(2))
+        >>> _ = halts.upsert(pa.table({"id": ["a", "b"]}))
+        >>> open_storage(halts.path, None).delete(".hoodie_partition_metadata")
+        >>> [finding.kind.value for finding in halts.repair().repaired]
+        ['partition_not_marked']
+        >>> [finding.repair for finding in halts.repair(dry_run=False).repaired]
+        ['mark the folder as a partition']
+        >>> halts.doctor()
+        []
+        """
+        return repair(
+            open_storage(self.path, self.storage_options),
+            self.index,
+            keys=check_keys,
+            files=check_files,
+            min_age_seconds=min_age_seconds,
+            dry_run=dry_run,
+            lock=self.lock,
+        )
 
     def _open(self) -> tuple[Storage, TableConfig]:
         storage = open_storage(self.path, self.storage_options)

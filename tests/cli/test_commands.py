@@ -440,3 +440,26 @@ def test_what_changed_since_a_time_is_read(flights: Run) -> None:
     until = ("read", "flights", "--until", first["completed_at"], "--output", "json")
     assert {row["flight"] for row in answer(flights(*until))["rows"]} == {1545, 1141, 725}
     flights("read", "flights", "--since", "never", exit_code=1)
+
+
+def test_the_doctor_says_what_is_wrong(flights: Run) -> None:
+    look = ("doctor", "flights", "--check-keys", "--check-files", "--output", "json")
+    assert answer(flights(*look)) == {"findings": []}
+    marker = next(Path("flights").rglob(".hoodie_partition_metadata"))
+    marker.unlink()
+    [found] = answer(flights(*look))["findings"]
+    assert (found["severity"], found["kind"]) == ("error", "partition_not_marked")
+    assert found["partition"] == marker.parent.relative_to("flights").as_posix()
+    assert "partition_not_marked" in flights("doctor", "flights").stdout
+
+
+def test_a_table_is_repaired_once_it_is_asked_for(flights: Run) -> None:
+    marker = next(Path("flights").rglob(".hoodie_partition_metadata"))
+    marker.unlink()
+    repair = ("repair", "flights", "--output", "json")
+    planned = answer(flights(*repair))
+    assert [one["kind"] for one in planned["repaired"]] == ["partition_not_marked"]
+    assert not marker.exists()
+    assert answer(flights(*repair, "--run"))["left"] == []
+    assert marker.exists()
+    assert answer(flights(*repair, "--run"))["repaired"] == []

@@ -17,6 +17,8 @@ from bucketlake.cli.upkeep import (
     archive,
     clean,
     compact,
+    doctor,
+    repair,
     rescale,
     restore,
     rollback,
@@ -90,5 +92,7 @@ for _command in (
     rollback,
     savepoint,
     restore,
+    doctor,
+    repair,
 ):
     main.add_command(_command)

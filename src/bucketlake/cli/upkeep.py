@@ -1,8 +1,10 @@
-"""Commands that keep a table in shape: compact, clean, archive, rescale, rollback, restore."""
+"""Commands that keep a table in shape: compact, clean, rescale, restore, repair and so on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -11,6 +13,8 @@ from bucketlake.cli.options import CommandWithExample, table_path
 from bucketlake.cli.output import Output
 from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
+from bucketlake.services.doctor import MIN_AGE_SECONDS
+from bucketlake.services.findings import Finding
 
 
 @click.command(
@@ -302,3 +306,103 @@ def restore(
             "restore": report.instant,
         }
     )
+
+
+def _checks(command: Callable[..., None]) -> Callable[..., Any]:
+    """Add the options that say what is looked at."""
+    for option in (
+        click.option(
+            "--min-age",
+            "min_age_seconds",
+            type=click.IntRange(min=0),
+            default=MIN_AGE_SECONDS,
+            show_default=True,
+            metavar="SECONDS",
+            help="Age from which on something counts as left behind.",
+        ),
+        click.option("--check-files", is_flag=True, help="Read all live files, too."),
+        click.option("--check-keys", is_flag=True, help="Read all keys, too."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake doctor orders
+    bucketlake doctor orders --check-keys --check-files --output json
+    """,
+)
+@table_path
+@_checks
+def doctor(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    check_keys: bool,
+    check_files: bool,
+    min_age_seconds: int,
+) -> None:
+    """Look a table over: what is wrong, what was left behind, what may become wrong.
+
+    Nothing is changed. The worst comes first.
+    """
+    table = bl.Table(path, storage_options=storage_options)
+    with output.progress("looking the table over"):
+        found = table.doctor(
+            check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
+        )
+    output.facts({"findings": [_finding(one) for one in found]})
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake repair orders
+    bucketlake repair orders --check-keys --run
+    """,
+)
+@table_path
+@_checks
+@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+def repair(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    check_keys: bool,
+    check_files: bool,
+    min_age_seconds: int,
+    run: bool,
+) -> None:
+    """Repair what "bucketlake doctor" finds, as far as no committed row is lost by it.
+
+    No data file is deleted: those of no commit are moved to quarantine.
+    """
+    table = bl.Table(path, storage_options=storage_options)
+    with output.progress("repairing" if run else "looking the table over"):
+        report = table.repair(
+            dry_run=not run,
+            check_keys=check_keys,
+            check_files=check_files,
+            min_age_seconds=min_age_seconds,
+        )
+    output.facts(
+        {
+            "repaired": [_finding(one) for one in report.repaired],
+            "left": [_finding(one) for one in report.left],
+            "quarantine": report.quarantine,
+            "commits": list(report.commits),
+        }
+    )
+
+
+def _finding(one: Finding) -> dict[str, object]:
+    return {
+        "severity": one.severity,
+        "kind": one.kind,
+        "partition": one.partition,
+        "meaning": one.meaning,
+        "repair": one.repair,
+        "files": list(one.files),
+    }
