@@ -19,6 +19,12 @@ _TICKS_MS = (0, 1, 3, 40)
 _LONG_MS = 90_000  # Longer than a heartbeat, or a lease, lasts.
 
 
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass
 class Actor:
     """One process of the play.
@@ -32,10 +38,9 @@ class Actor:
 
     name: str
     run: Callable[[], None]
-    turn: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    turn: threading.Lock = field(default_factory=_locked)
     asleep_until_ms: int = 0
     still_for: int = 0  # Turns of others that it stands still for.
-    ended: bool = False
     error: BaseException | None = None
 
 
@@ -53,7 +58,8 @@ class Stage:
     def __init__(self, random_: random.Random, now_ms: int) -> None:
         self.random, self.now_ms = random_, now_ms
         self.jumps = True  # Whether time may pass that is longer than a lease.
-        self._mine = threading.Semaphore(0)
+        self._the_end = _locked()
+        self._waiting: list[Actor] = []
         self._actors: dict[int, Actor] = {}
         self.trace: list[str] = []
 
@@ -67,10 +73,9 @@ class Stage:
         threads = [threading.Thread(target=self._act, args=(actor,)) for actor in actors]
         for thread in threads:
             thread.start()
-        while waiting := [actor for actor in actors if not actor.ended]:
-            actor = self._next(waiting)
-            actor.turn.release()
-            self._mine.acquire()
+        self._waiting = [*actors]
+        self._next().turn.release()
+        self._the_end.acquire()
         for thread in threads:
             thread.join()
         for actor in actors:
@@ -99,8 +104,10 @@ class Stage:
         return self.now_ms / 1000
 
     def _yield(self, actor: Actor) -> None:
-        self._mine.release()
-        actor.turn.acquire()
+        following = self._next()
+        if following is not actor:
+            following.turn.release()
+            actor.turn.acquire()
 
     def _act(self, actor: Actor) -> None:
         actor.turn.acquire()
@@ -110,19 +117,19 @@ class Stage:
         except BaseException as error:  # The play ends with it.
             actor.error = error
         finally:
-            actor.ended = True
+            self._waiting.remove(actor)
             del self._actors[threading.get_ident()]
-            self._mine.release()
+            (self._next().turn if self._waiting else self._the_end).release()
 
-    def _next(self, waiting: list[Actor]) -> Actor:
+    def _next(self) -> Actor:
         self.now_ms += self.random.choice(_TICKS_MS)
         if self.jumps and self.random.random() < 0.002:
             self.now_ms += _LONG_MS
-        for actor in waiting:
+        for actor in self._waiting:
             actor.still_for = max(0, actor.still_for - 1)
-        ready = [a for a in waiting if a.asleep_until_ms <= self.now_ms and not a.still_for]
+        ready = [a for a in self._waiting if a.asleep_until_ms <= self.now_ms and not a.still_for]
         if not ready:
-            ready = [min(waiting, key=lambda a: (a.asleep_until_ms, a.still_for))]
+            ready = [min(self._waiting, key=lambda a: (a.asleep_until_ms, a.still_for))]
             self.now_ms = max(self.now_ms, ready[0].asleep_until_ms)
         return self.random.choice(ready)
 

@@ -17,8 +17,17 @@ from bucketlake.format.rollback_metadata import (
 )
 from bucketlake.index.hashing_config import config_path
 from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.write.rollback import (
+    begin_rollback,
+    carry_out_rollback,
+    rollback_plan,
+    withdraw_rollback,
+)
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -230,6 +239,44 @@ def test_a_savepoint_holds_its_commit_and_those_before(table: bl.Table) -> None:
     third = instant_of(table.upsert(rows(range(5))))
     table.rollback(third)
     assert_sound(table, 20)
+
+
+def test_one_that_had_not_begun_is_withdrawn_for_good(table: bl.Table) -> None:
+    """Whoever planned it may wake up, and what it depends on may have changed meanwhile."""
+    instant = instant_of(table.upsert(rows(range(5), v=1)))
+    storage, config = open_storage(table.path), table.config()
+    clock, timeline = InstantClock("UTC"), load_timeline(storage, config)
+    found = timeline.find_completed(instant)
+    assert found is not None
+    plan = rollback_plan(storage, timeline, found)
+    before = data_of(table)
+    with begin_rollback(storage, config, clock, plan) as planned:
+        pass  # It sleeps now, and its heart stands still.
+    table.savepoint()
+    assert not load_timeline(storage, config).pending()
+    assert not carry_out_rollback(storage, config, clock, planned, plan)
+    assert data_of(table) == before
+    table.restore(instant)
+    assert data_of(table) == before
+
+
+def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
+    before = data_of(table)
+    instant = instant_of(table.upsert(rows(range(5), v=1)))
+    storage, config = open_storage(table.path), table.config()
+    timeline = load_timeline(storage, config)
+    found = timeline.find_completed(instant)
+    assert found is not None
+    plan = rollback_plan(storage, timeline, found)
+    faulty = FaultyStorage(storage, [Fault(5, Moment.BEFORE, Effect.DIE)], reads_count=False)
+    clock = InstantClock("UTC")
+    with begin_rollback(storage, config, clock, plan) as planned, pytest.raises(SimulatedCrash):
+        carry_out_rollback(faulty, config, clock, planned, plan)
+    assert not withdraw_rollback(storage, config, planned)
+    table.upsert(rows(range(0)))
+    assert data_of(table) == before
+    assert carry_out_rollback(storage, config, clock, planned, plan)
+    assert data_of(table) == before
 
 
 def test_a_plan_names_files_below_its_own_table_alone() -> None:

@@ -20,6 +20,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.format.compaction_plan import decode_compaction_plan
+from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
@@ -154,8 +155,8 @@ def roll_back(
             except StorageError as error:
                 raise CommitOutcomeUnknownError(
                     instant,
-                    f"storage failed while it was rolled back ({error}); a rollback that the "
-                    "timeline shows as pending is carried on by the next write",
+                    f"storage failed while it was rolled back ({error}); the next write carries "
+                    "it on, or withdraws it where nothing was undone yet",
                 ) from error
             if instants:
                 return replace(report, instants=instants)
@@ -183,13 +184,30 @@ def _undo(
         now, then = load_timeline(storage, config), snapshot.timeline
         is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
         is_same = last_turn(storage) == turn and _settled(now, instants) == _settled(then, ())
-        if not (is_active and is_same):
-            for instant in instants:
-                withdraw_rollback(storage, config, instant)
-            return ()
+        if is_active and is_same and _carry_out(snapshot, clock, plans, instants):
+            return instants
         for instant in instants:
-            carry_out_rollback(storage, config, clock, instant)
-        return instants
+            withdraw_rollback(storage, config, instant)
+        return ()
+
+
+def _carry_out(
+    snapshot: Snapshot,
+    clock: InstantClock,
+    plans: Sequence[RollbackPlan],
+    instants: Sequence[InstantTime],
+) -> bool:
+    """Carry plans out in order; False where another writer withdrew them while this one slept."""
+    for done, (plan, instant) in enumerate(zip(plans, instants, strict=True)):
+        if not carry_out_rollback(snapshot.storage, snapshot.config, clock, instant, plan):
+            if done:
+                raise CommitOutcomeUnknownError(
+                    plan.instant,
+                    f"this and earlier commits were not rolled back, only {done} later ones: "
+                    "another writer took this one for dead meanwhile; do it again",
+                )
+            return False
+    return True
 
 
 def _settled(timeline: Timeline, but: Collection[InstantTime]) -> set[Instant]:

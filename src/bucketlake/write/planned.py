@@ -16,7 +16,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
-from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.outcome import Outcome, claim_commit
 from bucketlake.timeline.transitions import complete, create_requested, instant_path
 
 
@@ -44,6 +44,24 @@ def put_inflight(
         storage.put_if_absent(instant_path(config, Instant(instant, action, State.INFLIGHT)), b"")
 
 
+def decide_plan(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    action: Action,
+    metadata: Callable[[int], bytes],
+) -> Outcome:
+    """Decide that a plan is completed, and with what; return the outcome that won.
+
+    ``metadata`` is asked with the milliseconds since the plan.
+    """
+    completed_at = clock.next_instant(load_timeline(storage, config))
+    zone = config.timeline_timezone
+    duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
+    return claim_commit(storage, instant, completed_at, action, metadata(duration_ms))
+
+
 def complete_plan(
     storage: Storage,
     config: TableConfig,
@@ -52,12 +70,6 @@ def complete_plan(
     action: Action,
     metadata: Callable[[int], bytes],
 ) -> None:
-    """Complete a plan that was carried out; once, whoever else does so, too.
-
-    ``metadata`` is asked with the milliseconds that it took.
-    """
-    completed_at = clock.next_instant(load_timeline(storage, config))
-    zone = config.timeline_timezone
-    duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
-    outcome = claim_commit(storage, instant, completed_at, action, metadata(duration_ms))
+    """Complete a plan that was carried out; once, whoever else does so, too."""
+    outcome = decide_plan(storage, config, clock, instant, action, metadata)
     complete(storage, config, instant, action, outcome)

@@ -16,11 +16,7 @@ from collections.abc import Collection
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.restore_metadata import RestorePlan, decode_restore_plan, encode_restore
-from bucketlake.format.rollback_metadata import (
-    RollbackPlan,
-    decode_rollback_plan,
-    encode_rollback_plan,
-)
+from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -30,7 +26,7 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.commit import after_turn
 from bucketlake.write.planned import complete_plan, put_inflight, put_plan
-from bucketlake.write.rollback import rollback_plan, undo
+from bucketlake.write.rollback import read_rollback_plan, rollback_plan, undo
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
@@ -133,8 +129,7 @@ def _pending_rollbacks(
     found = {}
     for one in load_timeline(storage, config).pending():
         if one.action is Action.ROLLBACK:
-            path = instant_path(config, Instant(one.requested_at, one.action, State.REQUESTED))
-            plan = decode_rollback_plan(storage.read(path), path)
+            plan = read_rollback_plan(storage, config, one.requested_at)
             if plan.instant in undone:
                 found[one.requested_at] = plan
     return found

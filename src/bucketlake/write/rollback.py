@@ -1,7 +1,8 @@
 """Rollback of an instant by a plan on the timeline, in Hudi's form.
 
 The plan is there before anything is undone, and every step can be done twice. So a rollback that
-died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind.
+died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind;
+one of a completed commit that had not begun is withdrawn, and its outcome object says which it is.
 Which instants may be rolled back is the caller's decision (``services/rollback.py``).
 """
 
@@ -30,9 +31,14 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import forbid_commit
-from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
-from bucketlake.write.planned import complete_plan, put_inflight
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, forbid_commit
+from bucketlake.timeline.transitions import (
+    complete,
+    create_requested,
+    instant_path,
+    remove_pending,
+)
+from bucketlake.write.planned import decide_plan, put_inflight
 
 _UNDONE = (*WRITES, Action.COMPACTION)
 
@@ -58,9 +64,12 @@ def begin_rollback(
             return
 
 
-def withdraw_rollback(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
-    """Take a plan off the timeline of which nothing is carried out yet."""
+def withdraw_rollback(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
+    """Take a plan off the timeline; False where somebody has decided to carry it out."""
+    if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
+        return False
     storage.delete(instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED)))
+    return True
 
 
 def carry_on_rollback(
@@ -68,35 +77,44 @@ def carry_on_rollback(
 ) -> None:
     """Carry out a rollback that somebody left behind.
 
-    One of which nothing is carried out yet is withdrawn where a later commit came to build on what
-    it undoes, or that was archived: whoever planned it had not seen it.
+    One of a completed commit that was not begun is withdrawn instead: only whoever planned it knows
+    on what it depends, and may yet wake up and begin. So is one of a commit that was archived.
     """
+    plan = read_rollback_plan(storage, config, pending.requested_at)
     if pending.state is State.REQUESTED:
-        plan = _plan_of(storage, config, pending.requested_at)
-        timeline = load_timeline(storage, config)
-        found = timeline.find_completed(plan.instant)
-        is_built_on = found is not None and _is_built_on(storage, timeline, found)
-        is_pending = any(one.requested_at == plan.instant for one in timeline.pending())
-        if is_built_on or not (is_pending or keep_active(storage, config, plan.instant)):
-            withdraw_rollback(storage, config, pending.requested_at)
+        undone = plan.instant
+        held = {one.requested_at: one.state for one in load_timeline(storage, config).instants}
+        is_archived = undone not in held and not keep_active(storage, config, undone)
+        if (held.get(undone) is State.COMPLETED or is_archived) and withdraw_rollback(
+            storage, config, pending.requested_at
+        ):
             return
-    carry_out_rollback(storage, config, clock, pending.requested_at)
+    carry_out_rollback(storage, config, clock, pending.requested_at, plan)
 
 
 def carry_out_rollback(
-    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
-) -> None:
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    plan: RollbackPlan,
+) -> bool:
     """Undo what the plan of a pending rollback names, and complete the rollback.
 
     Readers stop seeing the commit before its files go, and its rules go with it (RFC-89). It has to
     be kept out of the archive first.
+
+    Returns
+    -------
+    bool
+        False where another writer, who took this one for dead, has withdrawn the plan. What is
+        decided here first excludes that, so the completion time is of before the work.
 
     Raises
     ------
     UnsupportedFeatureError
         If the plan undoes a table service other than a compaction that is pending.
     """
-    plan = _plan_of(storage, config, instant)
     action = next((one for one in _UNDONE if one.value == plan.action), None)
     if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
         held = load_timeline(storage, config).instants
@@ -105,13 +123,24 @@ def carry_out_rollback(
             next_step = "let Hudi finish it: its next write does"
             raise UnsupportedFeatureError(feature, plan.instant, next_step)
         action = Action.COMMIT  # A restore undid it, and died before this plan went.
-    put_inflight(storage, config, instant, Action.ROLLBACK)
-    undo(storage, config, plan, action)
 
     def metadata(duration_ms: int) -> bytes:
         return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
 
-    complete_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
+    outcome = decide_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
+    if outcome.kind is OutcomeKind.ROLLBACK:
+        withdraw_rollback(storage, config, instant)
+        return False
+    put_inflight(storage, config, instant, Action.ROLLBACK)
+    undo(storage, config, plan, action)
+    complete(storage, config, instant, Action.ROLLBACK, outcome)
+    return True
+
+
+def read_rollback_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RollbackPlan:
+    """Return the plan of a rollback that is on the timeline."""
+    requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
+    return decode_rollback_plan(storage.read(requested), requested)
 
 
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
@@ -170,17 +199,6 @@ def builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
         return True
     overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
     return bool(overwritten & later.partitions & earlier.partitions)
-
-
-def _is_built_on(storage: Storage, timeline: Timeline, found: Instant) -> bool:
-    undone = timeline.read_commit(storage, found)
-    later = (timeline.read_commit(storage, one) for one in later_commits(timeline, found))
-    return any(builds_on(commit, undone) for commit in later)
-
-
-def _plan_of(storage: Storage, config: TableConfig, instant: InstantTime) -> RollbackPlan:
-    requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
-    return decode_rollback_plan(storage.read(requested), requested)
 
 
 def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:
