@@ -883,6 +883,32 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     assert_whole(table, commits)
 
 
+def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Table) -> None:
+    """Later commits would be out of the reach of a restore."""
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    planned = newest_manifest(storage, HISTORY)
+    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
+    entries = archiving.read_entries(storage, files, completed[:3], {})
+    table.savepoint(commits[1].requested_at)
+    assert append(storage, config, planned, entries) is archiving.Appended.OVERTAKEN
+    assert_stops(table, commits, 1, f"savepoint of instant {commits[1].requested_at}")
+    table.restore(commits[1].requested_at)
+    assert values(table) == all_are(2)
+
+
+def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
+    entries = archiving.read_entries(storage, files, completed[:1], {})
+    newest = newest_manifest(storage, HISTORY)
+    assert append(storage, config, newest, entries) is archiving.Appended.DONE
+    with pytest.raises(TimelineError, match="archived"):
+        table.savepoint(commits[0].requested_at)
+    assert not timeline_of(table).pending()
+
+
 def test_writers_and_archivals_at_once_lose_and_double_nothing(
     any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

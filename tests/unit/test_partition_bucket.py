@@ -26,6 +26,14 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import Manifest
+from bucketlake.timeline.archiving import (
+    Appended,
+    append,
+    instant_files,
+    read_entries,
+    remove_archived,
+)
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
@@ -382,14 +390,12 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
 
 def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.Table) -> None:
     instants = [table.rescale(add={f"20{n}": 2}, dry_run=False).instant for n in (30, 31, 32)]
-    timeline = load_timeline(LocalStorage(table.path), table.config())
-    for instant in timeline.instants:  # As archival does, all but the newest two.
-        if instant.requested_at < instants[1]:
-            for file in Path(table.path, ".hoodie/timeline").glob(f"{instant.requested_at}*"):
-                file.unlink()
-    history = Path(table.path, table.config().history_folder)
-    (history / "_version_").write_text("1")
-    (history / "manifest_1").write_text('{"files": []}')
+    storage, config = LocalStorage(table.path), table.config()
+    # As archival does where cleans took the replaced files: all but the newest two.
+    gone = [i for i in load_timeline(storage, config).completed() if i.requested_at < instants[1]]
+    entries = read_entries(storage, instant_files(storage, config), gone, {})
+    assert append(storage, config, Manifest(), entries) is Appended.DONE
+    remove_archived(storage, config)
     table.rescale(add={"2033": 2}, dry_run=False)
     active = sorted(p.name[:17] for p in Path(table.path, CONFIGS_FOLDER).iterdir())
     archived = sorted(p.name[:17] for p in Path(table.path, ARCHIVE_FOLDER).iterdir())

@@ -279,6 +279,16 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     assert data_of(table) == before
 
 
+def test_a_file_from_before_the_timeline_still_counts_as_nobodys(table: bl.Table) -> None:
+    """A rollback adds a manifest, and that is no archive."""
+    table.rollback(instant_of(table.upsert(rows(range(5), v=1))))
+    before, storage = data_of(table), open_storage(table.path)
+    held = next(o.path for o in storage.list("a") if o.path.endswith(".parquet"))
+    stray = held.replace(held.rpartition("_")[2], "20200101000000000.parquet").replace("-0_", "-1_")
+    storage.put(stray, storage.read(held))
+    assert data_of(table) == before
+
+
 def test_a_plan_names_files_below_its_own_table_alone() -> None:
     plan = RollbackPlan(InstantTime("1"), "commit", {"a/b": ("x.parquet",), "": ("y.parquet",)})
     moved = decode_rollback_plan(encode_rollback_plan(plan, "/elsewhere/t/"), "p")

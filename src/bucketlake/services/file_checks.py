@@ -17,7 +17,7 @@ from bucketlake.services.examination import Examination
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.storage.base import StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import has_archive, read_archive
+from bucketlake.timeline.archived import read_archive
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
@@ -169,10 +169,8 @@ class _History:
         if self._known is None:
             entries = read_archive(storage, config, with_metadata=False)
             self._known = {one.requested_at for one in entries}
-        if not self._known:
-            return has_archive(storage, config)
         # What is older than the archive may have been taken off it.
-        return instant in self._known or instant < min(self._known)
+        return instant in self._known or instant < min(self._known, default="")
 
 
 def _buckets(table: Examination) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.rollback import why_absent
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
@@ -118,6 +119,9 @@ def require_savepoint(
 def _complete(
     storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime, comment: str
 ) -> None:
+    # A restore undoes what is later by the active timeline: nothing of it may be archived.
+    if not keep_active(storage, config, instant):
+        raise TimelineError(instant, "is archived meanwhile; take a later commit")
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, None)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.format.archive_file import (
@@ -90,12 +89,8 @@ def read_archive(
 
 
 def has_archive(storage: Storage, config: TableConfig) -> bool:
-    """Tell whether anything was ever archived; the cost is one listing."""
-    names = (
-        stored.path.rpartition("/")[2]
-        for stored in storage.list(config.history_folder, recursive=False)
-    )
-    return any(name != KEPT_FOLDER_FILE for name in names)
+    """Tell whether anything is archived; a manifest alone says nothing of that."""
+    return bool(newest_manifest(storage, config.history_folder).files)
 
 
 def archived_completion_times(
