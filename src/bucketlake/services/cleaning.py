@@ -25,7 +25,6 @@ from bucketlake.format.clean_metadata import (
     encode_clean,
     encode_clean_plan,
 )
-from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -255,8 +254,7 @@ def _planned_files(snapshot: Snapshot) -> set[str]:
     storage, timeline = snapshot.storage, snapshot.timeline
     found: set[str] = set()
     for pending in timeline.pending_compactions():
-        path = timeline.path_of(replace(pending, state=State.REQUESTED))
-        found |= _paths(decode_compaction_plan(storage.read(path), path))
+        found |= _paths(timeline.read_compaction_plan(storage, pending))
     return found
 
 

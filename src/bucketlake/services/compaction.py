@@ -23,7 +23,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
+from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
@@ -242,7 +242,7 @@ def _worth_it(
     planned = {
         (one.partition_path, one.file_id)
         for pending in timeline.pending_compactions()
-        for one in _plan_of(storage, config, pending)
+        for one in timeline.read_compaction_plan(storage, pending)
     }
     found = [
         one
@@ -300,7 +300,7 @@ def _carry_out(
     if is_alive(storage, instant, clock.now_ms):
         raise CommitConflictError(instant, "another process carries this compaction out")
     timeline = load_timeline(storage, config)
-    planned = _plan_of(storage, config, _pending(timeline, instant))
+    planned = timeline.read_compaction_plan(storage, _pending(timeline, instant))
     slices = _with_sizes(storage, instant, planned)
     inflight = instant_path(config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(storage, instant, is_new=False):
@@ -353,11 +353,6 @@ def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
         if one.requested_at == instant:
             return one
     raise TimelineError(instant, "is not a pending compaction (any more)")
-
-
-def _plan_of(storage: Storage, config: TableConfig, pending: Instant) -> list[FileSlice]:
-    path = instant_path(config, replace(pending, state=State.REQUESTED))
-    return decode_compaction_plan(storage.read(path), path)
 
 
 def _with_sizes(

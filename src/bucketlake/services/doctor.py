@@ -11,7 +11,6 @@ Reading keys and whole files is asked for, since it costs a scan (``services/row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from bucketlake.config.layout import (
     HEARTBEAT_FOLDER,
@@ -28,7 +27,6 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.avro_schema import arrow_from_avro
-from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.index.hashing_config import INITIAL_INSTANT, committed_configs, config_path
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import recorded_counts
@@ -44,12 +42,11 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.commit_order import last_turn, stray_turns
 from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.instant import WRITES, Action, Instant
 from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.outcome import OutcomeKind, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.conflict import UNDOING
 
 MIN_AGE_SECONDS = 3600
@@ -175,8 +172,7 @@ def _pending(table: Examination) -> Iterator[Finding]:
 def _plans(table: Examination) -> Iterator[Finding]:
     """Find compactions that are planned for files that are gone: nobody can carry them out."""
     for pending in table.timeline.pending_compactions():
-        path = instant_path(table.config, replace(pending, state=State.REQUESTED))
-        for planned in decode_compaction_plan(table.storage.read(path), path):
+        for planned in table.timeline.read_compaction_plan(table.storage, pending):
             gone = [f for f in paths_of(planned) if table.storage.stat(f) is None]
             if gone and _is_pending_still(table, pending):
                 yield Finding(

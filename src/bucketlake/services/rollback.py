@@ -19,7 +19,6 @@ from bucketlake.errors import (
     StorageError,
     TimelineError,
 )
-from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
@@ -35,7 +34,6 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.recovery import settle_failed_writes
@@ -360,8 +358,7 @@ def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
     storage, timeline = snapshot.storage, snapshot.timeline
     files = {s.path: one for one in gone for s in timeline.read_commit(storage, one).stats}
     for pending in timeline.pending_compactions():
-        path = instant_path(snapshot.config, replace(pending, state=State.REQUESTED))
-        for planned in decode_compaction_plan(storage.read(path), path):
+        for planned in timeline.read_compaction_plan(storage, pending):
             for file in planned.log_files:
                 if file.path in files:
                     raise TimelineError(

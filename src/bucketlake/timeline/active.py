@@ -19,7 +19,9 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
+from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.archived import archived_commit, find_archived, newest_archived
@@ -176,6 +178,21 @@ class Timeline:
         if known is None:
             known = self._read[instant] = self._read_commit(storage, instant)
         return known
+
+    def read_compaction_plan(self, storage: Storage, pending: Instant) -> list[FileSlice]:
+        """Return the slices that a pending compaction compacts; sizes of files are not told, and 0.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If it was withdrawn since the listing.
+        FormatError
+            If its requested file does not hold a plan.
+        UnsupportedFeatureError
+            If a slice has a bootstrap file.
+        """
+        path = self.path_of(replace(pending, state=State.REQUESTED))
+        return decode_compaction_plan(storage.read(path), path)
 
     def recall(self, earlier: Timeline) -> None:
         """Take over what another look at the same timeline has read."""
