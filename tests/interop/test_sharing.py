@@ -124,7 +124,7 @@ def hudi_writes_while_ours_is_pending(
     ) as pending:
         hudi.write(path, rows(1), options_for(path) | off)
     schema = {"schema": snapshot.schema_text or ""}
-    return table, partial(commit_write, pending, [], replaced={}, prepare=lambda _: schema)
+    return table, partial(commit_write, pending, [], replaced={}, prepare=lambda *_: schema)
 
 
 def test_hudi_rolls_back_our_pending_write_under_its_default_policy_and_we_notice(

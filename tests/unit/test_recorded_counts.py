@@ -22,6 +22,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import begin_write, commit_write
+from bucketlake.write.conflict import Commits
 from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -69,7 +70,7 @@ def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
     schema = load_snapshot(storage, config).schema_text or ""
     with begin_write(storage, config, timeline, clock, Operation.UPSERT) as write:
 
-        def prepare(newest: Timeline) -> dict[str, str]:
+        def prepare(newest: Timeline, _: Commits) -> dict[str, str]:
             record_counts(storage, newest, write.instant, counts)
             return {"schema": schema}
 

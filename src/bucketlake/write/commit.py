@@ -49,12 +49,16 @@ from bucketlake.timeline.outcome import (
 from bucketlake.timeline.transitions import complete, create_requested, to_inflight
 from bucketlake.write.conflict import (
     Buckets,
+    Commits,
     commits_since,
     require_kept,
     require_no_common_bucket,
     require_no_undoing,
     touched_buckets,
 )
+
+Prepare = Callable[[Timeline, Commits], Mapping[str, str]]
+"""Called with the newest timeline, and what was committed since the pinned one."""
 
 _DECISION_SECONDS_MAX = 10.0  # Between a turn and its decision lies one put.
 _DECISION_LOOK_SECONDS = 0.05
@@ -124,7 +128,7 @@ def commit_write(
     *,
     replaced: Mapping[str, tuple[FileId, ...]],
     looked_at: Buckets = frozenset(),
-    prepare: Callable[[Timeline], Mapping[str, str]],
+    prepare: Prepare,
 ) -> InstantTime:
     """Publish a write; return its completion time.
 
@@ -140,9 +144,9 @@ def commit_write(
         Buckets that the write depends on though it may not have written them: of a key that is to
         be deleted and was not there.
     prepare : callable
-        Called with the newest timeline right before the decision: raises where something else no
-        longer holds that the write needs, saves what belongs to the commit, and returns its extra
-        metadata.
+        Called with the newest timeline, and what was committed since the pinned one, right before
+        the decision: raises where something else no longer holds that the write needs, saves what
+        belongs to the commit, and returns its extra metadata.
 
     Raises
     ------
@@ -176,7 +180,7 @@ def _take_turn(
     write: PendingWrite,
     written: Mapping[str, Sequence[WriteStat]],
     touched: Buckets,
-    prepare: Callable[[Timeline], Mapping[str, str]],
+    prepare: Prepare,
 ) -> tuple[Timeline, Turn | None, dict[str, str]]:
     """Check for conflicts and take the next turn; return what it was checked on."""
     while True:
@@ -189,7 +193,7 @@ def _take_turn(
         cleaned = bool(cleans_since(write.pinned, timeline))
         require_no_common_bucket(write.instant, touched, since, cleaned=cleaned)
         _mark_partitions(write, written)
-        extra = prepare(timeline)
+        extra = prepare(timeline, since)
         if take_turn(write.storage, write.instant, after=turn):
             # A rollback looks at the turns after it is on the timeline: one sees the other.
             require_no_undoing(write.instant, load_timeline(write.storage, write.config))

@@ -35,6 +35,9 @@ UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 Buckets = AbstractSet[tuple[str, int]]
 """Partition paths and bucket ids."""
 
+Commits = Sequence[tuple[InstantTime, CommitMetadata]]
+"""Commits, each with its requested time."""
+
 
 def retried(write: Callable[[], _Result]) -> _Result:
     """Run a write, and again on the table as it then is where another one came in between.
@@ -54,7 +57,7 @@ def retried(write: Callable[[], _Result]) -> _Result:
 
 def commits_since(
     storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
-) -> list[tuple[InstantTime, CommitMetadata]]:
+) -> Commits:
     """Return what was committed between two looks at a timeline, also what was archived since."""
     known = {instant.requested_at for instant in pinned.completed_commits()}
     found = [
@@ -126,7 +129,7 @@ def touched_buckets(
 def require_no_common_bucket(
     instant: InstantTime,
     touched: Buckets,
-    since: Iterable[tuple[InstantTime, CommitMetadata]],
+    since: Commits,
     *,
     cleaned: bool = False,
 ) -> None:
@@ -151,7 +154,7 @@ def require_no_common_bucket(
 def require_untouched_partitions(
     instant: InstantTime,
     partitions: Iterable[str],
-    since: Iterable[tuple[InstantTime, CommitMetadata]],
+    since: Commits,
 ) -> None:
     """Refuse to overwrite partitions into which something was written meanwhile."""
     own = set(partitions)

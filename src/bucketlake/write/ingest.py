@@ -51,7 +51,7 @@ from bucketlake.write.batches import Batch, carried_on, is_committed
 from bucketlake.write.commit import PendingWrite, begin_write, commit_write
 from bucketlake.write.conflict import (
     Buckets,
-    commits_since,
+    Commits,
     require_untouched_partitions,
 )
 from bucketlake.write.early_conflict import wait_for_writers
@@ -210,8 +210,7 @@ def overwrite_partitions(
     config = latest_config(target.storage, target.snapshot.timeline)
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
 
-        def recheck(timeline: Timeline) -> None:
-            since = commits_since(target.storage, target.config, write.pinned, timeline)
+        def recheck(timeline: Timeline, since: Commits) -> None:
             # Partitions that had no records yet when this was planned are none of those above.
             written = {path for _, commit in since for path in commit.partitions}
             recounted = {p for p in written if target.index.count_of(p) != index.count_of(p)}
@@ -279,7 +278,7 @@ def _write(
     tagger: Tagger,
     counts: GroupCounts,
     slices: Sequence[FileSlice],
-    recheck: Callable[[Timeline], None] | None = None,
+    recheck: Callable[[Timeline, Commits], None] | None = None,
     batch: Batch | None = None,
 ) -> WriteResult:
     """Plan, have the groups written, and commit."""
@@ -310,10 +309,10 @@ def _write(
         stats = source.write_groups(plan, task) if plan.groups else []
     _require_complete(plan, stats)
 
-    def prepare(timeline: Timeline) -> None:
+    def prepare(timeline: Timeline, since: Commits) -> None:
         written = {s.partition_path: target.index.count_of(s.partition_path) for s in stats}
         if recheck is not None:
-            recheck(timeline)
+            recheck(timeline, since)
         else:
             # A delete that found nothing has looked in the buckets of its count, too.
             looked = {path: target.index.count_of(path) for path, _ in counts}
@@ -423,19 +422,18 @@ def _commit(
     stats: Sequence[WriteStat],
     plan: WritePlan,
     schema: pa.Schema,
-    prepare: Callable[[Timeline], None] | None = None,
+    prepare: Callable[[Timeline, Commits], None] | None = None,
     batch: Batch | None = None,
     looked_at: Buckets = frozenset(),
 ) -> WriteResult:
-    def extra(timeline: Timeline) -> dict[str, str]:
+    def extra(timeline: Timeline, since: Commits) -> dict[str, str]:
         if write.operation.replaces:
-            since = commits_since(write.storage, write.config, write.pinned, timeline)
             overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
             if write.operation is Operation.INSERT_OVERWRITE_TABLE:
                 overwritten.update(*(commit.partitions for _, commit in since))
             require_untouched_partitions(write.instant, overwritten, since)
         if prepare is not None:
-            prepare(timeline)
+            prepare(timeline, since)
         return {
             **target.index.to_options(),
             **carried_on(write.storage, write.config, timeline, write.instant, batch),
