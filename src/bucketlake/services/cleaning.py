@@ -244,8 +244,7 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     found: set[str] = set()
     for one in timeline.completed_commits():
         if last.earliest <= one.requested_at < earliest.requested_at:
-            commit = timeline.read_commit(storage, one)
-            found |= {*commit.write_stats, *commit.replaced_file_ids}
+            found |= timeline.read_commit(storage, one).partitions
     return sorted(found)
 
 
