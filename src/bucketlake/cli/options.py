@@ -98,6 +98,12 @@ def data_files(command: Command) -> Command:
     return _apply(command, decorators)
 
 
+def run_option(command: Command) -> Command:
+    """Add the option without which a command changes nothing."""
+    does_it = "Do it; without this, only tell what would be done."
+    return click.option("--run", is_flag=True, help=does_it)(command)
+
+
 def format_option(help_text: str) -> Decorator[Any]:
     """Return the option that names the format of a data file."""
     formats = [known.value for known in FileFormat]

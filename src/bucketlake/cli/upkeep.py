@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import bucketlake as bl
-from bucketlake.cli.options import CommandWithExample, table_path
+from bucketlake.cli.options import CommandWithExample, run_option, table_path
 from bucketlake.cli.output import Output
 from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
@@ -33,7 +33,7 @@ from bucketlake.services.findings import Finding
     help="Buckets of partitions that no rule fits; those of before, if not set.",
 )
 @click.option("--rule", metavar="KIND", help="regex or range; that of before, if not set.")
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def rescale(
     path: str,
     storage_options: dict[str, str],
@@ -87,7 +87,7 @@ def rescale(
 )
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Bytes to read in all.")
 @click.option("--schedule-only", is_flag=True, help="Leave the plan to somebody else.")
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def compact(
     path: str,
     storage_options: dict[str, str],
@@ -140,7 +140,7 @@ def compact(
     show_default=True,
     help="Commits up to which nothing is archived.",
 )
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def archive(
     path: str,
     storage_options: dict[str, str],
@@ -175,7 +175,7 @@ def archive(
 @table_path
 @click.argument("instant")
 @click.option("--cascade", is_flag=True, help="Also roll back later commits that build on it.")
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def rollback(
     path: str,
     storage_options: dict[str, str],
@@ -213,7 +213,7 @@ def rollback(
 )
 @click.option("--retain-hours", type=click.IntRange(min=1), help="Or all of so many hours.")
 @click.option("--retain-versions", type=click.IntRange(min=1), help="Or versions of each file.")
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def clean(
     path: str,
     storage_options: dict[str, str],
@@ -288,7 +288,7 @@ def savepoint(
 )
 @table_path
 @click.argument("instant")
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def restore(
     path: str, storage_options: dict[str, str], output: Output, instant: str, run: bool
 ) -> None:
@@ -365,7 +365,7 @@ def doctor(
 )
 @table_path
 @_checks
-@click.option("--run", is_flag=True, help="Do it; without this, only tell what would be done.")
+@run_option
 def repair(
     path: str,
     storage_options: dict[str, str],
