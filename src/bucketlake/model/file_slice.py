@@ -45,6 +45,11 @@ class FileSlice:
         return self.log_files if self.base_file is None else (self.base_file, *self.log_files)
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the base file and the log files, relative to the table."""
+        return tuple(file.path for file in self.files)
+
+    @property
     def size_bytes(self) -> int:
         """Size of the base file and the log files."""
         return sum(file.size_bytes for file in self.files)

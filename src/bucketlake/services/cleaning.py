@@ -27,7 +27,7 @@ from bucketlake.format.clean_metadata import (
 )
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.read.cleaned import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_partition, list_partitions
@@ -154,7 +154,7 @@ def savepointed_files(snapshot: Snapshot) -> set[str]:
             held |= {file_path(partition, name) for partition in files for name in files[partition]}
         else:
             then = replace(snapshot, timeline=timeline.as_of(one.requested_at))
-            held |= _paths(then.all_slices())
+            held |= {path for kept in then.all_slices() for path in kept.paths}
     return held
 
 
@@ -251,10 +251,12 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
 def _planned_files(snapshot: Snapshot) -> set[str]:
     """Return the paths of the files that pending compactions read."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    found: set[str] = set()
-    for pending in timeline.pending_compactions():
-        found |= _paths(timeline.read_compaction_plan(storage, pending))
-    return found
+    return {
+        path
+        for pending in timeline.pending_compactions()
+        for planned in timeline.read_compaction_plan(storage, pending)
+        for path in planned.paths
+    }
 
 
 def _plan(
@@ -321,7 +323,7 @@ def _needed(
         if end_undoing(storage, config, timeline, clock):
             continue
         snapshot = load_snapshot(storage, config, timeline)
-        live = _paths(snapshot.partition_slices(plan.files))
+        live = {path for one in snapshot.partition_slices(plan.files) for path in one.paths}
         needed = live | savepointed_files(snapshot) | _planned_files(snapshot)
         if take_turn(storage, instant, after=turn):
             return needed
@@ -337,10 +339,6 @@ def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:
     return [one.requested_at for one in timeline.completed() if one.action is Action.SAVEPOINT]
-
-
-def _paths(slices: Iterable[FileSlice]) -> set[str]:
-    return {file.path for one in slices for file in one.files}
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:

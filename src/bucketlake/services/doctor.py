@@ -33,7 +33,7 @@ from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.examination import Examination, examine
-from bucketlake.services.file_checks import FILE_CHECKS, paths_of
+from bucketlake.services.file_checks import FILE_CHECKS
 from bucketlake.services.findings import Finding, FindingKind, Severity
 from bucketlake.services.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
@@ -173,7 +173,7 @@ def _plans(table: Examination) -> Iterator[Finding]:
     """Find compactions that are planned for files that are gone: nobody can carry them out."""
     for pending in table.timeline.pending_compactions():
         for planned in table.timeline.read_compaction_plan(table.storage, pending):
-            gone = [f for f in paths_of(planned) if table.storage.stat(f) is None]
+            gone = [f for f in planned.paths if table.storage.stat(f) is None]
             if gone and _is_pending_still(table, pending):
                 yield Finding(
                     FindingKind.PLAN_BROKEN,

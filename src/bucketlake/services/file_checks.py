@@ -24,7 +24,7 @@ def _not_marked(table: Examination) -> Iterator[Finding]:
     """Find partitions without their marker: Spark reads no row of them, and says nothing."""
     for folder in sorted(_unmarked_partitions(table)):
         files = [file for file in table.files if file.partition_path == folder]
-        live = [path for one in table.snapshot.live_slices(files) for path in paths_of(one)]
+        live = [path for one in table.snapshot.live_slices(files) for path in one.paths]
         if live:
             yield Finding(
                 FindingKind.PARTITION_NOT_MARKED,
@@ -93,7 +93,7 @@ def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFi
     # Where two commits tell of one file, as up to table version 6, it is one file.
     files = {file.path: file for file in named if file is not None}
     live = replace(table.snapshot, timeline=timeline).live_slices(files.values())
-    return {path: files[path] for one in live for path in paths_of(one)}
+    return {path: files[path] for one in live for path in one.paths}
 
 
 def _sizes(table: Examination) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _buckets(table: Examination) -> Iterator[Finding]:
                 f"file group {one.file_id} is of no bucket of the {count} that the partition has, "
                 "and writes to the partition are refused",
                 one.partition_path,
-                tuple(paths_of(one)),
+                one.paths,
             )
         else:
             groups[one.partition_path, bucket_id].append(one)
@@ -201,14 +201,8 @@ def _buckets(table: Examination) -> Iterator[Finding]:
                 f"bucket {bucket_id} has {len(held)} file groups; its keys may be there twice, and "
                 "writes to the partition are refused",
                 partition,
-                tuple(path for one in held for path in paths_of(one)),
+                tuple(path for one in held for path in one.paths),
             )
-
-
-def paths_of(one: FileSlice) -> list[str]:
-    """Return the paths of a slice's files."""
-    base = [] if one.base_file is None else [one.base_file.path]
-    return base + [file.path for file in one.log_files]
 
 
 FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (

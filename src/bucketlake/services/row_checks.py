@@ -20,7 +20,6 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.examination import Examination
-from bucketlake.services.file_checks import paths_of
 from bucketlake.services.findings import Finding, FindingKind
 
 
@@ -41,7 +40,7 @@ def check_files(table: Examination) -> Iterator[Finding]:
                 FindingKind.SCHEMA_UNFIT,
                 f"rows do not fit the table's schema: {error}",
                 one.partition_path,
-                tuple(paths_of(one)),
+                one.paths,
             )
         except ObjectNotFoundError:  # Another check's finding, or cleaned meanwhile.
             continue
@@ -100,7 +99,7 @@ def _in_wrong_bucket(
             f"{index!r}, such as {keys[first].as_py()!r} in bucket {buckets[first]}; upserts and "
             "lookups do not find them",
             one.partition_path,
-            tuple(paths_of(one)),
+            one.paths,
         )
 
 
@@ -115,7 +114,7 @@ def _twice(
             path
             for one, held in zip(slices, keys, strict=True)
             if pc.any(pc.is_in(held, several)).as_py()
-            for path in paths_of(one)
+            for path in one.paths
         ]
         yield Finding(
             FindingKind.KEYS_TWICE,
