@@ -193,7 +193,7 @@ def overwrite_partitions(
         The one that it gets.
     partitions : sequence of str
         Paths of the partitions to overwrite; none saves the rules alone.
-    source : RecordSource
+    source : GroupSource
         All rows of those partitions as ``target`` pins them.
 
     Raises
