@@ -42,10 +42,8 @@ def expected_rows(name: str) -> pa.Table:
     return pq.read_table(path)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in REFUSED])
-def test_copy_on_write_table_of_hudi_gives_hudis_own_rows(
-    golden_table: Callable[[str], Path], name: str
-) -> None:
+@pytest.mark.parametrize("name", [n for n in NAMES + WITH_LOGS if n not in REFUSED])
+def test_table_of_hudi_gives_hudis_own_rows(golden_table: Callable[[str], Path], name: str) -> None:
     expected = expected_rows(name)
     got = bl.open_table(str(golden_table(name))).to_arrow()
     columns = [c for c in expected.column_names if c != PARTITION_COLUMN_FROM_FOLDERS.get(name)]
@@ -60,18 +58,6 @@ def test_table_that_cannot_be_read_rightly_is_refused_by_its_feature(
 ) -> None:
     with pytest.raises(UnsupportedFeatureError, match=REFUSED[name]):
         bl.open_table(str(golden_table(name)))
-
-
-@pytest.mark.parametrize("name", [n for n in WITH_LOGS if n not in REFUSED])
-def test_merge_on_read_table_of_hudi_gives_hudis_own_rows(
-    golden_table: Callable[[str], Path], name: str
-) -> None:
-    expected = expected_rows(name)
-    got = bl.open_table(str(golden_table(name))).to_arrow()
-    columns = [c for c in expected.column_names if c != PARTITION_COLUMN_FROM_FOLDERS.get(name)]
-    assert plain_rows(got, columns) == plain_rows(expected, columns)
-    assert got.num_rows > 0
-    assert set(got.column_names) == set(expected.column_names)
 
 
 @pytest.mark.parametrize("name", HISTORIES)
