@@ -3,8 +3,10 @@
 Storage fails, answers are lost, processes die, stand still for longer than their heartbeat or the
 lease of their lock lasts, clocks are askew, tasks run again late. In the end the completed commits
 of the timeline, one after the other in order of completion, must give exactly the rows of the
-table; every deed that was told to be done is among them, none that was told to have failed is; and
-every read has shown the rows of one moment between its begin and its end.
+table; every deed that was told to be done is among them unless it was undone by another, none that
+was told to have failed is; and every read has shown the rows of one moment between its begin and
+its end. Some crowds also archive, clean, make savepoints and restore: no commit leaves both
+timelines, and each savepoint that is left shows its rows.
 """
 
 from __future__ import annotations
@@ -24,20 +26,29 @@ import bucketlake as bl
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
+    IndexStateError,
     LockError,
     ObjectNotFoundError,
     TimelineError,
 )
 from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema import FILE_NAME
 from bucketlake.model.table_type import Operation
+from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.restore import restore
 from bucketlake.services.rollback import roll_back
+from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import clock, heartbeat, locks
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import archived_commit, read_archive
 from bucketlake.timeline.clock import IssuedTimes
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit, early_conflict
@@ -65,6 +76,15 @@ LOCKS: tuple[TableLock, ...] = (
     StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=600),
 )
 
+# Whether a crowd archives, cleans, and makes savepoints and restores them.
+_SERVICES = (
+    (False, False, False),
+    (True, True, False),
+    (False, True, True),
+    (True, False, True),
+    (True, True, True),
+)
+
 
 @dataclass
 class Deed:
@@ -75,6 +95,16 @@ class Deed:
     instants: set[str] = field(default_factory=set)  # That it put on the timeline.
     told: str = "unknown"  # Or done, or failed.
     instant: str | None = None  # Of the commit, where it was told.
+    undoes: set[str] | None = field(default_factory=set)  # Instants, or None where it is unknown.
+
+
+@dataclass
+class Commit:
+    """A commit of either timeline."""
+
+    instant: str
+    completed_at: str
+    compacted: bool
 
 
 @dataclass
@@ -84,6 +114,10 @@ class Sight:
     rows: Rows
     before: int
     after: int
+
+
+def _same(state: Rows) -> Rows:
+    return state
 
 
 class _PerProcess(dict[Any, Any]):
@@ -127,6 +161,8 @@ class Crowd:
         self.stage = Stage(self.random, START_MS)
         self.merges_on_read = seed % 2 == 1
         self.rolls_back = seed % 3 == 0
+        self.archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
+        self.undoes = self.rolls_back or self.restores
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
         self.name = f"crowd-{seed}-{id(self)}"
@@ -172,6 +208,12 @@ class Crowd:
                 choices, weights = [*choices, self._compact], [*weights, 4]
             if self.rolls_back:
                 choices, weights = [*choices, self._roll_back], [*weights, 2]
+            if self.archives:
+                choices, weights = [*choices, self._archive], [*weights, 3]
+            if self.cleans:
+                choices, weights = [*choices, self._clean], [*weights, 3]
+            if self.restores:
+                choices, weights = [*choices, self._save, self._restore], [*weights, 2, 2]
             choices, weights = [*choices, self._late_task], [*weights, 1]
             self.random.choices(choices, weights)[0](name)
 
@@ -187,8 +229,8 @@ class Crowd:
                 with mock.patch("bucketlake.table.open_storage", return_value=storage):
                     found = bl.Table(self.memory.root).to_arrow().to_pylist()
             except BucketLakeError as error:
-                # Files of a commit that was read are gone with its rollback.
-                if not self.rolls_back:
+                # Files of a commit that was read are gone with its rollback, or by a clean.
+                if not (self.undoes or self.cleans):
                     raise AssertionError(self.story(f"a read failed: {error!r}")) from error
                 continue
             self.sights.append(Sight(self._distinct(found), before, self._commits()))
@@ -229,7 +271,7 @@ class Crowd:
         default = self.random.randrange(1, 4)
         self._perform(
             name,
-            Deed("rescale", lambda state: state),
+            Deed("rescale", _same),
             lambda target: rescale(target(), rules, default, None),
         )
 
@@ -243,7 +285,7 @@ class Crowd:
                 schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms,
             )  # fmt: skip
 
-        self._perform(name, Deed("compact", lambda state: state), run)
+        self._perform(name, Deed("compact", _same), run)
 
     def _roll_back(self, name: str) -> None:
         """Roll back a commit of any writer's."""
@@ -256,7 +298,57 @@ class Crowd:
             at = target()
             roll_back(at.storage, at.config, None, undone, lock=self.lock, now_ms=at.clock.now_ms)
 
-        self._perform(name, Deed(f"roll back {undone}", lambda state: state), run)
+        deed = Deed(f"roll back {undone}", _same, undoes={undone})
+        self._perform(name, deed, run)
+
+    def _archive(self, name: str) -> None:
+        keep_min = self.random.choice([1, 1, 2])
+        limits = ArchivalLimits(keep_min, keep_min + 1)
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            archive(at.storage, at.config, limits, lock=self.lock, now_ms=at.clock.now_ms)
+
+        self._perform(name, Deed("archive", _same), run)
+
+    def _clean(self, name: str) -> None:
+        policy = self.random.choice([CleanPolicy.COMMITS, CleanPolicy.VERSIONS])
+        retention = Retention(policy, self.random.choice([1, 1, 2]))
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            clean(
+                at.storage, at.config, retention,
+                lock=self.lock, now_ms=at.clock.now_ms, threads=1,
+            )  # fmt: skip
+
+        self._perform(name, Deed("clean", _same), run)
+
+    def _save(self, name: str) -> None:
+        """Make a savepoint, or delete one."""
+        saved = self._savepoints()
+        deletes = saved and self.random.random() < 0.4
+        chosen = self.random.choice(saved) if deletes else None
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            run = delete_savepoint if chosen else make_savepoint
+            run(at.storage, at.config, chosen, lock=self.lock, now_ms=at.clock.now_ms)
+
+        self._perform(name, Deed(f"delete savepoint {chosen}" if chosen else "save", _same), run)
+
+    def _restore(self, name: str) -> None:
+        saved = self._savepoints()
+        if not saved:
+            return
+        deed = Deed(f"restore {saved[-1]}", _same, undoes=None)
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            done = restore(at.storage, at.config, saved[-1], lock=self.lock, now_ms=at.clock.now_ms)
+            deed.undoes = {one.instant for one in done.commits}
+
+        self._perform(name, deed, run)
 
     def _late_task(self, name: str) -> None:
         """Run the tasks of an earlier write once more."""
@@ -306,7 +398,8 @@ class Crowd:
             self.log.append(f"{name}:   {error!r}")
             deed.told = "failed"
             expected = isinstance(error, TimelineError | LockError) or (
-                self.rolls_back and isinstance(error, ObjectNotFoundError)
+                (self.undoes or self.cleans)
+                and isinstance(error, ObjectNotFoundError | IndexStateError)
             )
             if not (faulty.faults or expected or deed.name == "drop"):
                 raise AssertionError(self.story(repr(error))) from error
@@ -339,29 +432,35 @@ class Crowd:
     # What must hold.
 
     def _check(self) -> None:
-        timeline = load_timeline(self.memory, read_table_config(self.memory))
         by_instant = {instant: deed for deed in self.deeds for instant in deed.instants}
-        commits = sorted(timeline.completed_commits(), key=lambda one: one.completed_at or "")
-        completed = {one.requested_at for one in commits}
+        commits = self._completed()
+        completed = {one.instant for one in commits}
         undone = self._undone()
         for deed in self.deeds:
             if deed.told == "done" and deed.instant is not None:
-                assert deed.instant in completed | undone, self.story(f"{deed} is lost")
+                is_there = deed.instant in completed
+                assert is_there or undone(deed.instant), self.story(f"{deed} is lost")
             if deed.told == "failed" and not deed.name.startswith(("compact", "roll back")):
                 assert not deed.instants & completed, self.story(f"{deed} was told to have failed")
         states: list[Rows] = [{}]
         for one in commits:
-            compacted = timeline.read_commit(self.memory, one).compacted
-            deed = by_instant.get(one.requested_at)
+            deed = by_instant.get(one.instant)
             assert deed is not None, self.story(f"nobody made {one}")
-            states.append(states[-1] if compacted else deed.after(states[-1]))
-            self.log.append(f"{one.requested_at} to {one.completed_at} {deed.name}: {states[-1]}")
+            states.append(states[-1] if one.compacted else deed.after(states[-1]))
+            self.log.append(f"{one.instant} to {one.completed_at} {deed.name}: {states[-1]}")
         found = self._found()
         assert found == states[-1], self.story(f"read {found}, expected {states[-1]}")
-        if not self.rolls_back:
+        if not self.undoes:
             for sight in self.sights:
                 seen = states[sight.before : sight.after + 1]
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
+        for saved in self._savepoints():
+            then: Rows = {}
+            for one in commits:
+                if one.instant <= saved and not one.compacted:
+                    then = by_instant[one.instant].after(then)
+            found = self._distinct(bl.Table(self.memory.root).to_arrow(as_of=saved).to_pylist())
+            assert found == then, self.story(f"savepoint {saved} shows {found}, it held {then}")
         require_tidy(self.memory, self.story)
 
     def _found(self) -> Rows:
@@ -375,16 +474,39 @@ class Crowd:
         assert buckets.tolist() == held, self.story(f"rows in {held} belong into {buckets}")
         return self._distinct(rows.to_pylist())
 
-    def _undone(self) -> set[str]:
-        return {
-            deed.name.rpartition(" ")[2]
-            for deed in self.deeds
-            if deed.name.startswith("roll back") and deed.told != "failed"
+    def _undone(self) -> Callable[[str], bool]:
+        """Tell of a commit that was told to be done whether it may have been undone since."""
+        undoing = [deed.undoes for deed in self.deeds if deed.told != "failed"]
+        known = set().union(*[one for one in undoing if one is not None])
+        return lambda instant: instant in known or None in undoing
+
+    def _completed(self) -> list[Commit]:
+        """Return the commits of both timelines in order of completion."""
+        config = read_table_config(self.memory)
+        timeline = load_timeline(self.memory, config)
+        found = {
+            one.requested_at: Commit(
+                one.requested_at,
+                one.completed_at or "",
+                timeline.read_commit(self.memory, one).compacted,
+            )
+            for one in timeline.completed_commits()
         }
+        for entry in read_archive(self.memory, config):
+            commit = archived_commit(entry)
+            if commit is not None:
+                found[entry.requested_at] = Commit(
+                    entry.requested_at, entry.completed_at, commit.compacted
+                )
+        return sorted(found.values(), key=lambda one: one.completed_at)
 
     def _commits(self) -> int:
+        return len(self._completed())
+
+    def _savepoints(self) -> list[InstantTime]:
         timeline = load_timeline(self.memory, read_table_config(self.memory))
-        return len(timeline.completed_commits())
+        completed = [one for one in timeline.completed() if one.action is Action.SAVEPOINT]
+        return [one.requested_at for one in completed]
 
     def _distinct(self, found: list[dict[str, Any]]) -> Rows:
         rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in found}

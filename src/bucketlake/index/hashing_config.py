@@ -23,7 +23,6 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.instant import Action
 
 META_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta"
 CONFIGS_FOLDER = f"{META_FOLDER}/configs"
@@ -129,7 +128,7 @@ def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
 
 def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
     newest, found = timeline.newest_time(), []
-    for instant in _active_instants(storage):
+    for instant in active_versions(storage):
         # One that came after the timeline was listed does not count for it.
         if instant == INITIAL_INSTANT or (newest is not None and instant <= newest):
             with suppress(ObjectNotFoundError):
@@ -138,13 +137,14 @@ def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
 
 
 def _counting(configs: Iterable[HashingConfig], timeline: Timeline) -> list[HashingConfig]:
-    """Leave out what is pending or later than the timeline's end; one an instant, oldest first."""
-    pending = {i.requested_at for i in timeline.pending() if i.action is Action.REPLACE_COMMIT}
-    until = timeline.until
+    """Leave out what is not committed as of the timeline; one an instant, oldest first.
+
+    What is older than the timeline counts as committed (RFC-89, "Loading").
+    """
     found = {
         config.instant: config
         for config in configs
-        if config.instant not in pending and (until is None or config.instant <= until)
+        if config.instant == INITIAL_INSTANT or timeline.is_completed(config.instant)
     }
     return [found[instant] for instant in sorted(found)]
 
@@ -155,7 +155,7 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     Those are the versions older than the active timeline, but for the newest of them, as in Hudi.
     """
     start = timeline.start
-    old = sorted(i for i in _active_instants(storage) if start is not None and i < start)
+    old = sorted(i for i in active_versions(storage) if start is not None and i < start)
     for instant in old[:-1]:
         with suppress(AlreadyExistsError):  # An archival before this one died between two steps.
             storage.put_if_absent(
@@ -165,7 +165,8 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
     return old[:-1]
 
 
-def _active_instants(storage: Storage) -> Iterator[InstantTime]:
+def active_versions(storage: Storage) -> Iterator[InstantTime]:
+    """Yield the instants of the versions that are not archived, whether they count or not."""
     for stored in storage.list(CONFIGS_FOLDER, recursive=False):
         name = stored.path.rpartition("/")[2]
         if name.endswith(_SUFFIX) and not name.startswith("."):

@@ -22,6 +22,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
+from bucketlake.timeline.markers import mark_instant
 
 RECORD_FOLDER = f"{EXTENSION_FOLDER}/partition_counts"
 VERSIONS_KEPT = 10
@@ -99,6 +100,7 @@ def record_counts(
         return
     partitions = {path: [one.count, one.instant] for path, one in sorted((held | news).items())}
     data = json.dumps({"version": _VERSION, "partitions": partitions}, ensure_ascii=False)
+    mark_instant(storage, instant)
     storage.put(record_path(instant), data.encode())
     for old in _dispensable(_versions(storage), timeline):
         storage.delete(record_path(old))

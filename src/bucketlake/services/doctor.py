@@ -27,7 +27,12 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.avro_schema import arrow_from_avro
-from bucketlake.index.hashing_config import INITIAL_INSTANT, committed_configs, config_path
+from bucketlake.index.hashing_config import (
+    INITIAL_INSTANT,
+    active_versions,
+    committed_configs,
+    config_path,
+)
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex
@@ -251,17 +256,17 @@ def _turns(table: Examination) -> Iterator[Finding]:
 
 
 def _rules(table: Examination) -> Iterator[Finding]:
-    """Find versions of partition rules that count though no commit of the table wrote them."""
-    timeline = table.timeline
-    for config in committed_configs(table.storage, timeline):
-        if config.instant == INITIAL_INSTANT or timeline.is_completed(config.instant):
-            continue
-        if timeline.start is not None and table.is_old_instant(config.instant):
+    """Find versions of partition rules that no commit wrote: Hudi goes by them all the same."""
+    committed_configs(table.storage, table.timeline)  # Raises where one cannot be read.
+    known = {one.requested_at for one in table.timeline.instants} | {INITIAL_INSTANT}
+    for instant in active_versions(table.storage):
+        is_committed = instant in known or table.timeline.is_completed(instant)
+        if not is_committed and table.timeline.start and table.is_old_instant(instant):
             yield Finding(
                 FindingKind.RULES_OUT_OF_STEP,
-                f"the rules of instant {config.instant} count, but no commit of that time is on "
-                "the timeline",
-                files=(config_path(config.instant),),
+                f"rules of instant {instant} are there, by which Hudi goes, but no commit of that "
+                "time is on the timeline",
+                files=(config_path(instant),),
             )
 
 

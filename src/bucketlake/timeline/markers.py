@@ -20,6 +20,7 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage
 
 _MARKER = re.compile(r"(?:(?P<partition>.*)/)?(?P<file>[^/]+)\.marker\.(?P<type>[A-Z]+)")
+_FORM = "MARKERS.type"
 _LIST = re.compile(r"MARKERS\d+", re.ASCII)
 
 
@@ -71,6 +72,14 @@ def marker_folder(instant: InstantTime) -> str:
 def write_marker(storage: Storage, instant: InstantTime, marker: Marker) -> None:
     """Write the marker of a data file that is about to be written; twice is the same as once."""
     storage.put(f"{marker_folder(instant)}/{marker.to_text()}", b"")
+
+
+def mark_instant(storage: Storage, instant: InstantTime) -> None:
+    """Put what tells the form of an instant's markers, in Hudi's place.
+
+    By the folder a sweep finds what a writer left that slept, was rolled back, woke up and died.
+    """
+    storage.put(f"{marker_folder(instant)}/{_FORM}", b"DIRECT")
 
 
 def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:

@@ -223,7 +223,8 @@ def after_turn(
     timeline = load_timeline(storage, config)
     if turn is None or turn.instant == own:
         return timeline
-    before = next((i for i in timeline.pending() if i.requested_at == turn.instant), None)
+    writes = (one for one in timeline.pending() if one.action.writes_data)
+    before = next((one for one in writes if one.requested_at == turn.instant), None)
     if before is None:
         return timeline
     outcome = _decision(storage, clock, before)
@@ -263,7 +264,7 @@ def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]
 
 
 def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
-    if write.instant not in {i.requested_at for i in timeline.pending()}:
+    if write.instant not in {i.requested_at for i in timeline.pending() if i.action.writes_data}:
         raise CommitConflictError(
             write.instant, "is no longer on the timeline: another writer rolled it back; retry"
         )

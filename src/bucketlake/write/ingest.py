@@ -45,6 +45,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.adopt import require_matching_index
 from bucketlake.write.batches import Batch, carried_on, is_committed
@@ -221,6 +222,7 @@ def overwrite_partitions(
                 )
 
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
+        mark_instant(target.storage, write.instant)
         save_config(target.storage, rules)
         return _write(write, renewed, source, tagger, counts, slices, recheck)
 

@@ -32,7 +32,7 @@ from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite
 from bucketlake.write.conflict import UNDOING
 from bucketlake.write.restore import carry_out_restore
-from bucketlake.write.rollback import carry_on_rollback, take_back
+from bucketlake.write.rollback import carry_on_rollback, delete_files, take_back
 
 _LOOK_SECONDS = 0.02
 
@@ -149,9 +149,7 @@ def _sweep(storage: Storage, config: TableConfig) -> None:
         if instant in completed:
             delete_markers(storage, instant)
         elif instant not in pending and _is_rolled_back(storage, config, timeline, instant):
-            for path in _marked_files(storage, instant):
-                storage.delete(path)
-            delete_markers(storage, instant)
+            delete_files(storage, instant, _marked_files(storage, instant))
 
 
 def _is_rolled_back(

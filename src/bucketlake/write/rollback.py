@@ -9,7 +9,7 @@ Which instants may be rolled back is the caller's decision (``services/rollback.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bucketlake.config.table_config import TableConfig
@@ -82,10 +82,10 @@ def carry_on_rollback(
     """
     plan = read_rollback_plan(storage, config, pending.requested_at)
     if pending.state is State.REQUESTED:
-        undone = plan.instant
-        held = {one.requested_at: one.state for one in load_timeline(storage, config).instants}
-        is_archived = undone not in held and not keep_active(storage, config, undone)
-        if (held.get(undone) is State.COMPLETED or is_archived) and withdraw_rollback(
+        undone, timeline = plan.instant, load_timeline(storage, config)
+        is_there = any(i.requested_at == undone and i.action.writes_data for i in timeline.instants)
+        is_archived = not (is_there or keep_active(storage, config, undone))
+        if (timeline.find_completed(undone) or is_archived) and withdraw_rollback(
             storage, config, pending.requested_at
         ):
             return
@@ -168,20 +168,28 @@ def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Acti
 
 
 def take_back(
-    storage: Storage, config: TableConfig, instant: InstantTime, action: Action, files: list[str]
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    action: Action,
+    files: Iterable[str],
 ) -> None:
     """Delete what a pending write left: its files, rules, counts and markers; itself at last."""
-    for path in files:
-        storage.delete(path)
-    if action is Action.REPLACE_COMMIT:
-        # Of a rescale (RFC-89). Once its instant is gone, a version that stayed would count.
-        storage.delete(config_path(instant))
-    storage.delete(record_path(instant))
-    delete_markers(storage, instant)
+    delete_files(storage, instant, files)
     if action is Action.COMMIT:  # Of a compaction perhaps, and its plan would look pending again.
         remove_pending(storage, config, instant, Action.COMPACTION)
     remove_pending(storage, config, instant, action)
     delete_heartbeat(storage, instant)
+
+
+def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str]) -> None:
+    """Delete the data files of a write, the rules and counts that it saved, and its markers."""
+    for path in files:
+        storage.delete(path)
+    # Rules and counts of before the timeline would count (RFC-89).
+    storage.delete(config_path(instant))
+    storage.delete(record_path(instant))
+    delete_markers(storage, instant)
 
 
 def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:

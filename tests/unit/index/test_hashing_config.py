@@ -33,9 +33,12 @@ def at(number: int) -> InstantTime:
 
 
 def timeline(*pending: int, until: int | None = None, last: int = 9) -> Timeline:
-    instants = (
-        *(Instant(at(n), Action.REPLACE_COMMIT, State.INFLIGHT) for n in pending),
-        Instant(at(last), Action.COMMIT, State.COMPLETED, at(last)),
+    """A timeline of rescales, all completed but the pending ones."""
+    instants = tuple(
+        Instant(at(n), Action.REPLACE_COMMIT, State.INFLIGHT)
+        if n in pending
+        else Instant(at(n), Action.REPLACE_COMMIT, State.COMPLETED, at(n))
+        for n in range(1, last + 1)
     )
     return Timeline(instants, "", 2, None, until=None if until is None else at(until))
 
@@ -58,6 +61,12 @@ def storage() -> MemoryStorage:
 
 def counts(storage: MemoryStorage, known: Timeline) -> list[int]:
     return [config.default_count for config in committed_configs(storage, known)]
+
+
+def test_a_version_of_no_commit_does_not_count(storage: MemoryStorage) -> None:
+    save_config(storage, a_config(InstantTime(f"{at(2)[:-1]}5"), 9))
+    known = replace(timeline(last=3), start=at(1))
+    assert counts(storage, replace(known, instants=known.instants[:1])) == [1, 2]
 
 
 def test_versions_count_from_the_oldest_on_but_for_pending_ones(storage: MemoryStorage) -> None:
