@@ -111,7 +111,8 @@ def require_each_batch_once(path: str) -> None:
     commits = [i for i in timeline.completed_commits() if i.action is Action.DELTA_COMMIT]
     last: dict[str, int] = {}
     for commit in sorted(commits, key=lambda one: one.completed_at or ""):
-        told = json.loads(timeline.read_commit(storage, commit).extra[BATCHES])
+        said = json.loads(timeline.read_commit(storage, commit).extra[BATCHES])
+        told = {name: one["batch"] for name, one in said.items()}
         news = {name: number for name, number in told.items() if last.get(name, -1) != number}
         assert len(news) == 1, f"{commit}: {news}"
         [(name, number)] = news.items()

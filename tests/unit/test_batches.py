@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,6 +13,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.index.simple import assign_buckets
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
@@ -35,12 +37,15 @@ def batch(v: int) -> pa.Table:
     return pa.table({"id": ["a", f"b{v}"], "v": [v, v]}, schema=SCHEMA)
 
 
-def commits(table: bl.Table) -> list[str | None]:
+def commits(table: bl.Table) -> list[dict[str, int] | None]:
     storage = MemoryStorage(table.path.removeprefix("memory://"))
     timeline = load_timeline(storage, read_table_config(storage))
+    said = [timeline.read_commit(storage, one).extra for one in timeline.completed_commits()]
     return [
-        timeline.read_commit(storage, one).extra.get(BATCHES)
-        for one in timeline.completed_commits()
+        {name: one["batch"] for name, one in json.loads(extra[BATCHES]).items()}
+        if BATCHES in extra
+        else None
+        for extra in said
     ]
 
 
@@ -51,7 +56,7 @@ def test_a_batch_that_is_repeated_is_passed_over(table: bl.Table) -> None:
     assert (again.instant, again.inserted) == (None, 0)
     assert upsert(batch(1), 1).instant is not None
     assert sorted(table.to_arrow()["v"].to_pylist()) == [0, 1, 1]
-    assert commits(table) == ['{"orders": 0}', '{"orders": 1}']
+    assert commits(table) == [{"orders": 0}, {"orders": 1}]
 
 
 def test_other_writes_and_queries_carry_it_on(table: bl.Table) -> None:
@@ -62,7 +67,7 @@ def test_other_writes_and_queries_carry_it_on(table: bl.Table) -> None:
     table.delete(pa.table({"id": ["b2"]}))
     table.rescale({"x": 3}, dry_run=False)
     table.insert_overwrite(batch(3))
-    assert commits(table)[-1] == '{"clicks": 9, "orders": 4}'
+    assert commits(table)[-1] == {"clicks": 9, "orders": 4}
     assert orders(batch(5), 4).instant is None
     assert clicks(batch(5), 9).instant is None
     assert clicks(batch(5), 11).instant is not None
@@ -83,6 +88,41 @@ def test_a_batch_that_was_rolled_back_is_written_again(table: bl.Table) -> None:
     assert instant is not None
     table.rollback(instant)
     assert upsert(batch(1), 1).instant is not None
+
+
+def test_a_batch_that_was_rolled_back_below_other_commits_is_written_again(
+    table: bl.Table,
+) -> None:
+    upsert = table.upsert_batch("orders")
+    upsert(batch(0), 0)
+    instant = upsert(pa.table({"id": ["x"], "v": [1]}, schema=SCHEMA), 1).instant
+    assert instant is not None
+    buckets = assign_buckets(["x", *"pqrstu"], 2)
+    other = "xpqrstu"[buckets.tolist().index(1 - buckets[0])]
+    table.upsert(pa.table({"id": [other], "v": [2]}, schema=SCHEMA))
+    table.rollback(instant)
+    assert upsert(batch(0), 0).instant is None
+    assert upsert(pa.table({"id": ["x"], "v": [1]}, schema=SCHEMA), 1).instant is not None
+    assert "x" in table.to_arrow()["id"].to_pylist()
+    table.upsert(batch(2))
+    assert commits(table)[-1] == {"orders": 1}
+
+
+def test_a_batch_is_known_after_its_commit_was_archived(table: bl.Table) -> None:
+    orders, clicks = table.upsert_batch("orders"), table.upsert_batch("clicks")
+    clicks(batch(0), 7)
+    for number in range(4):
+        orders(batch(number), number)
+    table.archive(keep_min=1, keep_max=2)
+    assert clicks(batch(9), 7).instant is None
+    silenced(lambda: table.upsert(batch(4)))
+    silenced(lambda: table.upsert(batch(5)))
+    table.archive(keep_min=1, keep_max=2)  # Now the active timeline says nothing.
+    assert commits(table) == [None]
+    assert clicks(batch(9), 7).instant is None
+    assert orders(batch(9), 3).instant is None
+    assert orders(batch(9), 4).instant is not None
+    assert commits(table)[-1] == {"clicks": 7, "orders": 4}
 
 
 def test_two_drivers_of_one_stream_commit_a_batch_once(
