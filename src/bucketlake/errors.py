@@ -19,6 +19,7 @@
     └── UnsupportedFeatureError           feature, where, next step
 
     NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
+    ServiceWarning(UserWarning)           what was not done after a write that is committed
 
 A class exists where a caller would act differently. The facts are ``args``, so an error survives
 pickling between processes; the sentence is composed from them.
@@ -174,3 +175,7 @@ class UnsupportedFeatureError(BucketLakeError):
 
 class NullElementWarning(UserWarning):
     """Data are stored as they are, but stock Hudi writers need a setting to rewrite them."""
+
+
+class ServiceWarning(UserWarning):
+    """A write is committed, but a compaction, clean or archival that was to follow it failed."""

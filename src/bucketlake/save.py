@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.errors import AlreadyExistsError, ConfigError
+from bucketlake.errors import AlreadyExistsError, BucketLakeError, ConfigError, ServiceWarning
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
@@ -70,6 +70,8 @@ def save(
     -----
     UserWarning
         Naming the options that are not known.
+    ServiceWarning
+        If the rows were committed, but a compaction, clean or archival after it failed.
 
     Examples
     --------
@@ -101,6 +103,21 @@ def save(
     if job.without_metadata_table and table.config().metadata_partitions:
         table.drop_metadata_table()
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
+    try:
+        _serve(table, job)
+    except BucketLakeError as error:
+        # What was written is committed: an error here would say that it is not.
+        warnings.warn(
+            f"the rows are committed (instant {result.instant}), but what follows a write was not "
+            f"done: {error}; the next write does it, or table.compact(), clean() and archive()",
+            ServiceWarning,
+            stacklevel=2,
+        )
+    return result
+
+
+def _serve(table: Table, job: JobOptions) -> None:
+    """Compact, clean and archive, as far as the options ask for it."""
     if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
         table.compact(after_delta_commits=job.compact_after)
     if job.retention is not None:
@@ -108,7 +125,6 @@ def save(
     if job.archive_limits is not None:
         keep_min, keep_max = job.archive_limits
         table.archive(keep_min=keep_min, keep_max=keep_max)
-    return result
 
 
 def _run(

@@ -14,6 +14,8 @@ from bucketlake.errors import (
     BucketLakeError,
     ConfigError,
     IndexStateError,
+    LockError,
+    ServiceWarning,
     UnsupportedFeatureError,
 )
 
@@ -167,6 +169,19 @@ def test_a_write_is_followed_by_a_clean_where_the_job_asks_for_one(
     for at in range(6):
         bl.save(rows("a", at=at), str(table_path), options=OPTIONS | asked)
     assert len([*table_path.glob("Bonn/*.parquet")]) == files
+    assert ids_of(table_path) == ["a"]
+
+
+def test_a_clean_that_fails_after_the_write_is_told_and_the_write_is_not_said_to_have_failed(
+    table_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LockError("a lock", "somebody", 1.0)
+
+    monkeypatch.setattr(bl.Table, "clean", fail)
+    cleaning = {**OPTIONS, "hoodie.clean.automatic": "true"}
+    with pytest.warns(ServiceWarning, match=r"committed \(instant 2.*a lock"):
+        assert bl.save(rows("a"), str(table_path), options=cleaning).instant is not None
     assert ids_of(table_path) == ["a"]
 
 
