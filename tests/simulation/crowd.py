@@ -155,8 +155,8 @@ class LateSource(ArrowSource):
 class Crowd:
     """One run of several actors on one table."""
 
-    def __init__(self, seed: int, *, writers: int = 3, deeds: int = 3) -> None:
-        self.seed, self.deeds_each = seed, deeds
+    def __init__(self, seed: int, *, writers: int = 3) -> None:
+        self.seed = seed
         self.random = random.Random(f"crowd {seed}")
         self.stage = Stage(self.random, START_MS)
         self.merges_on_read = seed % 2 == 1
@@ -201,7 +201,7 @@ class Crowd:
     # What actors do.
 
     def _write(self, name: str) -> None:
-        for _ in range(self.deeds_each):
+        for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._delete, self._overwrite, self._drop, self._rescale]
             weights = [6, 2, 1, 1, 2]
             if self.merges_on_read:
@@ -213,7 +213,7 @@ class Crowd:
             if self.cleans:
                 choices, weights = [*choices, self._clean], [*weights, 3]
             if self.restores:
-                choices, weights = [*choices, self._save, self._restore], [*weights, 2, 2]
+                choices, weights = [*choices, self._save, self._restore], [*weights, 2, 4]
             choices, weights = [*choices, self._late_task], [*weights, 1]
             self.random.choices(choices, weights)[0](name)
 
@@ -340,6 +340,7 @@ class Crowd:
     def _restore(self, name: str) -> None:
         saved = self._savepoints()
         if not saved:
+            self._save(name)
             return
         deed = Deed(f"restore {saved[-1]}", _same, undoes=None)
 

@@ -501,9 +501,9 @@ def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
         for stored in storage.list(folder):
             version = stored.path.rpartition("/")[2].partition(".")[0]
             assert version in completed, story(f"{stored.path} is left over")
-    times = [i.completed_at for i in timeline.completed()]
-    assert all(times), story("a completed instant has no completion time")
-    assert len(set(times)) == len(times), story("two completions at one time")
+    assert all(i.completed_at for i in timeline.completed()), story("completed at no time")
+    times = [i.completed_at for i in timeline.completed_commits()]
+    assert len(set(times)) == len(times), story("two commits were completed at one time")
 
 
 def _instants_of_files(storage: Storage) -> Iterator[str]:

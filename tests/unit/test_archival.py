@@ -17,7 +17,7 @@ import bucketlake as bl
 from bucketlake.config.layout import OUTCOME_FOLDER
 from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
-from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
@@ -41,7 +41,8 @@ from bucketlake.timeline.transitions import complete
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.rollback import begin_rollback, carry_on_rollback
+from bucketlake.write.planned import begin_plan
+from bucketlake.write.rollback import carry_on_rollback
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -252,7 +253,13 @@ def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
     commits = upserts(table, 4)
     storage, config = storage_of(table), table.config()
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
-    with begin_rollback(storage, config, InstantClock("UTC"), plan) as instant:
+    with begin_plan(
+        storage,
+        config,
+        InstantClock("UTC"),
+        Action.ROLLBACK,
+        encode_rollback_plan(plan, storage.root),
+    ) as instant:
         report = table.archive(keep_min=1, keep_max=2)
     assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
 
@@ -875,7 +882,9 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     assert not keep_active(storage, config, commits[0].requested_at)
     before = paths(table)
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
-    with begin_rollback(storage, config, clock, plan):
+    with begin_plan(
+        storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
+    ):
         assert table.archive(keep_min=1, keep_max=2).instants == ()
     [left] = timeline_of(table).pending()
     carry_on_rollback(storage, config, clock, left)

@@ -22,11 +22,10 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.write.planned import begin_plan, withdraw_plan
 from bucketlake.write.rollback import (
-    begin_rollback,
     carry_out_rollback,
     rollback_plan,
-    withdraw_rollback,
 )
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -250,7 +249,9 @@ def test_one_that_had_not_begun_is_withdrawn_for_good(table: bl.Table) -> None:
     assert found is not None
     plan = rollback_plan(storage, timeline, found)
     before = data_of(table)
-    with begin_rollback(storage, config, clock, plan) as planned:
+    with begin_plan(
+        storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
+    ) as planned:
         pass  # It sleeps now, and its heart stands still.
     table.savepoint()
     assert not load_timeline(storage, config).pending()
@@ -270,9 +271,14 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     plan = rollback_plan(storage, timeline, found)
     faulty = FaultyStorage(storage, [Fault(5, Moment.BEFORE, Effect.DIE)], reads_count=False)
     clock = InstantClock("UTC")
-    with begin_rollback(storage, config, clock, plan) as planned, pytest.raises(SimulatedCrash):
+    with (
+        begin_plan(
+            storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
+        ) as planned,
+        pytest.raises(SimulatedCrash),
+    ):
         carry_out_rollback(faulty, config, clock, planned, plan)
-    assert not withdraw_rollback(storage, config, planned)
+    assert not withdraw_plan(storage, config, planned, Action.ROLLBACK)
     table.upsert(rows(range(0)))
     assert data_of(table) == before
     assert carry_out_rollback(storage, config, clock, planned, plan)

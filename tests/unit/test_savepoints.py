@@ -25,10 +25,12 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.compaction import CompactionLimits, compact, compact_here
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.restore import begin_restore, carry_out_restore
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -348,24 +350,53 @@ def test_a_compaction_that_a_restore_overtakes_is_not_completed(place: str) -> N
     assert_sound(table)
 
 
-def test_a_restore_that_had_not_begun_is_given_up_where_something_else_was_committed(
-    place: str,
-) -> None:
+def test_a_restore_that_had_not_begun_is_withdrawn_for_good(place: str) -> None:
+    """Whoever planned it may wake up, and the table may have changed meanwhile."""
     table = create(place)
+    storage, config = storage_of(table), table.config()
     then = table.savepoint()
     table.upsert(rows(range(5), 1))
     plan = RestorePlan(then, ((commits(table)[-1], "commit"),))
+    put_restore(table, plan, has_begun=False)
     table.upsert(rows(range(5), 2))
-    put_restore(table, plan)
-    with pytest.raises(TimelineError, match=f"{commits(table)[-1]} was committed"):
-        open_target(storage_of(table), table.config(), INDEX)
+    assert not [one for one in table.timeline() if one.action is Action.RESTORE]
+    put_restore(table, plan, has_begun=False)  # As who had read it before, and goes on.
+    with pytest.raises(CommitConflictError, match="took this restore for dead"):
+        carry_out_restore(storage, config, InstantClock("UTC"), RESTORE)
     table.upsert(rows(range(5, 7), 3))
     assert {row["v"] for row in data_of(table)} == {0, 2, 3}
 
 
-def put_restore(table: bl.Table, plan: RestorePlan) -> None:
-    path = ".hoodie/timeline/20980101000000000.restore.requested"
-    storage_of(table).put(path, encode_restore_plan(plan))
+@pytest.mark.parametrize("change", ["commit", "later savepoint", "no savepoint"])
+def test_a_restore_begins_on_the_table_that_it_was_planned_on(place: str, change: str) -> None:
+    table = create(place)
+    storage, config = storage_of(table), table.config()
+    then = table.savepoint()
+    table.upsert(rows(range(5), 1))
+    plan = RestorePlan(then, ((commits(table)[-1], "commit"),))
+    match change:
+        case "commit":
+            table.upsert(rows(range(5), 2))
+        case "later savepoint":
+            table.savepoint()
+        case _:
+            table.delete_savepoint(then)
+    before = data_of(table)
+    put_restore(table, plan, has_begun=False)
+    with pytest.raises(CommitConflictError, match="did not know"):
+        begin_restore(storage, config, InstantClock("UTC"), RESTORE)
+    assert not [one for one in table.timeline() if one.action is Action.RESTORE]
+    assert data_of(table) == before
+
+
+RESTORE = InstantTime("20980101000000000")
+
+
+def put_restore(table: bl.Table, plan: RestorePlan, *, has_begun: bool = True) -> None:
+    path = f".hoodie/timeline/{RESTORE}.restore"
+    storage_of(table).put(f"{path}.requested", encode_restore_plan(plan))
+    if has_begun:
+        storage_of(table).put(f"{path}.inflight", b"")
 
 
 def test_a_restore_that_is_pending_is_carried_on_by_the_next_write(place: str) -> None:

@@ -43,7 +43,7 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_commit
 from bucketlake.timeline.transitions import complete, create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.conflict import UNDOING, require_no_restore
+from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
@@ -222,9 +222,10 @@ def _schedule(
             plan = encode_compaction_plan(slices)
             requested = create_requested(storage, config, instant, Action.COMPACTION, plan)
             newest = load_timeline(storage, config)
-            if not any(one.action in UNDOING for one in newest.pending()):
+            is_undoing = any(one.action in UNDOING for one in newest.pending())
+            if not is_undoing and not rolled_back(storage, config, timeline, newest):
                 return instant, slices
-            # It may undo a commit of the plan; it looks for plans after it is on the timeline.
+            # A commit of the plan goes, or went. Who undoes one looks for plans, too.
             storage.delete(instant_path(config, requested))
             settle_failed_writes(storage, config, newest, clock)
 

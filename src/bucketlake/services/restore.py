@@ -24,9 +24,14 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.planned import put_plan
+from bucketlake.write.planned import begin_plan
 from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.restore import carry_out_restore, later_instants
+from bucketlake.write.restore import (
+    begin_restore,
+    carry_out_restore,
+    later_instants,
+    require_newest_savepoint,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ def restore(
     if not dry_run:
         timeline = settle_failed_writes(storage, config, timeline, clock, lock)
     savepoint = require_savepoint(timeline, instant)
-    _require_newest(timeline, savepoint)
+    require_newest_savepoint(timeline, savepoint)
     _require_files(storage, timeline, savepoint)
     later = later_instants(timeline, savepoint)
     snapshot = load_snapshot(storage, config, timeline)
@@ -107,26 +112,19 @@ def restore(
         return report
     plan = RestorePlan(instant, tuple((one.requested_at, one.action.value) for one in later))
     try:
-        with lock.held(storage):
-            content = encode_restore_plan(plan)
-            own = put_plan(storage, config, timeline, clock, Action.RESTORE, content)
+        with (
+            lock.held(storage),
+            begin_plan(storage, config, clock, Action.RESTORE, encode_restore_plan(plan)) as own,
+        ):
+            begin_restore(storage, config, clock, own)
             carry_out_restore(storage, config, clock, own)
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant,
-            f"storage failed while the table was restored to it ({error}); a restore that the "
-            "timeline shows as pending is carried on by the next write",
+            f"storage failed while the table was restored to it ({error}); the next write carries "
+            "it on, or withdraws it where nothing was undone yet",
         ) from error
     return replace(report, instant=own)
-
-
-def _require_newest(timeline: Timeline, savepoint: Instant) -> None:
-    for one in timeline.instants:
-        if one.action is Action.SAVEPOINT and one.requested_at > savepoint.requested_at:
-            raise TimelineError(
-                savepoint.requested_at,
-                f"the later savepoint {one.requested_at} would be lost: delete that first",
-            )
 
 
 def _require_files(storage: Storage, timeline: Timeline, savepoint: Instant) -> None:

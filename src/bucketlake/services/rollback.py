@@ -19,7 +19,7 @@ from bucketlake.errors import (
     StorageError,
     TimelineError,
 )
-from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.hashing_config import committed_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
@@ -31,19 +31,18 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times, newest_manifest
 from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import Turn, last_turn
+from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.write.commit import after_turn
 from bucketlake.write.plan import live_buckets
-from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.planned import begin_plan, withdraw_plan
+from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.rollback import (
-    begin_rollback,
     builds_on,
     carry_out_rollback,
     later_commits,
     rollback_plan,
-    withdraw_rollback,
 )
 
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
@@ -143,9 +142,10 @@ def roll_back(
     with lock.held(storage):
         while True:
             turn = last_turn(storage)
-            snapshot = load_snapshot(
-                storage, config, after_turn(storage, config, clock, turn, None)
-            )
+            timeline = after_turn(storage, config, clock, turn, None)
+            if end_undoing(storage, config, timeline, clock):
+                continue
+            snapshot = load_snapshot(storage, config, timeline)
             commits = _commits_to_undo(snapshot, index, instant, cascade)
             report = _report(snapshot, commits)
             try:
@@ -170,22 +170,36 @@ def _undo(
 ) -> tuple[InstantTime, ...]:
     """Roll commits back; none where something was committed or archived since the snapshot.
 
-    A writer looks for rollbacks after it took its turn, and this looks for turns after the plans
-    are on the timeline: one of the two sees the other.
+    It takes a turn in the order of commits once the plans are on the timeline. So whoever commits
+    has taken one before, which this sees, or takes one later, and sees the plans or what they did.
     """
     storage, config = snapshot.storage, snapshot.config
     plans = [rollback_plan(storage, snapshot.timeline, one) for one in commits]
     with ExitStack() as stack:
         instants = tuple(
-            stack.enter_context(begin_rollback(storage, config, clock, plan)) for plan in plans
+            stack.enter_context(
+                begin_plan(
+                    storage,
+                    config,
+                    clock,
+                    Action.ROLLBACK,
+                    encode_rollback_plan(plan, storage.root),
+                )
+            )
+            for plan in plans
         )
         now, then = load_timeline(storage, config), snapshot.timeline
         is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
-        is_same = last_turn(storage) == turn and _settled(now, instants) == _settled(then, ())
-        if is_active and is_same and _carry_out(snapshot, clock, plans, instants):
+        is_same = _settled(now, instants) == _settled(then, ())
+        if (
+            is_active
+            and is_same
+            and take_turn(storage, instants[0], after=turn)
+            and _carry_out(snapshot, clock, plans, instants)
+        ):
             return instants
         for instant in instants:
-            withdraw_rollback(storage, config, instant)
+            withdraw_plan(storage, config, instant, Action.ROLLBACK)
         return ()
 
 

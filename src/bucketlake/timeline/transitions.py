@@ -22,7 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archived import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import Outcome
+from bucketlake.timeline.outcome import Outcome, read_outcome
 
 _LAYOUT_VERSION = 2
 _PUBLISH_ATTEMPTS = 2
@@ -40,7 +40,8 @@ def create_requested(
     Raises
     ------
     AlreadyExistsError
-        If the time is taken, by whatever action: draw another one.
+        If the time is taken, by whatever action: draw another one. A plan, which may wait for
+        years, takes no time either of a write that was rolled back, and could never be completed.
     """
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(config, requested)
@@ -49,6 +50,9 @@ def create_requested(
     if any(one.requested_at == instant and one.action is not action for one in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
+    if plan and read_outcome(storage, instant) is not None:
+        storage.delete(path)
+        raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")
     return requested
 
 

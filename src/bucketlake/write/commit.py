@@ -20,6 +20,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    CommitOutcomeUnknownError,
     StorageError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
@@ -44,6 +45,7 @@ from bucketlake.timeline.outcome import (
     OutcomeKind,
     claim_commit,
     claim_rollback,
+    outcome_path,
     read_outcome,
 )
 from bucketlake.timeline.transitions import complete, create_requested, to_inflight
@@ -188,6 +190,8 @@ def _take_turn(
         timeline = after_turn(write.storage, write.config, write.clock, turn, write.instant)
         timeline.recall(write.pinned)
         _require_inflight(write, timeline)
+        # Whoever undoes something took a turn after its plan: it is seen here, or this turn fails.
+        require_no_undoing(write.instant, timeline)
         require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
         since = commits_since(write.storage, write.config, write.pinned, timeline)
         cleaned = bool(cleans_since(write.pinned, timeline))
@@ -195,8 +199,6 @@ def _take_turn(
         _mark_partitions(write, written)
         extra = prepare(timeline, since)
         if take_turn(write.storage, write.instant, after=turn):
-            # A rollback looks at the turns after it is on the timeline: one sees the other.
-            require_no_undoing(write.instant, load_timeline(write.storage, write.config))
             return timeline, turn, dict(extra)
 
 
@@ -227,10 +229,24 @@ def after_turn(
     before = next((one for one in writes if one.requested_at == turn.instant), None)
     if before is None:
         return timeline
-    outcome = _decision(storage, clock, before)
-    if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
-        complete(storage, config, turn.instant, before.action, outcome)
+    with of_another():
+        outcome = _decision(storage, clock, before)
+        if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+            complete(storage, config, turn.instant, before.action, outcome)
     return load_timeline(storage, config)
+
+
+@contextmanager
+def of_another() -> Iterator[None]:
+    """Raise StorageError where storage does not tell what became of an instant of another writer.
+
+    "Outcome unknown" would be taken for the caller's own, of which nothing has happened yet.
+    """
+    try:
+        yield
+    except CommitOutcomeUnknownError as error:
+        path, step = outcome_path(InstantTime(error.instant)), "end what another writer left"
+        raise StorageError(path, step, str(error)) from error
 
 
 def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcome | None:

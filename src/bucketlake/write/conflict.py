@@ -83,14 +83,22 @@ def require_kept(
     newest: Timeline,
 ) -> None:
     """Refuse a write if a commit that it was planned on was rolled back meanwhile."""
-    held = {one.requested_at for one in newest.completed_commits()}
-    gone = {one.requested_at for one in pinned.completed_commits()} - held
-    if gone:
-        gone -= archived_completion_times(storage, config, since=min(gone), until=max(gone)).keys()
+    gone = rolled_back(storage, config, pinned, newest)
     if gone:
         raise CommitConflictError(
             instant, f"instant {min(gone)} was rolled back meanwhile; retry the write"
         )
+
+
+def rolled_back(
+    storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
+) -> set[InstantTime]:
+    """Return the commits that went between two looks at a timeline, but those in the archive."""
+    held = {one.requested_at for one in newest.completed_commits()}
+    gone = {one.requested_at for one in pinned.completed_commits()} - held
+    if gone:
+        gone -= archived_completion_times(storage, config, since=min(gone), until=max(gone)).keys()
+    return gone
 
 
 def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:

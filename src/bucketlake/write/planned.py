@@ -1,13 +1,15 @@
 """Plans of rollbacks, restores and cleans: put on the timeline, begun, completed.
 
 Each plan is there before anything is done, and every step can be done twice. So one that died is
-carried on by whoever comes next, of bucketlake or Hudi.
+carried on by whoever comes next, of bucketlake or Hudi. What undoes commits depends on more than
+its plan tells, and only who planned it may begin it: before that it is withdrawn, and the outcome
+object of its instant says which it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError
@@ -15,9 +17,15 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
-from bucketlake.timeline.outcome import Outcome, claim_commit
-from bucketlake.timeline.transitions import complete, create_requested, instant_path
+from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit, claim_rollback
+from bucketlake.timeline.transitions import (
+    complete,
+    create_requested,
+    instant_path,
+    remove_pending,
+)
 
 
 def put_plan(
@@ -28,12 +36,39 @@ def put_plan(
     action: Action,
     content: bytes,
 ) -> InstantTime:
-    """Put a plan on the timeline; return its instant."""
+    """Put a plan on the timeline that anyone may begin; return its instant."""
     while True:
         instant = clock.next_instant(timeline)
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             create_requested(storage, config, instant, action, content)
             return instant
+
+
+@contextmanager
+def begin_plan(
+    storage: Storage, config: TableConfig, clock: InstantClock, action: Action, content: bytes
+) -> Iterator[InstantTime]:
+    """Put a plan on the timeline, and keep others from withdrawing it while the body runs."""
+    while True:
+        instant = clock.next_instant(load_timeline(storage, config))
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(beating(storage, instant))
+                create_requested(storage, config, instant, action, content)
+            except AlreadyExistsError:
+                continue  # Another writer took this millisecond.
+            yield instant
+            return
+
+
+def withdraw_plan(
+    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
+) -> bool:
+    """Take a plan off the timeline; False where somebody has decided to carry it out."""
+    if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
+        return False
+    remove_pending(storage, config, instant, action)
+    return True
 
 
 def put_inflight(

@@ -4,8 +4,8 @@ A pending write whose heartbeat lives is left alone. Of the others, one whose ou
 is finished, since its driver may have died between winning the outcome and publishing; the rest is
 rolled back once this writer has won ``rollback`` for it. Files are found by their markers. Markers
 of an instant that is no longer on the timeline belong to tasks that wrote after a rollback; their
-files go too. A restore or rollback that is pending, ours or Hudi's, is carried on by its plan
-before anything else.
+files go too. A restore or rollback that has begun, ours or Hudi's, is carried on by its plan
+before anything else; one that has not is withdrawn.
 
 A live writer that is taken for dead fails at its commit and publishes nothing.
 """
@@ -24,13 +24,14 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
 from bucketlake.timeline.transitions import complete
-from bucketlake.write.commit import PendingWrite
+from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.conflict import UNDOING
+from bucketlake.write.planned import withdraw_plan
 from bucketlake.write.restore import carry_out_restore
 from bucketlake.write.rollback import carry_on_rollback, delete_files, take_back
 
@@ -60,11 +61,11 @@ def settle_failed_writes(
     Timeline
         The one handed in where nothing was pending, else as it is afterwards.
     """
-    restores = _restores(timeline)
+    restores = _restores(storage, timeline, clock)
     if not restores:  # One may undo what is pending of another program.
         _require_harmless(timeline, storage)
     if restores or _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
-        with lock.held(storage):
+        with lock.held(storage), of_another():
             timeline = _settle_all(storage, config, clock)
     _sweep(storage, config)
     return timeline
@@ -82,8 +83,12 @@ def end_undoing(
 
 
 def _settle_all(storage: Storage, config: TableConfig, clock: InstantClock) -> Timeline:
-    for restore in _restores(load_timeline(storage, config)):
-        carry_out_restore(storage, config, clock, restore.requested_at)
+    for restore in _restores(storage, load_timeline(storage, config), clock):
+        has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
+            storage, config, restore.requested_at, restore.action
+        )
+        if has_begun:
+            carry_out_restore(storage, config, clock, restore.requested_at)
     timeline = load_timeline(storage, config)
     _require_harmless(timeline, storage)
     for rollback in _rollbacks(storage, timeline, clock):
@@ -94,8 +99,11 @@ def _settle_all(storage: Storage, config: TableConfig, clock: InstantClock) -> T
     return load_timeline(storage, config)
 
 
-def _restores(timeline: Timeline) -> list[Instant]:
-    return [one for one in timeline.pending() if one.action is Action.RESTORE]
+def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the restores that have begun, whoever is at work on them, and those left behind."""
+    left = _dead(storage, timeline, clock, {Action.RESTORE})
+    restores = (one for one in timeline.pending() if one.action is Action.RESTORE)
+    return [one for one in restores if one.state is State.INFLIGHT or one in left]
 
 
 def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:

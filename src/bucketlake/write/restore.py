@@ -6,15 +6,16 @@ whose metadata holds them, and then they go, too.
 
 A restore that is requested has undone nothing yet. To begin, it takes a turn in the order of
 commits, and finds that nothing was committed that it does not undo; whoever commits later sees it.
-What is inflight is carried on by the next write, whoever began it.
+Only who planned it begins it. What has begun is carried on by the next write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError
+from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.restore_metadata import RestorePlan, decode_restore_plan, encode_restore
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.model.file_name import InstantTime
@@ -23,9 +24,10 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.transitions import instant_path, remove_pending
+from bucketlake.timeline.outcome import OutcomeKind
+from bucketlake.timeline.transitions import complete, instant_path, remove_pending
 from bucketlake.write.commit import after_turn
-from bucketlake.write.planned import complete_plan, put_inflight, put_plan
+from bucketlake.write.planned import decide_plan, put_inflight, put_plan, withdraw_plan
 from bucketlake.write.rollback import read_rollback_plan, rollback_plan, undo
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
@@ -50,6 +52,30 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
     return planned[::-1] + gone
 
 
+def begin_restore(
+    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
+) -> None:
+    """Take a turn for a restore of this process's, which is on the timeline and not begun.
+
+    Raises
+    ------
+    CommitConflictError
+        If its plan does not fit the table any more; it is taken off the timeline then.
+    """
+    plan = _read_plan(storage, config, instant)
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, clock, turn, instant)
+        problem = _misfit(timeline, plan)
+        if problem is not None:
+            withdraw_plan(storage, config, instant, Action.RESTORE)
+            raise CommitConflictError(
+                instant, f"{problem}, which this restore did not know; it is given up"
+            )
+        if take_turn(storage, instant, after=turn):
+            return
+
+
 def carry_out_restore(
     storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
 ) -> None:
@@ -58,68 +84,93 @@ def carry_out_restore(
     Raises
     ------
     CommitConflictError
-        If something else was committed before it began; it is taken off the timeline then.
+        If another writer, who took this one for dead, has withdrawn it.
     """
-    requested = instant_path(config, Instant(instant, Action.RESTORE, State.REQUESTED))
-    plan = decode_restore_plan(storage.read(requested), requested)
-    if storage.stat(instant_path(config, Instant(instant, Action.RESTORE, State.INFLIGHT))) is None:
-        _begin(storage, config, clock, instant, plan)
-    undone = {one for one, _ in plan.undone}
-    begun = _pending_rollbacks(storage, config, undone)
-    rollbacks = {rollback.instant: rollback for rollback in begun.values()}
-    actions = {action.value: action for action in Action}
-    for one, name in plan.undone:
-        timeline = load_timeline(storage, config)
-        found = next((i for i in timeline.instants if i.requested_at == one and _is_data(i)), None)
-        if one not in rollbacks and found is not None:
-            rollbacks[one] = rollback_plan(storage, timeline, found)
-            content = encode_rollback_plan(rollbacks[one], storage.root)
-            own = put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
-            begun[own] = rollbacks[one]
-        if one in rollbacks:
-            undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
+    plan = _read_plan(storage, config, instant)
+    rollbacks = _rollbacks(storage, config, plan)
 
     def metadata(duration_ms: int) -> bytes:
         return encode_restore(
             plan, rollbacks, storage.root, started_at=instant, duration_ms=duration_ms
         )
 
-    complete_plan(storage, config, clock, instant, Action.RESTORE, metadata)
-    for rollback in begun:
+    outcome = decide_plan(storage, config, clock, instant, Action.RESTORE, metadata)
+    if outcome.kind is OutcomeKind.ROLLBACK:
+        raise CommitConflictError(
+            instant, "another writer took this restore for dead before it began; restore again"
+        )
+    put_inflight(storage, config, instant, Action.RESTORE)
+    begun = {one.instant for one in _pending_rollbacks(storage, config, rollbacks).values()}
+    actions = {action.value: action for action in Action}
+    for one, name in plan.undone:
+        timeline = load_timeline(storage, config)
+        if one not in begun and _find(timeline, one) is not None:
+            content = encode_rollback_plan(rollbacks[one], storage.root)
+            put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
+        if one in rollbacks:
+            undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
+    complete(storage, config, instant, Action.RESTORE, outcome)
+    for rollback in _pending_rollbacks(storage, config, rollbacks):
         remove_pending(storage, config, rollback, Action.ROLLBACK)
 
 
-def _begin(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    instant: InstantTime,
-    plan: RestorePlan,
-) -> None:
-    while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
-        missed = _missed(timeline, plan)
-        if missed:
-            remove_pending(storage, config, instant, Action.RESTORE)
-            raise CommitConflictError(
-                instant,
-                f"this restore had not begun when {missed[0]} was committed, which it does not "
-                "undo; it is given up, restore again",
-            )
-        if take_turn(storage, instant, after=turn):
-            put_inflight(storage, config, instant, Action.RESTORE)
-            return
+def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
+    """Refuse a restore to a savepoint where there is a later one, which would be lost."""
+    later = _later_savepoint(timeline, savepoint.requested_at)
+    if later is not None:
+        raise TimelineError(
+            savepoint.requested_at,
+            f"the later savepoint {later} would be lost: delete that first",
+        )
 
 
-def _missed(timeline: Timeline, plan: RestorePlan) -> list[InstantTime]:
-    """Return the commits that would have to go and are not in the plan."""
+def _later_savepoint(timeline: Timeline, savepoint: InstantTime) -> InstantTime | None:
+    savepoints = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
+    return next((one for one in savepoints if one > savepoint), None)
+
+
+def _read_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RestorePlan:
+    requested = instant_path(config, Instant(instant, Action.RESTORE, State.REQUESTED))
+    return decode_restore_plan(storage.read(requested), requested)
+
+
+def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
+    """Tell what is on the timeline that the plan does not know of."""
+    if plan.savepoint is None:
+        return "there is a plan without a savepoint"
+    savepoints = (one for one in timeline.completed() if one.action is Action.SAVEPOINT)
+    found = next((one for one in savepoints if one.requested_at == plan.savepoint), None)
+    if found is None:
+        return f"the savepoint {plan.savepoint} was deleted"
+    later = _later_savepoint(timeline, plan.savepoint)
+    if later is not None:
+        return f"the later savepoint {later} was made"
     listed = {one for one, _ in plan.undone}
-    for one in timeline.completed():
-        if one.action is Action.SAVEPOINT and one.requested_at == plan.savepoint:
-            later = later_instants(timeline, one)
-            return [i.requested_at for i in later if i.requested_at not in listed]
-    return []
+    missed = [i for i in later_instants(timeline, found) if i.requested_at not in listed]
+    return f"instant {missed[0].requested_at} was committed" if missed else None
+
+
+def _rollbacks(
+    storage: Storage, config: TableConfig, plan: RestorePlan
+) -> dict[InstantTime, RollbackPlan]:
+    """Return what goes with each instant, as far as it is not gone yet."""
+    while True:
+        timeline = load_timeline(storage, config)
+        undone = {one for one, _ in plan.undone}
+        found = {one.instant: one for one in _pending_rollbacks(storage, config, undone).values()}
+        held = {one: _find(timeline, one) for one in undone - found.keys()}
+        with suppress(TimelineError):  # Another process carries it on, and was faster.
+            return found | {
+                one: rollback_plan(storage, timeline, instant)
+                for one, instant in held.items()
+                if instant is not None
+            }
+
+
+def _find(timeline: Timeline, instant: InstantTime) -> Instant | None:
+    """Return the instant that wrote data at a time, in whatever state."""
+    of_it = (i for i in timeline.instants if i.requested_at == instant and i.action.writes_data)
+    return next(of_it, None)
 
 
 def _pending_rollbacks(
@@ -145,7 +196,3 @@ def _begun_as(
                 if storage.stat(instant_path(config, Instant(instant, service, state))) is not None:
                     return service
     return action
-
-
-def _is_data(instant: Instant) -> bool:
-    return instant.action.writes_data

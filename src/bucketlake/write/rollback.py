@@ -1,8 +1,7 @@
 """Rollback of an instant by a plan on the timeline, in Hudi's form.
 
 The plan is there before anything is undone, and every step can be done twice. So a rollback that
-died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind;
-one of a completed commit that had not begun is withdrawn, and its outcome object says which it is.
+died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind.
 Which instants may be rolled back is the caller's decision (``services/rollback.py``).
 """
 
@@ -10,15 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, UnsupportedFeatureError
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.rollback_metadata import (
     RollbackPlan,
     decode_rollback_plan,
     encode_rollback,
-    encode_rollback_plan,
 )
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
@@ -28,48 +25,14 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.heartbeat import beating, delete_heartbeat
+from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, forbid_commit
-from bucketlake.timeline.transitions import (
-    complete,
-    create_requested,
-    instant_path,
-    remove_pending,
-)
-from bucketlake.write.planned import decide_plan, put_inflight
+from bucketlake.timeline.outcome import OutcomeKind, forbid_commit
+from bucketlake.timeline.transitions import complete, instant_path, remove_pending
+from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
 
 _UNDONE = (*WRITES, Action.COMPACTION)
-
-
-@contextmanager
-def begin_rollback(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    plan: RollbackPlan,
-) -> Iterator[InstantTime]:
-    """Put a plan on the timeline, and keep others from carrying it out while the body runs."""
-    content = encode_rollback_plan(plan, storage.root)
-    while True:
-        instant = clock.next_instant(load_timeline(storage, config))
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(beating(storage, instant))
-                create_requested(storage, config, instant, Action.ROLLBACK, content)
-            except AlreadyExistsError:
-                continue  # Another writer took this millisecond.
-            yield instant
-            return
-
-
-def withdraw_rollback(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
-    """Take a plan off the timeline; False where somebody has decided to carry it out."""
-    if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
-        return False
-    storage.delete(instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED)))
-    return True
 
 
 def carry_on_rollback(
@@ -77,16 +40,16 @@ def carry_on_rollback(
 ) -> None:
     """Carry out a rollback that somebody left behind.
 
-    One of a completed commit that was not begun is withdrawn instead: only whoever planned it knows
-    on what it depends, and may yet wake up and begin. So is one of a commit that was archived.
+    One of a completed commit that was not begun is withdrawn instead: whoever planned it may yet
+    wake up. So is one of a commit that was archived.
     """
     plan = read_rollback_plan(storage, config, pending.requested_at)
     if pending.state is State.REQUESTED:
         undone, timeline = plan.instant, load_timeline(storage, config)
         is_there = any(i.requested_at == undone and i.action.writes_data for i in timeline.instants)
         is_archived = not (is_there or keep_active(storage, config, undone))
-        if (timeline.find_completed(undone) or is_archived) and withdraw_rollback(
-            storage, config, pending.requested_at
+        if (timeline.find_completed(undone) or is_archived) and withdraw_plan(
+            storage, config, pending.requested_at, Action.ROLLBACK
         ):
             return
     carry_out_rollback(storage, config, clock, pending.requested_at, plan)
@@ -129,7 +92,7 @@ def carry_out_rollback(
 
     outcome = decide_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
     if outcome.kind is OutcomeKind.ROLLBACK:
-        withdraw_rollback(storage, config, instant)
+        withdraw_plan(storage, config, instant, Action.ROLLBACK)
         return False
     put_inflight(storage, config, instant, Action.ROLLBACK)
     undo(storage, config, plan, action)
