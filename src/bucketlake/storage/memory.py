@@ -155,7 +155,7 @@ class MemoryStorage:
         with self._shelf.lock:
             found = self._shelf.objects.get(path)
             if version != (None if found is None else _version(*found)):
-                reason = "another version is there"
+                reason = "another version is there, or none"
                 raise AlreadyExistsError(self._full(path), "put if unchanged", reason)
             self._shelf.objects[path] = stored = (bytes(data), self._shelf.clock())
         return _version(*stored)

@@ -173,8 +173,8 @@ class ObjectStorage:
             with self._asking(path, "put if unchanged"):
                 put = obstore.put(self._store, path, flat_view(data), mode=condition)
                 return json.dumps(_version(put))
-        except AlreadyExistsError:
-            reason = "another version is there"
+        except (AlreadyExistsError, ObjectNotFoundError):
+            reason = "another version is there, or none"
             raise AlreadyExistsError(self._full(path), "put if unchanged", reason) from None
 
     def delete(self, path: str) -> None:
@@ -313,8 +313,10 @@ def _require_no_control_characters(full_path: str, operation: str) -> None:
             raise StorageError(full_path, operation, reason)
 
 
-def _version(meta: Mapping[str, Any]) -> dict[str, str | None]:
-    return {"e_tag": meta.get("e_tag"), "version": meta.get("version")}
+def _version(meta: Mapping[str, Any]) -> dict[str, str]:
+    # The client refuses a None that it gave itself: a bucket without versions has tags alone.
+    named = {name: meta.get(name) for name in ("e_tag", "version")}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _described(meta: ObjectMeta) -> StoredObject:

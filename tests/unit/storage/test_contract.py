@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.storage.base import Buffer, Storage
+from bucketlake.storage.base import Buffer, Storage, VersionedStorage
 from tests.unit.storage.names import NAMES
 
 
@@ -301,3 +301,47 @@ def test_errors_name_the_place_in_full(storage: Storage) -> None:
         storage.read("p/a")
     assert caught.value.path == f"{storage.root}/p/a"
     assert pickle.loads(pickle.dumps(caught.value)).path == caught.value.path
+
+
+@pytest.fixture
+def versioned(storage: Storage) -> VersionedStorage:
+    """A storage that can replace an object on condition."""
+    if not isinstance(storage, VersionedStorage):
+        pytest.skip("it does not replace on condition")
+    return storage
+
+
+def test_object_is_replaced_over_the_version_that_is_there(versioned: VersionedStorage) -> None:
+    assert versioned.read_version("a") is None
+    put = versioned.put_if_version("a", b"1", None)
+    assert versioned.read_version("a") == (b"1", put)
+    again = versioned.put_if_version("a", b"2", put)
+    assert versioned.read_version("a") == (b"2", again)
+    assert again != put
+
+
+def test_object_is_not_replaced_over_another_version_or_none(versioned: VersionedStorage) -> None:
+    old = versioned.put_if_version("a", b"1", None)
+    new = versioned.put_if_version("a", b"2", old)
+    for version in (old, None):
+        with pytest.raises(AlreadyExistsError, match="another version"):
+            versioned.put_if_version("a", b"3", version)
+    assert versioned.read_version("a") == (b"2", new)
+    versioned.delete("a")
+    with pytest.raises(AlreadyExistsError, match="or none"):
+        versioned.put_if_version("a", b"3", new)
+    assert versioned.read_version("a") is None
+
+
+def test_one_of_many_replaces_a_version(versioned: VersionedStorage) -> None:
+    version = versioned.put_if_version("a", b"0", None)
+
+    def replaced(number: int) -> bool:
+        try:
+            versioned.put_if_version("a", b"%d" % number, version)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(replaced, range(1, 17))) == 1
