@@ -258,10 +258,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
 def test_long_work_says_how_far_it_is(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.01)
     caplog.set_level(logging.INFO, "bucketlake")
-    meanwhile(monkeypatch, lambda: time.sleep(0.1))
-    instant = table.upsert(rows(range(5), 2, 11)).instant
+    with pytest.MonkeyPatch.context() as interval:
+        interval.setattr(progress, "INTERVAL_SECONDS", 0.01)
+        meanwhile(monkeypatch, lambda: time.sleep(0.1))
+        instant = table.upsert(rows(range(5), 2, 11)).instant
     assert f"upsert {instant}: 2 of 2 file groups" in caplog.messages
     monkeypatch.setattr(progress, "INTERVAL_SECONDS", 0.01)
     slowly = Compactor.compact
