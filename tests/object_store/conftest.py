@@ -16,15 +16,55 @@ from bucketlake.storage.base import Storage
 from tests.object_store.proxy import Road, road_to
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY, Bucket
+from tests.versitygw import ServerUnavailableError, versitygw_process
+
+ON_EACH_SERVER = ["server", "contract", "commit_order", "outcome", "heartbeat", "recovery", "locks"]
 
 _numbers = itertools.count()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what rests on the server's own promises on each, and what stands on that on one."""
+    if "s3_endpoint" in metafunc.fixturenames:
+        subject = metafunc.module.__name__.rpartition(".test_")[2]
+        servers = ["moto", "versitygw"] if subject in ON_EACH_SERVER else ["versitygw_or_moto"]
+        metafunc.parametrize("s3_endpoint", servers, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
+def s3_endpoint(request: pytest.FixtureRequest) -> str:
     """Address of an S3 server that lives as long as the test run."""
+    address: str = request.getfixturevalue(request.param)
+    return address
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """Address of moto, which plays S3."""
     with moto_process() as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def versitygw() -> Iterator[str]:
+    """Address of a real server; where it cannot be had, a skip, or in CI a failure."""
+    try:
+        with versitygw_process() as endpoint:
+            yield endpoint
+    except ServerUnavailableError as error:
+        if os.environ.get("CI", "") not in ("", "0", "false"):
+            pytest.fail(f"CI asks for a real S3 server, but {error}", pytrace=False)
+        pytest.skip(f"no real S3 server: {error}")
+
+
+@pytest.fixture(scope="session")
+def versitygw_or_moto(request: pytest.FixtureRequest) -> str:
+    """Address of the real server, or of moto where that cannot be had."""
+    try:
+        address: str = request.getfixturevalue("versitygw")
+    except pytest.skip.Exception:
+        address = request.getfixturevalue("moto")
+    return address
 
 
 @pytest.fixture(scope="session")

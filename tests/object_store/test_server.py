@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.storage.bucket import Bucket
+
+AT_ONCE = 8
 
 
 def status_of(bucket: Bucket, key: str, **conditions: str) -> int:
@@ -35,3 +39,23 @@ def test_a_put_with_if_match_is_done_over_what_is_known(
     held = bucket.client.head_object(Bucket=bucket.name, Key="a")["ETag"]
     assert status_of(bucket, "a", IfMatch=etag or held) == status
     assert status_of(bucket, "nothing", IfMatch=held) == 404
+
+
+@pytest.mark.parametrize("over", ["nothing", "what is known"])
+def test_of_conditional_puts_at_once_one_is_done(bucket: Bucket, over: str) -> None:
+    start = threading.Barrier(AT_ONCE)
+
+    def put(key: str, condition: dict[str, str]) -> int:
+        start.wait()
+        return status_of(bucket, key, **condition)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for key in ("a", "b", "c/d", "c/e", "f"):
+            condition = {"IfNoneMatch": "*"}
+            if over != "nothing":
+                bucket.put(key, b"0")
+                condition = {
+                    "IfMatch": bucket.client.head_object(Bucket=bucket.name, Key=key)["ETag"]
+                }
+            statuses = pool.map(lambda _, k=key, c=condition: put(k, c), range(AT_ONCE))
+            assert sorted(statuses) == [200, *[412] * (AT_ONCE - 1)]
