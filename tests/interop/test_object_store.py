@@ -33,8 +33,16 @@ def bucket() -> Iterator[Bucket]:
 def hudi_on_s3(bucket: Bucket) -> Iterator[HudiPeer]:
     """Real Hudi that reaches the server."""
     settings = s3a.settings(bucket.options["endpoint"])
-    with start_hudi(settings=settings | {"spark.jars.packages": s3a.packages("3.5")}) as peer:
+    settings |= {"spark.jars.packages": s3a.packages("3.5")}
+    with start_hudi(environment_of(bucket), settings) as peer:
         yield peer
+
+
+def environment_of(bucket: Bucket) -> dict[str, str]:
+    """Say in variables where the server is, and the keys to it."""
+    names = {"ENDPOINT_URL": "endpoint", "REGION": "region"}
+    names |= {"ACCESS_KEY_ID": "access_key_id", "SECRET_ACCESS_KEY": "secret_access_key"}
+    return {f"AWS_{name}": bucket.options[key] for name, key in names.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["copy-on-write", "merge-on-read"])
@@ -85,13 +93,8 @@ def test_hudi_rs_reads_from_a_bucket(bucket: Bucket, monkeypatch: pytest.MonkeyP
         batch = rows(range(4 * step, 4 * step + 12), ts=step)
         model.upsert(batch)
         table.upsert(kind.rows(batch))
-    for name, key in {
-        "AWS_ACCESS_KEY_ID": "access_key_id",
-        "AWS_SECRET_ACCESS_KEY": "secret_access_key",
-        "AWS_REGION": "region",
-        "AWS_ENDPOINT_URL": "endpoint",
-    }.items():
-        monkeypatch.setenv(name, bucket.options[key])
+    for name, value in environment_of(bucket).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     found = read_with_hudi_rs(path)
     assert rows_of(found, kind.schema) == in_order(model.rows.values(), kind.schema)

@@ -139,6 +139,21 @@ class HudiPeer:
         rows: list[dict[str, Any]] = self._ask("sql", text=text)
         return rows
 
+    def load(self, source: Path) -> None:
+        """Give its JVM a class from Java source, beside Hudi's."""
+        into = self._next_exchange()
+        into.mkdir()
+        self._ask("load", source=source.read_text(), into=f"{into}/")
+
+    def lock(self, path: str) -> bool:
+        """Take the storage-based lock of a table until ``unlock``, if it is to be had now."""
+        taken: bool = self._ask("lock", path=path)
+        return taken
+
+    def unlock(self, path: str) -> None:
+        """Give up a lock that was taken."""
+        self._ask("unlock", path=path)
+
     def close(self) -> None:
         """End the process and its JVM, and remove what they left."""
         if self._process.stdin is not None:

@@ -6,8 +6,8 @@ and answers with one JSON line each on the file descriptor named by its argument
 standard output and error as it likes, and never into an answer. Rows travel as Parquet files.
 Further settings of its session come as JSON.
 
-Commands: ``write``, ``read`` and ``sql``, with the fields that the functions below take. It ends
-when its input ends, and takes its JVM along.
+Commands: ``write``, ``read``, ``sql``, ``load``, ``lock`` and ``unlock``, with the fields that the
+functions below take. It ends when its input ends, and takes its JVM along.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import decimal
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 from py4j.protocol import Py4JError
@@ -24,6 +25,7 @@ from pyspark.sql import Row, SparkSession
 
 HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 PACKAGES = "spark.jars.packages"
+LOCKS: dict[str, Any] = {}  # Taken, and not given up yet.
 SESSION = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -74,7 +76,8 @@ def start_spark(warehouse: str, settings: dict[str, str]) -> SparkSession:
 
 def serve(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
     """Carry out one command; an error becomes an answer, and the server goes on."""
-    verb = {"write": write, "read": read, "sql": sql}[command.pop("verb")]
+    verbs = [write, read, sql, load, lock, unlock]
+    verb = {one.__name__: one for one in verbs}[command.pop("verb")]
     try:
         return {"ok": True, "result": verb(spark, **command)}
     except Py4JError as error:
@@ -108,6 +111,46 @@ def read(
 def sql(spark: SparkSession, text: str) -> list[dict[str, Any]]:
     """Run a statement and return its rows."""
     return [plain(row) for row in spark.sql(text).collect()]
+
+
+def load(spark: SparkSession, source: str, into: str) -> None:
+    """Compile a Java class with the compiler that Spark brings, and put it beside Hudi's."""
+    java = spark.sparkContext._jvm.java
+    loader = java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = spark.sparkContext._jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(source)
+    for name, code in compiler.getBytecodes().items():
+        file = Path(into, *name.split(".")).with_suffix(".class")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(code)
+    loader.addURL(java.io.File(into).toURI().toURL())
+
+
+def lock(spark: SparkSession, path: str) -> bool:
+    """Take the storage-based lock of a table, and keep it; say whether it was to be had."""
+    jvm, hudi = spark.sparkContext._jvm, spark.sparkContext._jvm.org.apache.hudi
+    properties = hudi.common.config.TypedProperties()
+    properties.put("hoodie.base.path", path)
+    provider = hudi.client.transaction.lock.StorageBasedLockProvider(
+        hudi.common.config.LockConfiguration(properties),
+        hudi.storage.hadoop.HadoopStorageConfiguration(
+            spark.sparkContext._jsc.hadoopConfiguration()
+        ),
+    )
+    taken: bool = provider.tryLock(1, jvm.java.util.concurrent.TimeUnit.SECONDS)
+    if taken:
+        LOCKS[path] = provider
+    else:
+        provider.close()
+    return taken
+
+
+def unlock(spark: SparkSession, path: str) -> None:
+    """Give up a lock that was taken."""
+    provider = LOCKS.pop(path)
+    provider.unlock()
+    provider.close()
 
 
 def plain(value: Any) -> Any:
