@@ -1042,7 +1042,7 @@ class Table:
         Hudi builds it anew.
         """
         storage, _ = self._open()
-        drop_metadata_table(storage)
+        drop_metadata_table(storage, self.lock)
 
     def doctor(
         self,

@@ -288,8 +288,9 @@ def _carry_out(
         requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
         plan = decode_clean_plan(storage.read(requested), requested)
         put_inflight(storage, config, instant, Action.CLEAN)
-        with lock.held(storage):
+        with lock.held(storage) as require_held:
             gone = _without(plan, _needed(storage, config, clock, instant, plan))
+            require_held()
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(storage.delete, gone.paths):
                 pass

@@ -186,8 +186,8 @@ def compact(
         for pending in timeline.pending_compactions():
             if pending.action is Action.COMPACTION:
                 done.append(_carry_out(storage, config, clock, pending.requested_at, run, lock))
-    with lock.held(storage):
-        scheduled, slices = _schedule(storage, config, clock, limits)
+    with lock.held(storage) as require_held:
+        scheduled, slices = _schedule(storage, config, clock, limits, require_held)
     if scheduled is not None and not schedule_only:
         done.append(_carry_out(storage, config, clock, scheduled, run, lock))
     return CompactionReport(_described(slices), tuple(done), scheduled)
@@ -200,7 +200,11 @@ def compact_here(compactor: Compactor, slices: Sequence[FileSlice]) -> list[Writ
 
 
 def _schedule(
-    storage: Storage, config: TableConfig, clock: InstantClock, limits: CompactionLimits
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    limits: CompactionLimits,
+    require_held: Check,
 ) -> tuple[InstantTime | None, list[FileSlice]]:
     """Put a plan on the timeline.
 
@@ -218,6 +222,7 @@ def _schedule(
         if not take_turn(storage, instant, after=turn):
             continue
         own = instant
+        require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
             requested = create_requested(storage, config, instant, Action.COMPACTION, plan)

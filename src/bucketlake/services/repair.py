@@ -149,16 +149,17 @@ def repair(
     return RepairReport(repaired, tuple(found), work.quarantine, tuple(work.commits))
 
 
-def drop_metadata_table(storage: Storage) -> None:
+def drop_metadata_table(storage: Storage, lock: TableLock) -> None:
     """Take Hudi's metadata table off: off the list that readers go by first, its files after."""
-    update_table_properties(
-        storage,
-        remove=[
-            "hoodie.table.metadata.partitions",
-            "hoodie.table.metadata.partitions.inflight",
-        ],
-    )
-    storage.delete_folder(METADATA_TABLE_FOLDER)
+    with lock.held(storage):
+        update_table_properties(
+            storage,
+            remove=[
+                "hoodie.table.metadata.partitions",
+                "hoodie.table.metadata.partitions.inflight",
+            ],
+        )
+        storage.delete_folder(METADATA_TABLE_FOLDER)
 
 
 @dataclass
@@ -178,8 +179,7 @@ class _Repair:
             recover_table_properties(self.storage)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
-        with self.lock.held(self.storage):
-            drop_metadata_table(self.storage)
+        drop_metadata_table(self.storage, self.lock)
 
     def settle(self, found: Sequence[Finding]) -> None:
         """Finish or roll back what is pending, and sweep up after late tasks by their markers."""

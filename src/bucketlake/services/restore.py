@@ -113,10 +113,11 @@ def restore(
     plan = RestorePlan(instant, tuple((one.requested_at, one.action.value) for one in later))
     try:
         with (
-            lock.held(storage),
+            lock.held(storage) as require_held,
             begin_plan(storage, config, clock, Action.RESTORE, encode_restore_plan(plan)) as own,
         ):
             begin_restore(storage, config, clock, own)
+            require_held()
             carry_out_restore(storage, config, clock, own)
     except StorageError as error:
         raise CommitOutcomeUnknownError(

@@ -33,7 +33,7 @@ from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.planned import begin_plan, withdraw_plan
@@ -139,7 +139,7 @@ def roll_back(
         return _report(snapshot, _commits_to_undo(snapshot, index, instant, cascade))
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    with lock.held(storage):
+    with lock.held(storage) as require_held:
         while True:
             turn = last_turn(storage)
             timeline = after_turn(storage, config, clock, turn, None)
@@ -149,7 +149,7 @@ def roll_back(
             commits = _commits_to_undo(snapshot, index, instant, cascade)
             report = _report(snapshot, commits)
             try:
-                instants = _undo(snapshot, clock, commits, turn)
+                instants = _undo(snapshot, clock, commits, turn, require_held)
             except StorageError as error:
                 raise CommitOutcomeUnknownError(
                     instant,
@@ -166,7 +166,11 @@ def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
 
 
 def _undo(
-    snapshot: Snapshot, clock: InstantClock, commits: Sequence[Instant], turn: Turn | None
+    snapshot: Snapshot,
+    clock: InstantClock,
+    commits: Sequence[Instant],
+    turn: Turn | None,
+    require_held: Check,
 ) -> tuple[InstantTime, ...]:
     """Roll commits back; none where something was committed or archived since the snapshot.
 
@@ -191,6 +195,7 @@ def _undo(
         now, then = load_timeline(storage, config), snapshot.timeline
         is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
         is_same = _settled(now, instants) == _settled(then, ())
+        require_held()
         if (
             is_active
             and is_same

@@ -24,7 +24,7 @@ from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.planned import put_inflight
@@ -70,8 +70,8 @@ def make_savepoint(
         return chosen
     put_inflight(storage, config, chosen, Action.SAVEPOINT)
     try:
-        with lock.held(storage):
-            _complete(storage, config, clock, chosen, comment)
+        with lock.held(storage) as require_held:
+            _complete(storage, config, clock, chosen, comment, require_held)
     except BucketLakeError:
         with suppress(BucketLakeError):  # It holds files until it is made, or deleted.
             _remove_inflight(storage, config, chosen)
@@ -117,7 +117,12 @@ def require_savepoint(
 
 
 def _complete(
-    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime, comment: str
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    comment: str,
+    require_held: Check,
 ) -> None:
     # A restore undoes what is later by the active timeline: nothing of it may be archived.
     if not keep_active(storage, config, instant):
@@ -133,6 +138,7 @@ def _complete(
             break
     metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)
     completed = Instant(instant, Action.SAVEPOINT, State.COMPLETED, completed_at)
+    require_held()
     storage.put_if_absent(instant_path(config, completed), metadata)
 
 

@@ -25,7 +25,7 @@ from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
-from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
 from bucketlake.timeline.transitions import complete
@@ -65,8 +65,8 @@ def settle_failed_writes(
     if not restores:  # One may undo what is pending of another program.
         _require_harmless(timeline, storage)
     if restores or _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
-        with lock.held(storage), of_another():
-            timeline = _settle_all(storage, config, clock)
+        with lock.held(storage) as require_held, of_another():
+            timeline = _settle_all(storage, config, clock, require_held)
     _sweep(storage, config)
     return timeline
 
@@ -82,19 +82,24 @@ def end_undoing(
     return True
 
 
-def _settle_all(storage: Storage, config: TableConfig, clock: InstantClock) -> Timeline:
+def _settle_all(
+    storage: Storage, config: TableConfig, clock: InstantClock, require_held: Check
+) -> Timeline:
     for restore in _restores(storage, load_timeline(storage, config), clock):
         has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
             storage, config, restore.requested_at, restore.action
         )
+        require_held()
         if has_begun:
             carry_out_restore(storage, config, clock, restore.requested_at)
     timeline = load_timeline(storage, config)
     _require_harmless(timeline, storage)
     for rollback in _rollbacks(storage, timeline, clock):
+        require_held()
         carry_on_rollback(storage, config, clock, rollback)
     timeline = load_timeline(storage, config)  # What they undid looked pending, or committed.
     for instant in _failed(storage, timeline, clock):
+        require_held()
         _settle(storage, config, instant.requested_at, instant.action)
     return load_timeline(storage, config)
 
