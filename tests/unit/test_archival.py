@@ -451,6 +451,20 @@ def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -
     assert values(table) == all_are(5)
 
 
+def test_a_commit_that_an_archival_left_behind_does_not_count_as_the_last(table: bl.Table) -> None:
+    commits = upserts(table, 4)
+    storage, config = storage_of(table), table.config()
+    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
+    entries = archiving.read_entries(storage, files, completed[:3], {})
+    newest = newest_manifest(storage, HISTORY)
+    assert append(storage, config, newest, entries) is archiving.Appended.DONE  # And it dies.
+    with pytest.raises(TimelineError, match="the last commit would leave the active timeline"):
+        table.rollback(commits[3].requested_at)
+    assert values(table) == all_are(4)
+    upsert(table, 5)
+    assert values(table) == all_are(5)
+
+
 def test_the_index_of_a_partition_level_table_outlives_its_commits(table: bl.Table) -> None:
     upserts(table, 2)
     table.rescale({"a": 3}, dry_run=False)

@@ -28,7 +28,7 @@ from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times, newest_manifest
+from bucketlake.timeline.archived import archived_completion_times, has_archive
 from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
@@ -199,6 +199,7 @@ def _undo(
         if (
             is_active
             and is_same
+            and _leaves_commit(snapshot, commits)
             and take_turn(storage, instants[0], after=turn)
             and _carry_out(snapshot, clock, plans, instants)
         ):
@@ -361,15 +362,26 @@ def _require_places(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
 
 
 def _require_commit_left(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
-    """Refuse to empty the active timeline while there are archived commits: none would count."""
-    storage, config = snapshot.storage, snapshot.config
-    is_all = len(gone) == len(snapshot.timeline.completed_commits())
-    if is_all and newest_manifest(storage, config.history_folder).files:
+    if not _leaves_commit(snapshot, gone):
         raise TimelineError(
             gone[0].requested_at,
             "with it the last commit would leave the active timeline, and those before it are "
             "archived: write another commit first",
         )
+
+
+def _leaves_commit(snapshot: Snapshot, gone: Sequence[Instant]) -> bool:
+    """Tell whether a commit stays on the active timeline, if any is archived: else none counts.
+
+    What an archival that died left in both timelines is about to go.
+    """
+    storage, config = snapshot.storage, snapshot.config
+    if not has_archive(storage, config):
+        return True
+    left = {i.requested_at for i in snapshot.timeline.completed_commits() if i not in gone}
+    if not left:
+        return False
+    return bool(left - archived_completion_times(storage, config, since=min(left)).keys())
 
 
 def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
