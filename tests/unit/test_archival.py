@@ -902,7 +902,7 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
         assert table.archive(keep_min=1, keep_max=2).instants == ()
     [left] = timeline_of(table).pending()
     carry_on_rollback(storage, config, clock, left)
-    assert paths(table) == before | {outcome_path(left.requested_at)}
+    assert paths(table) == before | {outcome_path(left.requested_at, left.action)}
     assert_whole(table, commits)
 
 

@@ -32,7 +32,7 @@ from bucketlake.timeline.archiving import (
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
-from bucketlake.timeline.outcome import forget_commits
+from bucketlake.timeline.outcome import old_commits
 from bucketlake.write.recovery import settle_failed_writes
 
 _GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
@@ -117,7 +117,8 @@ def archive(
             remove_archived(storage, config)
         start = load_timeline(storage, config).start
         if start is not None:
-            forget_commits(storage, start)
+            for path in [*old_commits(storage, start)]:
+                storage.delete(path)
         merge_files(storage, config)
     return report
 

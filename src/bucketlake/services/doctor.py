@@ -16,7 +16,6 @@ from bucketlake.config.layout import (
     HEARTBEAT_FOLDER,
     MARKER_FOLDER,
     METADATA_TABLE_FOLDER,
-    OUTCOME_FOLDER,
     PROPERTIES_BACKUP_FILE,
 )
 from bucketlake.config.support import check_readable
@@ -50,7 +49,7 @@ from bucketlake.timeline.heartbeat import is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant
 from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
-from bucketlake.timeline.outcome import OutcomeKind, outcome_path, read_outcome
+from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import UNDOING
 
@@ -231,18 +230,14 @@ def _lives(table: Examination, instant: InstantTime) -> bool:
 
 def _outcomes(table: Examination) -> Iterator[Finding]:
     """Find outcomes of commits older than the active timeline; those of rollbacks stay for good."""
-    start = table.timeline.start
     pending = {one.requested_at for one in table.timeline.pending()}
-    for file_name in sorted(table.instants_below(OUTCOME_FOLDER)):
-        instant = InstantTime(file_name.removesuffix(".json"))
-        if start is None or instant >= start or instant in pending:
-            continue
-        outcome = read_outcome(table.storage, instant)
-        if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
+    for path in sorted(old_commits(table.storage, table.timeline.start or InstantTime(""))):
+        instant = path.rpartition("/")[2].partition(".")[0]
+        if instant not in pending:
             yield Finding(
                 FindingKind.LEFTOVER_OUTCOME,
                 f"the outcome of instant {instant}, older than the timeline, is still there",
-                files=(outcome_path(instant),),
+                files=(path,),
             )
 
 

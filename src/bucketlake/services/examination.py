@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from bucketlake.config.layout import HEARTBEAT_FOLDER, MARKER_FOLDER, OUTCOME_FOLDER
+from bucketlake.config.layout import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
@@ -36,7 +36,7 @@ class Examination:
     objects : mapping of str to StoredObject
         Data files, partition markers, and what else lies beside ``.hoodie``, by path.
     left : mapping of str to StoredObject
-        Markers, heartbeats and outcomes, by path.
+        Markers and heartbeats, by path.
     min_age_ms : int
         Age from which on something counts as left behind.
     now_ms : callable
@@ -124,7 +124,7 @@ def examine(
     objects = {one.path: one for one in list_objects(storage)}
     left = {
         one.path: one
-        for folder in (MARKER_FOLDER, HEARTBEAT_FOLDER, OUTCOME_FOLDER)
+        for folder in (MARKER_FOLDER, HEARTBEAT_FOLDER)
         for one in storage.list(folder)
     }
     timeline = load_timeline(storage, config)

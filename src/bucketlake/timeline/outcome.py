@@ -21,6 +21,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Self
@@ -148,18 +149,23 @@ def claim_commit(
         If storage fails and does not tell which claim it holds.
     """
     publication = Publication(completed_at, action, metadata)
-    return _settle(storage, instant, Outcome(_new_claim_id(), publication))
+    path = outcome_path(instant, action)
+    return _settle(storage, instant, path, Outcome(_new_claim_id(), publication))
 
 
-def claim_rollback(storage: Storage, instant: InstantTime) -> Outcome:
+def claim_rollback(
+    storage: Storage, instant: InstantTime, action: Action = Action.COMMIT
+) -> Outcome:
     """Claim that the instant is rolled back, and return the outcome that won.
+
+    ``action`` is that of the instant; all that write data are one.
 
     Raises
     ------
     CommitOutcomeUnknownError
         If storage fails and does not tell which claim it holds.
     """
-    return _settle(storage, instant, Outcome(_new_claim_id()))
+    return _settle(storage, instant, outcome_path(instant, action), Outcome(_new_claim_id()))
 
 
 def forbid_commit(storage: Storage, instant: InstantTime) -> None:
@@ -170,13 +176,11 @@ def forbid_commit(storage: Storage, instant: InstantTime) -> None:
     storage.put(outcome_path(instant), Outcome(_new_claim_id()).to_json())
 
 
-def read_outcome(storage: Storage, instant: InstantTime) -> Outcome | None:
+def read_outcome(
+    storage: Storage, instant: InstantTime, action: Action = Action.COMMIT
+) -> Outcome | None:
     """Return the outcome of an instant; None where neither side has claimed it yet."""
-    path = outcome_path(instant)
-    try:
-        return Outcome.from_json(storage.read(path), path)
-    except ObjectNotFoundError:
-        return None
+    return _read(storage, outcome_path(instant, action))
 
 
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:
@@ -184,69 +188,82 @@ def delete_outcome(storage: Storage, instant: InstantTime) -> None:
     storage.delete(outcome_path(instant))
 
 
-def forget_commits(storage: Storage, before: InstantTime) -> None:
-    """Forget the outcomes of commits that are older than an instant; those of rollbacks stay.
+def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
+    """Yield the paths of the outcomes of commits, and of plans, that are older than an instant.
 
     Parameters
     ----------
     storage : Storage
     before : InstantTime
         The first of the active timeline, so that older ones are published and archived, by
-        whomever.
+        whomever. Those of rollbacks stay for good.
     """
     for stored in storage.list(OUTCOME_FOLDER, recursive=False):
-        instant = InstantTime(stored.path.rpartition("/")[2].removesuffix(".json"))
-        if instant < before:
-            outcome = read_outcome(storage, instant)
+        if stored.path.rpartition("/")[2].partition(".")[0] < before:
+            outcome = _read(storage, stored.path)
             if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
-                delete_outcome(storage, instant)
+                yield stored.path
 
 
-def outcome_path(instant: InstantTime) -> str:
-    """Return where the outcome of an instant lies, relative to the table."""
-    return f"{OUTCOME_FOLDER}/{instant}.json"
+def outcome_path(instant: InstantTime, action: Action = Action.COMMIT) -> str:
+    """Return where the outcome of an instant lies, relative to the table.
+
+    A time may be used again, by another action, once the first one is off the timeline. So what
+    became of a plan of one kind says nothing of others.
+    """
+    kind = "" if action.writes_data else f".{action.value}"
+    return f"{OUTCOME_FOLDER}/{instant}{kind}.json"
+
+
+def _read(storage: Storage, path: str) -> Outcome | None:
+    try:
+        return Outcome.from_json(storage.read(path), path)
+    except ObjectNotFoundError:
+        return None
 
 
 def _new_claim_id() -> str:
     return uuid.uuid4().hex
 
 
-def _settle(storage: Storage, instant: InstantTime, claim: Outcome) -> Outcome:
+def _settle(storage: Storage, instant: InstantTime, path: str, claim: Outcome) -> Outcome:
     """Put the claim unless there is one, and learn from storage whose claim it holds."""
     failures: list[StorageError] = []
     while len(failures) < _ATTEMPTS:
-        failure = _put_claim(storage, instant, claim)
+        failure = _put_claim(storage, path, claim)
         if failure is None:
             return replace(claim, won=True)
-        winner = _winner(storage, instant, failure)
+        winner = _winner(storage, instant, path, failure)
         if winner is not None:
             # "Already exists" may be our own put: clients repeat a request whose answer was lost.
             return replace(winner, won=winner.claim == claim.claim)
         failures.append(failure)
-    raise _unknown(instant, failures[-1])
+    raise _unknown(instant, path, failures[-1])
 
 
-def _put_claim(storage: Storage, instant: InstantTime, claim: Outcome) -> StorageError | None:
+def _put_claim(storage: Storage, path: str, claim: Outcome) -> StorageError | None:
     try:
-        storage.put_if_absent(outcome_path(instant), claim.to_json())
+        storage.put_if_absent(path, claim.to_json())
     except StorageError as error:
         return error
     return None
 
 
-def _winner(storage: Storage, instant: InstantTime, failure: StorageError) -> Outcome | None:
+def _winner(
+    storage: Storage, instant: InstantTime, path: str, failure: StorageError
+) -> Outcome | None:
     try:
-        winner = read_outcome(storage, instant)
+        winner = _read(storage, path)
     except StorageError as error:
-        raise _unknown(instant, error) from error
+        raise _unknown(instant, path, error) from error
     if winner is None and isinstance(failure, AlreadyExistsError):
-        raise _unknown(instant, failure)  # Somebody deleted it, against the rule above.
+        raise _unknown(instant, path, failure)  # Somebody deleted it, against the rule above.
     return winner
 
 
-def _unknown(instant: InstantTime, error: StorageError) -> CommitOutcomeUnknownError:
+def _unknown(instant: InstantTime, path: str, error: StorageError) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(
         instant,
         f"storage does not tell whether it is committed or rolled back ({error}); "
-        f"look at {outcome_path(instant)} and at the timeline before any retry",
+        f"look at {path} and at the timeline before any retry",
     )

@@ -50,7 +50,7 @@ def create_requested(
     if any(one.requested_at == instant and one.action is not action for one in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
-    if plan and read_outcome(storage, instant) is not None:
+    if plan and read_outcome(storage, instant, action) is not None:
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")
     return requested

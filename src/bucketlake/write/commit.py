@@ -171,7 +171,8 @@ def commit_write(
             write.action,
             encode_commit_metadata(metadata),
         )
-        if outcome.kind is OutcomeKind.ROLLBACK:
+        # Nobody else commits a write; one whose time this was does not speak for it.
+        if outcome.kind is OutcomeKind.ROLLBACK or not outcome.won:
             raise CommitConflictError(
                 write.instant, "another writer rolled this write back; retry it"
             )

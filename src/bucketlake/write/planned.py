@@ -65,7 +65,7 @@ def withdraw_plan(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> bool:
     """Take a plan off the timeline; False where somebody has decided to carry it out."""
-    if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
+    if claim_rollback(storage, instant, action).kind is OutcomeKind.COMMIT:
         return False
     remove_pending(storage, config, instant, action)
     return True

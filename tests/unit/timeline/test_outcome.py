@@ -40,6 +40,16 @@ def _commit(storage: Storage) -> Outcome:
     return claim_commit(storage, INSTANT, COMPLETED_AT, Action.DELTA_COMMIT, METADATA)
 
 
+def test_what_became_of_a_plan_says_nothing_of_a_write_that_draws_its_time_later(
+    storage: Storage,
+) -> None:
+    assert claim_commit(storage, INSTANT, COMPLETED_AT, Action.ROLLBACK, METADATA).won
+    assert claim_rollback(storage, INSTANT, Action.ROLLBACK).kind is OutcomeKind.COMMIT
+    assert read_outcome(storage, INSTANT) is None
+    assert claim_rollback(storage, INSTANT).won
+    assert claim_rollback(storage, INSTANT, Action.RESTORE).won
+
+
 def test_first_claim_wins_and_holds_what_to_publish(storage: Storage) -> None:
     outcome = _commit(storage)
     assert outcome.won
