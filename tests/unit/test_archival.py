@@ -592,6 +592,27 @@ def test_a_committer_that_sleeps_inside_of_its_last_step_leaves_no_hole(table: b
     assert values(table) == all_are(4)
 
 
+def test_a_helper_that_slept_over_a_rollback_does_not_publish_the_commit_again(
+    table: bl.Table,
+) -> None:
+    class Slow(FaultyStorage):
+        def stat(self, path: str) -> Any:
+            found = super().stat(path)
+            if path.endswith(".inflight") and found is not None and first in active(table):
+                table.rollback(first)
+            return found
+
+    upsert(table, 1)
+    storage, config = storage_of(table), table.config()
+    first = commit_but_for_the_last_step(table)
+    outcome = read_outcome(storage, first)
+    assert outcome is not None
+    complete(storage, config, first, Action.COMMIT, outcome)
+    complete(Slow(storage), config, first, Action.COMMIT, outcome)
+    assert first not in active(table)
+    assert values(table) == all_are(1)
+
+
 def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:
     """Leave a write decided, and not published."""
     before = {one.requested_at for one in table.timeline()}

@@ -22,7 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archived import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import Outcome, read_outcome
+from bucketlake.timeline.outcome import Outcome, OutcomeKind, read_outcome
 
 _LAYOUT_VERSION = 2
 _PUBLISH_ATTEMPTS = 2
@@ -174,8 +174,18 @@ def _publish(
         raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
     with suppress(AlreadyExistsError):  # By another process that found the same outcome.
         storage.put_if_absent(path, metadata)
-    if storage.stat(inflight_path) is None and _is_archived(storage, config, completed):
-        storage.delete(path)  # A timeline that began with it would miss all that came after it.
+    if storage.stat(inflight_path) is None and (
+        # A timeline that began with it would miss all that came after it.
+        _is_archived(storage, config, completed)
+        # Its files are gone; who undid it has looked for the last time.
+        or _is_undone(storage, completed)
+    ):
+        storage.delete(path)
+
+
+def _is_undone(storage: Storage, completed: Instant) -> bool:
+    outcome = read_outcome(storage, completed.requested_at, completed.action)
+    return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
 
 
 def _is_archived(storage: Storage, config: TableConfig, completed: Instant) -> bool:

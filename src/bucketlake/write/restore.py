@@ -103,12 +103,13 @@ def carry_out_restore(
     begun = {one.instant for one in _pending_rollbacks(storage, config, rollbacks).values()}
     actions = {action.value: action for action in Action}
     for one, name in plan.undone:
+        if one not in rollbacks:
+            continue  # It was undone before.
         timeline = load_timeline(storage, config)
         if one not in begun and _find(timeline, one) is not None:
             content = encode_rollback_plan(rollbacks[one], storage.root)
             put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
-        if one in rollbacks:
-            undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
+        undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
     complete(storage, config, instant, Action.RESTORE, outcome)
     for rollback in _pending_rollbacks(storage, config, rollbacks):
         remove_pending(storage, config, rollback, Action.ROLLBACK)

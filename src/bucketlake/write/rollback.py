@@ -128,6 +128,10 @@ def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Acti
     forbid_commit(storage, plan.instant)
     _reopen(storage, config, plan.instant, action)
     take_back(storage, config, plan.instant, action, plan.paths)
+    # A helper that slept may have published it once more; from now on it notices.
+    published = load_timeline(storage, config).find_completed(plan.instant)
+    if published is not None:
+        storage.delete(instant_path(config, published))
 
 
 def take_back(
