@@ -7,20 +7,18 @@ is published by put-if-absent while the compaction is pending, as in ``write/gro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bucketlake.errors import AlreadyExistsError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
-from bucketlake.timeline.transitions import require_pending
+from bucketlake.timeline.markers import Marker, MarkerType
+from bucketlake.write.data_file import put_data_file
 from bucketlake.write.group_writer import WRITE_TOKEN
 
 
@@ -54,10 +52,8 @@ class Compactor:
         if storage.stat(path) is None:
             data = encode_base_file(self._rows(file_slice, name), self.schema)
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
-            require_pending(storage, self.inflight, self.instant)
-            write_marker(storage, self.instant, Marker(partition, name, kind))
-            with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
-                storage.put_if_absent(path, data)
+            marker = Marker(partition, name, kind)
+            put_data_file(storage, self.instant, self.inflight, marker, data)
         with BaseFileReader(storage, path) as reader:
             rows, size_bytes = reader.row_count, reader.size_bytes
         base = file_slice.base_file

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 
-from bucketlake.errors import AlreadyExistsError, CommitConflictError, FormatError
+from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.kinds import BucketIndex
 from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
@@ -29,10 +28,9 @@ from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.cleaned import telling_what_is_gone
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
-from bucketlake.timeline.outcome import OutcomeKind, read_outcome
-from bucketlake.timeline.transitions import require_pending
+from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_keys_of_bucket
+from bucketlake.write.data_file import put_data_file
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.plan import GroupPlan
 
@@ -106,7 +104,7 @@ class GroupWriter:
         data = self._encode(merge, plan)
         if plan.base_path is None and merge.counts.written == 0:
             return None
-        self._publish(plan, path, data)
+        self._put(plan, path, data)
         return self._stat(plan, path, merge.counts, len(data))
 
     def _append(self, plan: GroupPlan, incoming: IncomingRecords) -> WriteStat:
@@ -118,7 +116,7 @@ class GroupWriter:
             data = encode_log_file(
                 incoming, self.rule, stamp, self.schema, self.schema_text, self.log_format
             )
-            self._publish(plan, path, memoryview(data))
+            self._put(plan, path, memoryview(data))
         size_bytes = len(data) if stored is None else stored.size_bytes
         deletes = int(incoming.deleted.sum())
         return WriteStat(
@@ -158,20 +156,10 @@ class GroupWriter:
                     )
                 yield cast_table(chunk, target)
 
-    def _publish(self, plan: GroupPlan, path: str, data: memoryview) -> None:
+    def _put(self, plan: GroupPlan, path: str, data: memoryview) -> None:
         kind = MarkerType.CREATE if plan.base_path is None else MarkerType.MERGE  # Logs: CREATE.
-        require_pending(self.storage, self.inflight, self.instant)
-        file_name = path.rpartition("/")[2]
-        marker = Marker(plan.partition_path, file_name, kind)
-        write_marker(self.storage, self.instant, marker)
-        with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
-            self.storage.put_if_absent(path, data)
-        outcome = read_outcome(self.storage, self.instant)
-        if outcome is not None and outcome.kind is OutcomeKind.ROLLBACK:
-            self.storage.delete(path)
-            raise CommitConflictError(
-                self.instant, "was rolled back while a task still wrote; nothing of it is kept"
-            )
+        marker = Marker(plan.partition_path, path.rpartition("/")[2], kind)
+        put_data_file(self.storage, self.instant, self.inflight, marker, data)
 
     def _stat_of_published(self, plan: GroupPlan, path: str) -> WriteStat:
         with BaseFileReader(self.storage, path) as reader:

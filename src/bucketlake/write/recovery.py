@@ -26,7 +26,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
-from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
 from bucketlake.timeline.transitions import complete
 from bucketlake.write.commit import PendingWrite, of_another
@@ -141,7 +141,7 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
         if instant in archived_completion_times(storage, config, since=instant, until=instant):
             delete_outcome(storage, instant)  # It was committed and archived while this one slept.
         else:
-            take_back(storage, config, instant, action, _marked_files(storage, instant))
+            take_back(storage, config, instant, action)
 
 
 def roll_back_own(write: PendingWrite) -> None:
@@ -162,7 +162,7 @@ def _sweep(storage: Storage, config: TableConfig) -> None:
         if instant in completed:
             delete_markers(storage, instant)
         elif instant not in pending and _is_rolled_back(storage, config, timeline, instant):
-            delete_files(storage, instant, _marked_files(storage, instant))
+            delete_files(storage, instant)
 
 
 def _is_rolled_back(
@@ -178,10 +178,6 @@ def _is_rolled_back(
         and instant > timeline.start
         and instant not in archived_completion_times(storage, config, since=instant, until=instant)
     )
-
-
-def _marked_files(storage: Storage, instant: InstantTime) -> list[str]:
-    return [marker.data_path for marker in read_markers(storage, instant)]
 
 
 def _require_harmless(timeline: Timeline, storage: Storage) -> None:

@@ -139,9 +139,12 @@ def take_back(
     config: TableConfig,
     instant: InstantTime,
     action: Action,
-    files: Iterable[str],
+    files: Iterable[str] = (),
 ) -> None:
-    """Delete what a pending write left: its files, rules, counts and markers; itself at last."""
+    """Delete what a pending write left: its files, rules, counts and markers; itself at last.
+
+    It must be forbidden to be committed. A task that writes a file later takes it away itself.
+    """
     delete_files(storage, instant, files)
     if action is Action.COMMIT:  # Of a compaction perhaps, and its plan would look pending again.
         remove_pending(storage, config, instant, Action.COMPACTION)
@@ -149,9 +152,13 @@ def take_back(
     delete_heartbeat(storage, instant)
 
 
-def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str]) -> None:
-    """Delete the data files of a write, the rules and counts that it saved, and its markers."""
-    for path in files:
+def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = ()) -> None:
+    """Delete some files of a write, those that its markers name, and the rules and counts it saved.
+
+    The markers go last.
+    """
+    marked = (marker.data_path for marker in read_markers(storage, instant))
+    for path in dict.fromkeys([*files, *marked]):
         storage.delete(path)
     # Rules and counts of before the timeline would count (RFC-89).
     storage.delete(config_path(instant))

@@ -1,0 +1,61 @@
+"""A task and whoever rolls its write back: no file of the write is left by both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import CommitConflictError
+from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.markers import Marker, MarkerType
+from bucketlake.timeline.outcome import forbid_commit
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.data_file import put_data_file
+from bucketlake.write.rollback import undo
+
+INSTANT = InstantTime("20260101000000000")
+INFLIGHT = f".hoodie/timeline/{INSTANT}.compaction.inflight"
+MARKER = Marker("a", f"f-0_1-0-1_{INSTANT}.parquet", MarkerType.MERGE)
+
+
+@pytest.fixture
+def storage() -> Iterator[MemoryStorage]:
+    made = MemoryStorage("data-file")
+    bl.create_table(
+        made.root,
+        schema=pa.schema([("id", pa.string())]),
+        record_key=["id"],
+        index=bl.SimpleBucket(1),
+    )
+    made.put(INFLIGHT, b"")
+    yield made
+    forget("data-file")
+
+
+def put(storage: MemoryStorage) -> None:
+    put_data_file(storage, INSTANT, INFLIGHT, MARKER, b"rows")
+
+
+def test_a_file_that_comes_after_the_rollback_goes_again(storage: MemoryStorage) -> None:
+    forbid_commit(storage, INSTANT)
+    with pytest.raises(CommitConflictError, match="rolled back while a task still wrote"):
+        put(storage)
+    assert storage.stat(MARKER.data_path) is None
+
+
+def test_a_file_that_came_after_the_rollback_was_planned_goes_with_it(
+    storage: MemoryStorage,
+) -> None:
+    plan = RollbackPlan(INSTANT, Action.COMPACTION.value, {})
+    put(storage)
+    undo(storage, read_table_config(storage), plan, Action.COMPACTION)
+    assert storage.stat(MARKER.data_path) is None
+    with pytest.raises(CommitConflictError, match="was ended while a task still wrote"):
+        put(storage)
+    assert storage.stat(MARKER.data_path) is None
