@@ -41,7 +41,7 @@ from bucketlake.timeline.transitions import complete
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.planned import begin_plan
+from bucketlake.write.planned import begin_instant
 from bucketlake.write.rollback import carry_on_rollback
 from tests.storages import objects_of
 
@@ -253,13 +253,9 @@ def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
     commits = upserts(table, 4)
     storage, config = storage_of(table), table.config()
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
-    with begin_plan(
-        storage,
-        config,
-        InstantClock("UTC"),
-        Action.ROLLBACK,
-        encode_rollback_plan(plan, storage.root),
-    ) as instant:
+    content, clock = encode_rollback_plan(plan, storage.root), InstantClock("UTC")
+    timeline = timeline_of(table)
+    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as instant:
         report = table.archive(keep_min=1, keep_max=2)
     assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
 
@@ -453,11 +449,7 @@ def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -
 
 def test_a_commit_that_an_archival_left_behind_does_not_count_as_the_last(table: bl.Table) -> None:
     commits = upserts(table, 4)
-    storage, config = storage_of(table), table.config()
-    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
-    entries = archiving.read_entries(storage, files, completed[:3], {})
-    newest = newest_manifest(storage, HISTORY)
-    assert append(storage, config, newest, entries) is archiving.Appended.DONE  # And it dies.
+    assert plan_archival(table, 3)() is archiving.Appended.DONE  # And it dies.
     with pytest.raises(TimelineError, match="the last commit would leave the active timeline"):
         table.rollback(commits[3].requested_at)
     assert values(table) == all_are(4)
@@ -692,6 +684,16 @@ def archive_now(storage: Storage) -> archival.ArchiveReport:
     return archive(storage, read_table_config(storage), ArchivalLimits(1, 2))
 
 
+def plan_archival(table: bl.Table, number: int) -> Callable[[], archiving.Appended]:
+    """Plan an archival of the first instants; return what publishes it, and does no more."""
+    storage, config = storage_of(table), table.config()
+    manifest = newest_manifest(storage, HISTORY)
+    gone = timeline_of(table).completed()[:number]
+    files = archiving.instant_files(storage, config)
+    entries = archiving.read_entries(storage, files, gone, {})
+    return lambda: append(storage, config, manifest, entries)
+
+
 def assert_whole(table: bl.Table, commits: list[Instant], story: str = "") -> None:
     """Every commit is in a timeline, the archive is whole, and the rows are those of the last."""
     assert sorted({*archived(table), *active(table)}) == times(commits), story
@@ -888,15 +890,12 @@ def test_a_broken_manifest_of_a_writer_that_died_is_passed_over(table: bl.Table)
 def test_who_slept_until_a_number_was_free_again_is_overtaken(table: bl.Table) -> None:
     """The newest manifest is then without its file, and what it read goes on as active."""
     commits = upserts(table, 4)
-    storage, config = storage_of(table), table.config()
-    before = newest_manifest(storage, HISTORY)
-    timeline = timeline_of(table)
-    files = archiving.instant_files(storage, config)
-    entries = archiving.read_entries(storage, files, timeline.completed()[:1], {})
+    storage = storage_of(table)
+    archive_first = plan_archival(table, 1)
     for number in range(1, 6):
         storage.put(f"{HISTORY}/manifest_{number}", encode_manifest(()))
     storage.delete(f"{HISTORY}/manifest_1")
-    assert append(storage, config, before, entries) is archiving.Appended.OVERTAKEN
+    assert archive_first() is archiving.Appended.OVERTAKEN
     assert archived(table) == []
     table.archive(keep_min=1, keep_max=2)
     assert_whole(table, commits)
@@ -907,19 +906,15 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     commits = upserts(table, 4)
     storage, config = storage_of(table), table.config()
     clock = InstantClock(config.timeline_timezone)
-    planned = newest_manifest(storage, HISTORY)
+    archive_first = plan_archival(table, 1)
     assert keep_active(storage, config, commits[0].requested_at)
-    timeline = timeline_of(table)
-    files = archiving.instant_files(storage, config)
-    entries = archiving.read_entries(storage, files, timeline.completed()[:1], {})
-    assert append(storage, config, planned, entries) is archiving.Appended.OVERTAKEN
+    assert archive_first() is archiving.Appended.OVERTAKEN
     table.archive(keep_min=1, keep_max=2)
     assert not keep_active(storage, config, commits[0].requested_at)
     before = paths(table)
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
-    with begin_plan(
-        storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
-    ):
+    content, timeline = encode_rollback_plan(plan, storage.root), timeline_of(table)
+    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content):
         assert table.archive(keep_min=1, keep_max=2).instants == ()
     [left] = timeline_of(table).pending()
     carry_on_rollback(storage, config, clock, left)
@@ -930,12 +925,9 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
 def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Table) -> None:
     """Later commits would be out of the reach of a restore."""
     commits = upserts(table, 4)
-    storage, config = storage_of(table), table.config()
-    planned = newest_manifest(storage, HISTORY)
-    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
-    entries = archiving.read_entries(storage, files, completed[:3], {})
+    archive_three = plan_archival(table, 3)
     table.savepoint(commits[1].requested_at)
-    assert append(storage, config, planned, entries) is archiving.Appended.OVERTAKEN
+    assert archive_three() is archiving.Appended.OVERTAKEN
     assert_stops(table, commits, 1, f"savepoint of instant {commits[1].requested_at}")
     table.restore(commits[1].requested_at)
     assert values(table) == all_are(2)
@@ -943,11 +935,7 @@ def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Tab
 
 def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> None:
     commits = upserts(table, 4)
-    storage, config = storage_of(table), table.config()
-    files, completed = archiving.instant_files(storage, config), timeline_of(table).completed()
-    entries = archiving.read_entries(storage, files, completed[:1], {})
-    newest = newest_manifest(storage, HISTORY)
-    assert append(storage, config, newest, entries) is archiving.Appended.DONE
+    assert plan_archival(table, 1)() is archiving.Appended.DONE
     with pytest.raises(TimelineError, match="archived"):
         table.savepoint(commits[0].requested_at)
     assert not timeline_of(table).pending()

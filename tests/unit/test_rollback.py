@@ -22,7 +22,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
-from bucketlake.write.planned import begin_plan, withdraw_plan
+from bucketlake.write.planned import begin_instant, withdraw_plan
 from bucketlake.write.rollback import (
     carry_out_rollback,
     rollback_plan,
@@ -249,9 +249,8 @@ def test_one_that_had_not_begun_is_withdrawn_for_good(table: bl.Table) -> None:
     assert found is not None
     plan = rollback_plan(storage, timeline, found)
     before = data_of(table)
-    with begin_plan(
-        storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
-    ) as planned:
+    content = encode_rollback_plan(plan, storage.root)
+    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as planned:
         pass  # It sleeps now, and its heart stands still.
     table.savepoint()
     assert not load_timeline(storage, config).pending()
@@ -270,11 +269,9 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     assert found is not None
     plan = rollback_plan(storage, timeline, found)
     faulty = FaultyStorage(storage, [Fault(5, Moment.BEFORE, Effect.DIE)], reads_count=False)
-    clock = InstantClock("UTC")
+    clock, content = InstantClock("UTC"), encode_rollback_plan(plan, storage.root)
     with (
-        begin_plan(
-            storage, config, clock, Action.ROLLBACK, encode_rollback_plan(plan, storage.root)
-        ) as planned,
+        begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as planned,
         pytest.raises(SimulatedCrash),
     ):
         carry_out_rollback(faulty, config, clock, planned, plan)

@@ -38,9 +38,9 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.transitions import instant_path
+from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
-from bucketlake.write.planned import complete_plan, put_inflight, put_plan
+from bucketlake.write.planned import decide_plan, put_inflight, put_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
 THREADS = 32  # Requests to delete or list that are under way at once.
@@ -298,7 +298,8 @@ def _carry_out(
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(gone, started_at=instant, duration_ms=duration_ms)
 
-        complete_plan(storage, config, clock, instant, Action.CLEAN, metadata)
+        outcome = decide_plan(storage, config, clock, instant, Action.CLEAN, metadata)
+        complete(storage, config, instant, Action.CLEAN, outcome)
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant, f"storage failed during this clean ({error}); the next clean carries it on"

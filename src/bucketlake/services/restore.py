@@ -24,7 +24,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.planned import begin_plan
+from bucketlake.write.planned import begin_instant
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.restore import (
     begin_restore,
@@ -114,7 +114,14 @@ def restore(
     try:
         with (
             lock.held(storage) as require_held,
-            begin_plan(storage, config, clock, Action.RESTORE, encode_restore_plan(plan)) as own,
+            begin_instant(
+                storage,
+                config,
+                load_timeline(storage, config),
+                clock,
+                Action.RESTORE,
+                encode_restore_plan(plan),
+            ) as own,
         ):
             begin_restore(storage, config, clock, own)
             require_held()

@@ -36,7 +36,7 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
 from bucketlake.write.plan import live_buckets
-from bucketlake.write.planned import begin_plan, withdraw_plan
+from bucketlake.write.planned import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.rollback import (
     builds_on,
@@ -182,9 +182,10 @@ def _undo(
     with ExitStack() as stack:
         instants = tuple(
             stack.enter_context(
-                begin_plan(
+                begin_instant(
                     storage,
                     config,
+                    load_timeline(storage, config),
                     clock,
                     Action.ROLLBACK,
                     encode_rollback_plan(plan, storage.root),

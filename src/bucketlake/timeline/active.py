@@ -82,6 +82,14 @@ class Timeline:
         """Return the completed commit of that requested time; None where there is none."""
         return self._commits.get(instant)
 
+    def find(self, instant: InstantTime) -> Instant | None:
+        """Return the instant that writes data at a requested time, in whatever state.
+
+        A savepoint has the time of its commit, and is not meant.
+        """
+        at_that_time = (one for one in self.instants if one.requested_at == instant)
+        return next((one for one in at_that_time if one.action.writes_data), None)
+
     def pending_cleans(self) -> tuple[Instant, ...]:
         """Return the cleans that are planned and not completed."""
         return self._pending_of(Action.CLEAN)

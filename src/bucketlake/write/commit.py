@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
@@ -36,8 +36,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
-from bucketlake.timeline.heartbeat import beating, is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.heartbeat import is_alive
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
@@ -48,7 +48,7 @@ from bucketlake.timeline.outcome import (
     outcome_path,
     read_outcome,
 )
-from bucketlake.timeline.transitions import complete, create_requested, to_inflight
+from bucketlake.timeline.transitions import complete, to_inflight
 from bucketlake.write.conflict import (
     Buckets,
     Commits,
@@ -58,6 +58,7 @@ from bucketlake.write.conflict import (
     require_no_undoing,
     touched_buckets,
 )
+from bucketlake.write.planned import begin_instant
 
 Prepare = Callable[[Timeline, Commits], Mapping[str, str]]
 """Called with the newest timeline, and what was committed since the pinned one."""
@@ -93,10 +94,14 @@ class PendingWrite:
     @property
     def action(self) -> Action:
         """Action on the timeline."""
-        if self.operation.replaces:
-            return Action.REPLACE_COMMIT
-        is_merged = self.config.table_type is TableType.MERGE_ON_READ
-        return Action.DELTA_COMMIT if is_merged else Action.COMMIT
+        return _action(self.config, self.operation)
+
+
+def _action(config: TableConfig, operation: Operation) -> Action:
+    if operation.replaces:
+        return Action.REPLACE_COMMIT
+    is_merged = config.table_type is TableType.MERGE_ON_READ
+    return Action.DELTA_COMMIT if is_merged else Action.COMMIT
 
 
 @contextmanager
@@ -109,19 +114,10 @@ def begin_write(
     lock: TableLock = NO_LOCK,
 ) -> Iterator[PendingWrite]:
     """Take an instant, announce the write as inflight, and keep it alive while the body runs."""
-    while True:
-        write = PendingWrite(
-            storage, config, clock, clock.next_instant(timeline), operation, timeline, lock
-        )
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(beating(storage, write.instant))
-                create_requested(storage, config, write.instant, write.action)
-            except AlreadyExistsError:
-                continue  # Another writer took this millisecond.
-            to_inflight(storage, config, write.instant, write.action)
-            yield write
-            return
+    action = _action(config, operation)
+    with begin_instant(storage, config, timeline, clock, action) as instant:
+        to_inflight(storage, config, instant, action)
+        yield PendingWrite(storage, config, clock, instant, operation, timeline, lock)
 
 
 def commit_write(
@@ -226,9 +222,8 @@ def after_turn(
     timeline = load_timeline(storage, config)
     if turn is None or turn.instant == own:
         return timeline
-    writes = (one for one in timeline.pending() if one.action.writes_data)
-    before = next((one for one in writes if one.requested_at == turn.instant), None)
-    if before is None:
+    before = timeline.find(turn.instant)
+    if before is None or before.state is State.COMPLETED:
         return timeline
     with of_another():
         outcome = _decision(storage, clock, before)
@@ -281,7 +276,8 @@ def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]
 
 
 def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
-    if write.instant not in {i.requested_at for i in timeline.pending() if i.action.writes_data}:
+    found = timeline.find(write.instant)
+    if found is None or found.state is State.COMPLETED:
         raise CommitConflictError(
             write.instant, "is no longer on the timeline: another writer rolled it back; retry"
         )

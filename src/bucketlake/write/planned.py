@@ -1,4 +1,4 @@
-"""Plans of rollbacks, restores and cleans: put on the timeline, begun, completed.
+"""Plans of rollbacks, restores and cleans: put on the timeline, begun, decided.
 
 Each plan is there before anything is done, and every step can be done twice. So one that died is
 carried on by whoever comes next, of bucketlake or Hudi. What undoes commits depends on more than
@@ -20,12 +20,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit, claim_rollback
-from bucketlake.timeline.transitions import (
-    complete,
-    create_requested,
-    instant_path,
-    remove_pending,
-)
+from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 
 
 def put_plan(
@@ -45,12 +40,17 @@ def put_plan(
 
 
 @contextmanager
-def begin_plan(
-    storage: Storage, config: TableConfig, clock: InstantClock, action: Action, content: bytes
+def begin_instant(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    action: Action,
+    content: bytes = b"",
 ) -> Iterator[InstantTime]:
-    """Put a plan on the timeline, and keep others from withdrawing it while the body runs."""
+    """Put a plan, or a write, on the timeline, and keep it alive while the body runs."""
     while True:
-        instant = clock.next_instant(load_timeline(storage, config))
+        instant = clock.next_instant(timeline)
         with ExitStack() as stack:
             try:
                 stack.enter_context(beating(storage, instant))
@@ -95,16 +95,3 @@ def decide_plan(
     zone = config.timeline_timezone
     duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
     return claim_commit(storage, instant, completed_at, action, metadata(duration_ms))
-
-
-def complete_plan(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    instant: InstantTime,
-    action: Action,
-    metadata: Callable[[int], bytes],
-) -> None:
-    """Complete a plan that was carried out; once, whoever else does so, too."""
-    outcome = decide_plan(storage, config, clock, instant, action, metadata)
-    complete(storage, config, instant, action, outcome)

@@ -106,7 +106,7 @@ def carry_out_restore(
         if one not in rollbacks:
             continue  # It was undone before.
         timeline = load_timeline(storage, config)
-        if one not in begun and _find(timeline, one) is not None:
+        if one not in begun and timeline.find(one) is not None:
             content = encode_rollback_plan(rollbacks[one], storage.root)
             put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
         undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
@@ -159,19 +159,13 @@ def _rollbacks(
         timeline = load_timeline(storage, config)
         undone = {one for one, _ in plan.undone}
         found = {one.instant: one for one in _pending_rollbacks(storage, config, undone).values()}
-        held = {one: _find(timeline, one) for one in undone - found.keys()}
+        held = {one: timeline.find(one) for one in undone - found.keys()}
         with suppress(TimelineError):  # Another process carries it on, and was faster.
             return found | {
                 one: rollback_plan(storage, timeline, instant)
                 for one, instant in held.items()
                 if instant is not None
             }
-
-
-def _find(timeline: Timeline, instant: InstantTime) -> Instant | None:
-    """Return the instant that wrote data at a time, in whatever state."""
-    of_it = (i for i in timeline.instants if i.requested_at == instant and i.action.writes_data)
-    return next(of_it, None)
 
 
 def _pending_rollbacks(

@@ -45,12 +45,12 @@ def carry_on_rollback(
     """
     plan = read_rollback_plan(storage, config, pending.requested_at)
     if pending.state is State.REQUESTED:
-        undone, timeline = plan.instant, load_timeline(storage, config)
-        is_there = any(i.requested_at == undone and i.action.writes_data for i in timeline.instants)
-        is_archived = not (is_there or keep_active(storage, config, undone))
-        if (timeline.find_completed(undone) or is_archived) and withdraw_plan(
-            storage, config, pending.requested_at, Action.ROLLBACK
-        ):
+        found = load_timeline(storage, config).find(plan.instant)
+        if found is None:
+            is_ended = not keep_active(storage, config, plan.instant)
+        else:
+            is_ended = found.state is State.COMPLETED
+        if is_ended and withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK):
             return
     carry_out_rollback(storage, config, clock, pending.requested_at, plan)
 
@@ -80,8 +80,7 @@ def carry_out_rollback(
     """
     action = next((one for one in _UNDONE if one.value == plan.action), None)
     if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
-        held = load_timeline(storage, config).instants
-        if any(one.requested_at == plan.instant and one.action.writes_data for one in held):
+        if load_timeline(storage, config).find(plan.instant) is not None:
             feature = f"rolling back a {plan.action}"
             next_step = "let Hudi finish it: its next write does"
             raise UnsupportedFeatureError(feature, plan.instant, next_step)
