@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import CommitConflictError, LockError
+from bucketlake.errors import LockError
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.locks import STORAGE_LOCK
+from tests.interop.at_once import write_at_once
 from tests.interop.model import Model, in_order, rows_of
-from tests.interop.peer.client import HudiPeer, PeerError
+from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import rows
 from tests.interop.table_kind import TableKind
 from tests.interop.test_object_store import bucket, hudi_on_s3  # noqa: F401 - Fixtures.
@@ -129,41 +128,15 @@ def test_who_has_the_lock_keeps_the_other_out(table: LockedTable, hudi: HudiPeer
     table.assert_read_by_both()
 
 
-def own_rows(writer: str, batch: int) -> list[dict[str, object]]:
-    """Make rows of a writer's own, in buckets that the other one's lie in, too."""
-    return [row | {"id": f"{writer}-{row['id']}"} for row in rows(range(12), batch)]
-
-
 def test_two_writers_at_once_under_the_lock_lose_and_double_nothing(table: LockedTable) -> None:
     table.write_with_hudi(rows(range(10), ts=0))
     table.model.upsert(rows(range(10), ts=0))
 
-    def again(write: Callable[[], object]) -> None:
-        while True:
-            try:
-                write()
-            except CommitConflictError:
-                continue
-            except PeerError as error:
-                if "conflict" not in str(error).lower():
-                    raise
-            else:
-                return
-
-    def hudi_writes() -> None:
-        for batch in range(1, BATCHES + 1):
-            again(lambda batch=batch: table.write_with_hudi(own_rows("hudi", batch)))
-
-    def we_write() -> None:
-        ours = table.ours()
-        for batch in range(1, 3 * BATCHES + 1):
-            again(lambda batch=batch: ours.upsert(KIND.rows(own_rows("ours", batch))))
-            time.sleep(0.3)
-
-    with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(hudi_writes), pool.submit(we_write)]:
-            job.result()
-    table.model.upsert(own_rows("hudi", BATCHES))
-    table.model.upsert(own_rows("ours", 3 * BATCHES))
+    ours = table.ours()
+    left, _ = write_at_once(
+        BATCHES, table.write_with_hudi, lambda batch: ours.upsert(KIND.rows(batch))
+    )
+    for batch in left:
+        table.model.upsert(batch)
     table.assert_read_by_both()
     assert all(one.state is State.COMPLETED for one in table.ours().timeline())
