@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from tests.simulation.crowd import Crowd
+
+_PROGRESS_EVERY = 1000
 
 
 def finding_of(seed: int) -> str | None:
@@ -21,10 +24,23 @@ def finding_of(seed: int) -> str | None:
 
 
 def test_a_crowd_of_writers_loses_and_doubles_nothing(
-    crowds: range, monkeypatch: pytest.MonkeyPatch
+    crowds: range, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # So that a replay goes the same way.
     processes = multiprocessing.get_context("spawn")
+    findings: list[str] = []
+    began = time.monotonic()
+
+    def say(word: str) -> None:
+        with capsys.disabled():
+            print(f"crowd: {word}", flush=True)
+
     with ProcessPoolExecutor(os.cpu_count(), processes) as pool:
-        findings = [found for found in pool.map(finding_of, crowds, chunksize=5) if found]
+        for done, found in enumerate(pool.map(finding_of, crowds, chunksize=5), start=1):
+            if found:
+                findings.append(found)
+                say(found)
+            if done % _PROGRESS_EVERY == 0:
+                seconds = time.monotonic() - began
+                say(f"{done:,} of {len(crowds):,} runs, {seconds:,.0f} s, {len(findings)} found")
     assert not findings, f"{len(findings)} of {len(crowds)} runs:\n" + "\n\n".join(findings[:3])
