@@ -4,9 +4,11 @@ Storage fails, answers are lost, processes die, stand still for longer than thei
 lease of their lock lasts, clocks are askew, tasks run again late. In the end the completed commits
 of the timeline, one after the other in order of completion, must give exactly the rows of the
 table; every deed that was told to be done is among them unless it was undone by another, none that
-was told to have failed is; and every read has shown the rows of one moment between its begin and
-its end. Some crowds also archive, clean, make savepoints and restore: no commit leaves both
-timelines, and each savepoint that is left shows its rows.
+was told to have failed is; every batch of a stream is committed once, in its order; every read has
+shown the rows of one moment between its begin and its end; and whoever went on from range to range
+of time has seen every row. Some crowds also archive, clean, make savepoints and restore: no commit
+leaves both timelines, and each savepoint that is left shows its rows. In the end the doctor finds
+nothing wrong, and a repair takes nothing away.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
     IndexStateError,
+    InputError,
     LockError,
     ObjectNotFoundError,
     TimelineError,
@@ -39,6 +42,9 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
+from bucketlake.services.findings import Severity
+from bucketlake.services.repair import repair
 from bucketlake.services.restore import restore
 from bucketlake.services.rollback import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
@@ -53,6 +59,7 @@ from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, Tabl
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit, early_conflict
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.plan import WritePlan
@@ -68,6 +75,7 @@ from tests.simulation.world import (
     upserted,
 )
 
+STREAM = "orders"
 START_MS = 1_750_000_000_000
 SKEW_MS = 2_000
 LOCKS: tuple[TableLock, ...] = (
@@ -92,10 +100,11 @@ class Deed:
 
     name: str
     after: Callable[[Rows], Rows]
-    instants: set[str] = field(default_factory=set)  # That it put on the timeline.
+    instants: set[str] = field(default_factory=set)  # That it put on the timeline, with actions.
     told: str = "unknown"  # Or done, or failed.
     instant: str | None = None  # Of the commit, where it was told.
     undoes: set[str] | None = field(default_factory=set)  # Instants, or None where it is unknown.
+    batch: int = -1  # Of the stream.
 
 
 @dataclass
@@ -103,8 +112,14 @@ class Commit:
     """A commit of either timeline."""
 
     instant: str
+    action: str
     completed_at: str
     compacted: bool
+
+    @property
+    def name(self) -> str:
+        """Instant and action: two may draw one time, of which one has to draw again."""
+        return f"{self.instant}.{self.action}"
 
 
 @dataclass
@@ -114,6 +129,25 @@ class Sight:
     rows: Rows
     before: int
     after: int
+
+
+@dataclass
+class Follower:
+    """A reader that goes from range to range of completion times.
+
+    Attributes
+    ----------
+    rows : Rows
+        What it has seen, the last of each key.
+    reached : str or None
+        Until when.
+    ranges : list of (str, Rows)
+        The end of each range, and what it showed.
+    """
+
+    rows: Rows = field(default_factory=dict)
+    reached: str | None = None
+    ranges: list[tuple[str, Rows]] = field(default_factory=list)
 
 
 def _same(state: Rows) -> Rows:
@@ -182,6 +216,9 @@ class Crowd:
         self.issued: dict[str, IssuedTimes] = {}
         self.deeds: list[Deed] = []
         self.sights: list[Sight] = []
+        self.follower = Follower()
+        self.batches: list[list[dict[str, Any]]] = []  # Of one stream.
+        self.delivered = -1  # The last batch that somebody was told to be done.
         self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
         self.log: list[str] = []
 
@@ -194,7 +231,10 @@ class Crowd:
                 self.stage.jumps = False
                 self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
                 self.stage.play([Actor("writer 0", self._write_the_last)])
-            self._check()
+                self._check()
+                if self.random.random() < 0.1:  # It is slow: it reads all files.
+                    self.stage.now_ms += 2 * MIN_AGE_SECONDS * 1000
+                    self.stage.play([Actor("doctor", self._repair)])
         finally:
             forget(self.name)
 
@@ -202,8 +242,9 @@ class Crowd:
 
     def _write(self, name: str) -> None:
         for _ in range(4 if self.restores else 3):
-            choices = [self._upsert, self._delete, self._overwrite, self._drop, self._rescale]
-            weights = [6, 2, 1, 1, 2]
+            choices = [self._upsert, self._batch, self._delete, self._overwrite]
+            weights = [4, 3, 2, 1]
+            choices, weights = [*choices, self._drop, self._rescale], [*weights, 1, 2]
             if self.merges_on_read:
                 choices, weights = [*choices, self._compact], [*weights, 4]
             if self.rolls_back:
@@ -223,31 +264,59 @@ class Crowd:
 
     def _read(self) -> None:
         for _ in range(4):
+            before = self._completed()
+            since = until = None
+            follows = before and self.random.random() < 0.5
+            if follows:
+                since, until = self.follower.reached, before[-1].completed_at
             storage = StagedStorage(self.memory, self.stage)
-            before = self._commits()
             try:
                 with mock.patch("bucketlake.table.open_storage", return_value=storage):
-                    found = bl.Table(self.memory.root).to_arrow().to_pylist()
+                    found = bl.Table(self.memory.root).to_arrow(since=since, until=until)
             except BucketLakeError as error:
                 # Files of a commit that was read are gone with its rollback, or by a clean.
                 if not (self.undoes or self.cleans):
                     raise AssertionError(self.story(f"a read failed: {error!r}")) from error
                 continue
-            self.sights.append(Sight(self._distinct(found), before, self._commits()))
+            rows = self._distinct(found.to_pylist())
+            if until is None:
+                self.sights.append(Sight(rows, len(before), len(self._completed())))
+            else:
+                self.follower.reached = until
+                self.follower.rows.update(rows)
+                self.follower.ranges.append((until, rows))
             self.stage.sleep(self.random.random())
 
     def _upsert(self, name: str, *, fails: bool = True) -> None:
         rows = self._rows()
         batch = pa.Table.from_pylist(rows, SCHEMA)
         deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
-        self._perform(name, deed, partial(self._written, Operation.UPSERT, batch), fails=fails)
+        self._perform(
+            name, deed, partial(self._written, Operation.UPSERT, batch, None), fails=fails
+        )
+
+    def _batch(self, name: str) -> None:
+        """Deliver the next batch of the stream, or the last one again, as two drivers may."""
+        number = self.delivered + (self.delivered < 0 or self.random.random() < 0.7)
+        if number == len(self.batches):
+            self.batches.append(self._rows())
+        rows = self.batches[number]
+        deed = Deed(
+            f"batch {number}",
+            partial(upserted, rows=rows, by_event_time=self.by_event_time),
+            batch=number,
+        )
+        source = pa.Table.from_pylist(rows, SCHEMA)
+        self._perform(name, deed, partial(self._written, Operation.UPSERT, source, number))
+        if deed.told == "done":
+            self.delivered = max(self.delivered, number)
 
     def _delete(self, name: str) -> None:
         rows = self._rows()
         keys = {(r["p"], r["id"]) for r in rows}
         deed = Deed("delete", lambda state: {k: v for k, v in state.items() if k not in keys})
         batch = pa.Table.from_pylist(rows, SCHEMA)
-        self._perform(name, deed, partial(self._written, Operation.DELETE, batch))
+        self._perform(name, deed, partial(self._written, Operation.DELETE, batch, None))
 
     def _overwrite(self, name: str) -> None:
         rows = self._rows()
@@ -259,7 +328,7 @@ class Crowd:
 
         batch = pa.Table.from_pylist(rows, SCHEMA)
         deed = Deed("overwrite", after)
-        self._perform(name, deed, partial(self._written, Operation.INSERT_OVERWRITE, batch))
+        self._perform(name, deed, partial(self._written, Operation.INSERT_OVERWRITE, batch, None))
 
     def _drop(self, name: str) -> None:
         partition = self.random.choice(PARTITIONS)
@@ -365,11 +434,27 @@ class Crowd:
         except BucketLakeError as error:
             self.log.append(f"{name}:   {error!r}")
 
+    def _repair(self) -> None:
+        """Look the table over, and take away what was left behind."""
+        storage, index, before = self.memory, bl.SimpleBucket(2), self._found()
+        now_ms = lambda: self.stage.now_ms  # noqa: E731
+        found = diagnose(storage, index, keys=True, files=True, now_ms=now_ms)
+        wrong = [one for one in found if one.severity is Severity.ERROR]
+        assert not wrong, self.story(f"the doctor finds {wrong}")
+        done = repair(
+            storage, index, keys=True, files=True, dry_run=False, lock=self.lock, now_ms=now_ms
+        )
+        assert done.quarantine is None, self.story(f"a repair moves files: {done}")
+        assert self._found() == before, self.story(f"a repair changes rows: {done}")
+        left = diagnose(storage, index, keys=True, files=True, now_ms=now_ms)
+        assert not left, self.story(f"a repair leaves {left}")
+
     def _written(
-        self, operation: Operation, batch: pa.Table, target: Callable[[], Target]
+        self, operation: Operation, rows: pa.Table, batch: int | None, target: Callable[[], Target]
     ) -> object:
-        source = LateSource(batch, self)
-        return retried(lambda: write_records(target(), operation, source))
+        source = LateSource(rows, self)
+        of_stream = None if batch is None else Batch(STREAM, batch)
+        return retried(lambda: write_records(target(), operation, source, batch=of_stream))
 
     def _perform(
         self,
@@ -398,9 +483,14 @@ class Crowd:
         except BucketLakeError as error:
             self.log.append(f"{name}:   {error!r}")
             deed.told = "failed"
-            expected = isinstance(error, TimelineError | LockError) or (
-                (self.undoes or self.cleans)
-                and isinstance(error, ObjectNotFoundError | IndexStateError)
+            expected = (
+                isinstance(error, TimelineError | LockError)
+                or (
+                    (self.undoes or self.cleans)
+                    and isinstance(error, ObjectNotFoundError | IndexStateError)
+                )
+                # A later batch was committed meanwhile, so this one was, too.
+                or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
             )
             if not (faulty.faults or expected or deed.name == "drop"):
                 raise AssertionError(self.story(repr(error))) from error
@@ -408,7 +498,7 @@ class Crowd:
             deed.told, deed.instant = "done", getattr(result, "instant", None)
             self.log.append(f"{name}:   {deed.instant}")
         deed.instants = {
-            path.rpartition("/")[2].partition(".")[0]
+            path.rpartition("/")[2].removesuffix(".requested")
             for path in storage.created
             if path.endswith(".requested")
         }
@@ -433,22 +523,23 @@ class Crowd:
     # What must hold.
 
     def _check(self) -> None:
-        by_instant = {instant: deed for deed in self.deeds for instant in deed.instants}
+        by_name = {name: deed for deed in self.deeds for name in deed.instants}
         commits = self._completed()
         completed = {one.instant for one in commits}
+        names = {one.name for one in commits}
         undone = self._undone()
         for deed in self.deeds:
             if deed.told == "done" and deed.instant is not None:
                 is_there = deed.instant in completed
                 assert is_there or undone(deed.instant), self.story(f"{deed} is lost")
             if deed.told == "failed" and not deed.name.startswith(("compact", "roll back")):
-                assert not deed.instants & completed, self.story(f"{deed} was told to have failed")
+                assert not deed.instants & names, self.story(f"{deed} was told to have failed")
         states: list[Rows] = [{}]
         for one in commits:
             after = _same  # Whoever completes a compaction need not have planned it.
             if not one.compacted:
-                assert one.instant in by_instant, self.story(f"nobody made {one}")
-                after = by_instant[one.instant].after
+                assert one.name in by_name, self.story(f"nobody made {one}")
+                after = by_name[one.name].after
             states.append(after(states[-1]))
             self.log.append(f"{one.instant} to {one.completed_at}: {states[-1]}")
         found = self._found()
@@ -457,15 +548,32 @@ class Crowd:
             for sight in self.sights:
                 seen = states[sight.before : sight.after + 1]
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
-        self._check_savepoints([one for one in commits if not one.compacted], by_instant)
+            self._check_ranges(commits, states)
+        self._check_batches([by_name[one.name] for one in commits if not one.compacted])
+        self._check_savepoints([one for one in commits if not one.compacted], by_name)
         require_tidy(self.memory, self.story)
 
-    def _check_savepoints(self, commits: list[Commit], by_instant: dict[str, Deed]) -> None:
+    def _check_ranges(self, commits: list[Commit], states: list[Rows]) -> None:
+        for until, rows in self.follower.ranges:
+            then = states[sum(one.completed_at <= until for one in commits)]
+            assert rows.items() <= then.items(), self.story(f"until {until}: {rows}, not of {then}")
+        last = bl.Table(self.memory.root).to_arrow(since=self.follower.reached).to_pylist()
+        seen = self.follower.rows | self._distinct(last)
+        missed = states[-1].items() - seen.items()
+        assert not missed, self.story(f"whoever went on from range to range missed {missed}")
+
+    def _check_batches(self, committed: list[Deed]) -> None:
+        found = [deed.batch for deed in committed if deed.batch >= 0]
+        assert found == sorted(set(found)), self.story(f"batches were committed as {found}")
+        told = {deed.batch for deed in self.deeds if deed.told == "done"} - {-1}
+        assert self.undoes or told <= {*found}, self.story(f"batches {told} are done, not {found}")
+
+    def _check_savepoints(self, commits: list[Commit], by_name: dict[str, Deed]) -> None:
         for saved, made_at in self._savepoints().items():
             then: Rows = {}
             for one in commits:
                 if one.instant <= saved:
-                    then = by_instant[one.instant].after(then)
+                    then = by_name[one.name].after(then)
             try:
                 found = bl.Table(self.memory.root).to_arrow(as_of=saved).to_pylist()
             except TimelineError as error:
@@ -503,6 +611,7 @@ class Crowd:
         found = {
             one.requested_at: Commit(
                 one.requested_at,
+                one.action.completes_as.value,
                 one.completed_at or "",
                 timeline.read_commit(self.memory, one).compacted,
             )
@@ -512,7 +621,7 @@ class Crowd:
             commit = archived_commit(entry)
             if commit is not None:
                 found[entry.requested_at] = Commit(
-                    entry.requested_at, entry.completed_at, commit.compacted
+                    entry.requested_at, entry.action, entry.completed_at, commit.compacted
                 )
         return sorted(found.values(), key=lambda one: one.completed_at)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import time
@@ -12,6 +13,11 @@ import pytest
 from tests.simulation.crowd import Crowd
 
 _PROGRESS_EVERY = 1000
+
+
+def _begin_process() -> None:
+    gc.freeze()  # Modules: most of what a collection would look at.
+    gc.set_threshold(50_000)
 
 
 def finding_of(seed: int) -> str | None:
@@ -36,7 +42,7 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
             print(f"crowd: {word}", flush=True)
 
     # One more than there are processors: a run's threads hand turns to each other and leave gaps.
-    with ProcessPoolExecutor((os.cpu_count() or 1) + 1, processes) as pool:
+    with ProcessPoolExecutor((os.cpu_count() or 1) + 1, processes, _begin_process) as pool:
         for done, found in enumerate(pool.map(finding_of, crowds, chunksize=5), start=1):
             if found:
                 findings.append(found)

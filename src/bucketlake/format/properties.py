@@ -17,6 +17,7 @@ _ESCAPED_CHARACTERS = {value: f"\\{key}" for key, value in _SHORT_ESCAPES.items(
     character: f"\\{character}" for character in "\\:=#!"
 }
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_KEY = re.compile(rf"(?:[^\\=:{_BLANK}]+|\\.?)*", re.DOTALL)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
@@ -97,9 +98,9 @@ def _ends_in_open_escape(line: str) -> bool:
 
 def _split_entry(line: str) -> tuple[str, str]:
     """Split at the first ``=`` or ``:`` that is not escaped, or at the first blank."""
-    end = 0
-    while end < len(line) and line[end] not in "=:" + _BLANK:
-        end += 2 if line[end] == "\\" else 1
+    key = _KEY.match(line)
+    assert key is not None, "it matches nothing, too"
+    end = key.end()
     value = line[end:].lstrip(_BLANK)
     if value[:1] in ("=", ":"):
         value = value[1:].lstrip(_BLANK)

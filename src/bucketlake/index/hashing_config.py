@@ -23,6 +23,7 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.outcome import is_committed, is_rolled_back
 
 META_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/partition_bucket_index_meta"
 CONFIGS_FOLDER = f"{META_FOLDER}/configs"
@@ -113,7 +114,8 @@ def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfi
     """
     # Active ones first: one that is archived meanwhile is then seen in one place or in both.
     active = _active(storage, timeline)
-    return _counting([*_read_map(storage, DRAFT_FILE), *_archived(storage), *active], timeline)
+    found = [*_read_map(storage, DRAFT_FILE), *_archived(storage), *active]
+    return _counting(storage, found, timeline)
 
 
 def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
@@ -122,7 +124,7 @@ def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
     if not found and timeline.until is not None:
         found = committed_configs(storage, timeline)
     elif not found:  # Nor is there an archived one then: archival leaves the newest.
-        found = _counting(_read_map(storage, DRAFT_FILE), timeline)
+        found = _counting(storage, _read_map(storage, DRAFT_FILE), timeline)
     return found[-1] if found else None
 
 
@@ -133,18 +135,21 @@ def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
         if instant == INITIAL_INSTANT or (newest is not None and instant <= newest):
             with suppress(ObjectNotFoundError):
                 found.append(_read(storage, config_path(instant)))
-    return _counting(found, timeline)
+    return _counting(storage, found, timeline)
 
 
-def _counting(configs: Iterable[HashingConfig], timeline: Timeline) -> list[HashingConfig]:
+def _counting(
+    storage: Storage, configs: Iterable[HashingConfig], timeline: Timeline
+) -> list[HashingConfig]:
     """Leave out what is not committed as of the timeline; one an instant, oldest first.
 
-    What is older than the timeline counts as committed (RFC-89, "Loading").
+    What is older than the timeline counts as committed (RFC-89, "Loading"), unless bucketlake
+    knows that it was rolled back.
     """
     found = {
         config.instant: config
         for config in configs
-        if config.instant == INITIAL_INSTANT or timeline.is_completed(config.instant)
+        if config.instant == INITIAL_INSTANT or is_committed(storage, timeline, config.instant)
     }
     return [found[instant] for instant in sorted(found)]
 
@@ -154,8 +159,10 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
 
     Those are the versions older than the active timeline, but for the newest of them, as in Hudi.
     """
-    start = timeline.start
-    old = sorted(i for i in active_versions(storage) if start is not None and i < start)
+    start = timeline.start or ""
+    old = sorted(
+        i for i in active_versions(storage) if i < start and not is_rolled_back(storage, i)
+    )
     for instant in old[:-1]:
         with suppress(AlreadyExistsError):  # An archival before this one died between two steps.
             storage.put_if_absent(

@@ -23,6 +23,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import mark_instant
+from bucketlake.timeline.outcome import is_committed
 
 RECORD_FOLDER = f"{EXTENSION_FOLDER}/partition_counts"
 VERSIONS_KEPT = 10
@@ -50,14 +51,15 @@ def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedC
     The cost is one listing, and one version, which grows with the table's partitions.
     """
     versions = _versions(storage)
-    committed = sorted(
+    completed = sorted(
         (version for version in versions if timeline.is_completed(version)),
         key=lambda version: timeline.completion_time(version) or version,
     )
-    if not committed and (timeline.until is None or not versions):
+    newest = next((one for one in completed[::-1] if is_committed(storage, timeline, one)), None)
+    if newest is None and (timeline.until is None or not versions):
         return {}
     # Of a time before the versions that are kept, the oldest one knows most.
-    entries = _read(storage, committed[-1] if committed else versions[0])
+    entries = _read(storage, newest or versions[0])
     return {path: held for path, held in entries.items() if timeline.is_completed(held.instant)}
 
 

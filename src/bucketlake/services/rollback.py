@@ -313,7 +313,7 @@ def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instan
     undone = [timeline.read_commit(storage, found)]
     for later in later_commits(timeline, found):
         commit = timeline.read_commit(storage, later)
-        if any(builds_on(commit, one) for one in undone) or _counted_otherwise(
+        if any(builds_on(commit, one, later.requested_at) for one in undone) or _counted_otherwise(
             snapshot, index, rules, later, commit, gone
         ):
             gone.append(later)

@@ -37,6 +37,7 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 
 _ATTEMPTS = 2  # A put whose fate is unknown is looked up, and repeated once if it never arrived.
@@ -181,6 +182,23 @@ def read_outcome(
 ) -> Outcome | None:
     """Return the outcome of an instant; None where neither side has claimed it yet."""
     return _read(storage, outcome_path(instant, action))
+
+
+def is_rolled_back(storage: Storage, instant: InstantTime, action: Action = Action.COMMIT) -> bool:
+    """Tell whether an instant can never be committed any more, or was taken back."""
+    outcome = read_outcome(storage, instant, action)
+    return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
+
+
+def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> bool:
+    """Tell whether what a commit saved beside its files counts.
+
+    Of an instant that is older than the timeline its outcome tells: one that was rolled back
+    leaves something for a moment when its writer, which slept, wakes up.
+    """
+    if not timeline.is_completed(instant):
+        return False
+    return timeline.find_completed(instant) is not None or not is_rolled_back(storage, instant)
 
 
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:

@@ -22,7 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archived import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import Outcome, OutcomeKind, read_outcome
+from bucketlake.timeline.outcome import Outcome, is_rolled_back, read_outcome
 
 _LAYOUT_VERSION = 2
 _PUBLISH_ATTEMPTS = 2
@@ -178,14 +178,9 @@ def _publish(
         # A timeline that began with it would miss all that came after it.
         _is_archived(storage, config, completed)
         # Its files are gone; who undid it has looked for the last time.
-        or _is_undone(storage, completed)
+        or is_rolled_back(storage, completed.requested_at, completed.action)
     ):
         storage.delete(path)
-
-
-def _is_undone(storage: Storage, completed: Instant) -> bool:
-    outcome = read_outcome(storage, completed.requested_at, completed.action)
-    return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
 
 
 def _is_archived(storage: Storage, config: TableConfig, completed: Instant) -> bool:

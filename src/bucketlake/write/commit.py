@@ -53,6 +53,7 @@ from bucketlake.write.conflict import (
     Buckets,
     Commits,
     commits_since,
+    looked_at_metadata,
     require_kept,
     require_no_common_bucket,
     require_no_undoing,
@@ -155,8 +156,9 @@ def commit_write(
     """
     written = by_partition(stats)
     with write.lock.held(write.storage) as require_held:
-        touched = touched_buckets(written, replaced) | looked_at
-        timeline, turn, extra = _take_turn(write, written, touched, prepare)
+        touched = touched_buckets(written, replaced)
+        timeline, turn, extra = _take_turn(write, written, touched | looked_at, prepare)
+        extra |= looked_at_metadata(looked_at - touched)
         metadata = CommitMetadata(write.operation.value, written, extra, dict(replaced))
         completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
         require_held()

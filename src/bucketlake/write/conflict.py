@@ -7,13 +7,19 @@ other commit to one of its partitions is one (RFC-89).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import TypeVar
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, IndexStateError, ObjectNotFoundError
+from bucketlake.errors import (
+    CommitConflictError,
+    FormatError,
+    IndexStateError,
+    ObjectNotFoundError,
+)
 from bucketlake.index.simple import bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -34,6 +40,9 @@ UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 
 Buckets = AbstractSet[tuple[str, int]]
 """Partition paths and bucket ids."""
+
+_LOOKED_AT = "bucketlake.looked_at"
+"""Key of extra metadata: a JSON object, by partition path, of the ids of buckets."""
 
 Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""
@@ -132,6 +141,37 @@ def touched_buckets(
             with suppress(IndexStateError):
                 touched.add((partition, bucket_id_of_file_id(file_id)))
     return touched
+
+
+def looked_at_metadata(buckets: Buckets) -> dict[str, str]:
+    """Return what a commit says of buckets that it looked in, found nothing in, and left alone.
+
+    A delete of keys that are not there means that they are not there after it, whatever is rolled
+    back before it.
+    """
+    by_partition: dict[str, list[int]] = {}
+    for partition, bucket_id in sorted(buckets):
+        by_partition.setdefault(partition, []).append(bucket_id)
+    return {_LOOKED_AT: json.dumps(by_partition)} if by_partition else {}
+
+
+def looked_at(commit: CommitMetadata, where: str) -> Buckets:
+    """Return the buckets that a commit says it looked in.
+
+    Raises
+    ------
+    FormatError
+        If that cannot be read; `where` names the commit.
+    """
+    text = commit.extra.get(_LOOKED_AT, "{}")
+    try:
+        return {
+            (str(partition), int(bucket_id))
+            for partition, bucket_ids in json.loads(text).items()
+            for bucket_id in bucket_ids
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise FormatError(where, f"bucket ids by partition in {_LOOKED_AT}", text[:80]) from error
 
 
 def require_no_common_bucket(

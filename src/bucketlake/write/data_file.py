@@ -8,7 +8,7 @@ from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer, Storage
 from bucketlake.timeline.markers import Marker, write_marker
-from bucketlake.timeline.outcome import OutcomeKind, read_outcome
+from bucketlake.timeline.outcome import is_rolled_back
 from bucketlake.timeline.transitions import require_pending
 
 
@@ -40,8 +40,7 @@ def put_data_file(
     write_marker(storage, instant, marker)
     with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
         storage.put_if_absent(marker.data_path, data)
-    outcome = read_outcome(storage, instant)
-    if outcome is not None and outcome.kind is OutcomeKind.ROLLBACK:
+    if is_rolled_back(storage, instant):
         storage.delete(marker.data_path)
         raise CommitConflictError(
             instant, "was rolled back while a task still wrote; nothing of it is kept"

@@ -23,12 +23,18 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.heartbeat import delete_heartbeat, is_alive
+from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers
-from bucketlake.timeline.outcome import OutcomeKind, claim_rollback, delete_outcome, read_outcome
-from bucketlake.timeline.transitions import complete
+from bucketlake.timeline.outcome import (
+    OutcomeKind,
+    claim_rollback,
+    delete_outcome,
+    is_rolled_back,
+    outcome_path,
+)
+from bucketlake.timeline.transitions import complete, instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.conflict import UNDOING
 from bucketlake.write.planned import withdraw_plan
@@ -36,6 +42,7 @@ from bucketlake.write.restore import carry_out_restore
 from bucketlake.write.rollback import carry_on_rollback, delete_files, take_back
 
 _LOOK_SECONDS = 0.02
+_TASKS_END_MS = 5 * EXPIRES_AFTER_MS  # After a rollback; who sleeps for longer is the doctor's.
 
 
 def settle_failed_writes(
@@ -67,7 +74,7 @@ def settle_failed_writes(
     if restores or _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
         with lock.held(storage) as require_held, of_another():
             timeline = _settle_all(storage, config, clock, require_held)
-    _sweep(storage, config)
+    _sweep(storage, config, clock)
     return timeline
 
 
@@ -134,6 +141,9 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
     outcome = claim_rollback(storage, instant)
     if outcome.kind is OutcomeKind.COMMIT:
         complete(storage, config, instant, action, outcome)
+        if storage.stat(instant_path(config, Instant(instant, action, State.INFLIGHT))) is None:
+            # Another action was committed at this time, and whoever drew it, too, died.
+            remove_pending(storage, config, instant, action)
         delete_markers(storage, instant)
         delete_heartbeat(storage, instant)
     # A writer that knows no outcomes may have completed it while this one decided.
@@ -149,8 +159,11 @@ def roll_back_own(write: PendingWrite) -> None:
     _settle(write.storage, write.config, write.instant, write.action)
 
 
-def _sweep(storage: Storage, config: TableConfig) -> None:
-    """Delete files and markers of writes that were rolled back before a task of theirs ended."""
+def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
+    """Delete files and markers of writes that were rolled back, once their tasks are at an end.
+
+    A task that was asleep since before the rollback may put its file after that, and die.
+    """
     instants = [InstantTime(f.rpartition("/")[2]) for f in storage.list_folders(MARKER_FOLDER)]
     if not instants:
         return
@@ -161,15 +174,19 @@ def _sweep(storage: Storage, config: TableConfig) -> None:
     for instant in instants:
         if instant in completed:
             delete_markers(storage, instant)
-        elif instant not in pending and _is_rolled_back(storage, config, timeline, instant):
-            delete_files(storage, instant)
+        elif instant not in pending:
+            decided = storage.stat(outcome_path(instant))
+            if decided is not None and clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS:
+                continue
+            if _was_rolled_back(storage, config, timeline, instant):
+                delete_files(storage, instant)
+                delete_markers(storage, instant)
 
 
-def _is_rolled_back(
+def _was_rolled_back(
     storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
 ) -> bool:
-    outcome = read_outcome(storage, instant)
-    if outcome is not None and outcome.kind is OutcomeKind.ROLLBACK:
+    if is_rolled_back(storage, instant):
         return True
     # Hudi knows no outcomes: what it rolled back is neither on the timeline nor in the archive.
     # Of what is older than the timeline nothing is certain, and it is left alone.

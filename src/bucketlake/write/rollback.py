@@ -27,9 +27,10 @@ from bucketlake.timeline.archiving import keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
-from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, forbid_commit
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
+from bucketlake.write.conflict import looked_at, touched_buckets
 from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
 
 _UNDONE = (*WRITES, Action.COMPACTION)
@@ -140,7 +141,7 @@ def take_back(
     action: Action,
     files: Iterable[str] = (),
 ) -> None:
-    """Delete what a pending write left: its files, rules, counts and markers; itself at last.
+    """Delete what a pending write left: its files, rules and counts; itself at last.
 
     It must be forbidden to be committed. A task that writes a file later takes it away itself.
     """
@@ -154,7 +155,8 @@ def take_back(
 def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = ()) -> None:
     """Delete some files of a write, those that its markers name, and the rules and counts it saved.
 
-    The markers go last.
+    The markers stay, for a later sweep: a task that slept puts its file after this, and may die
+    before it takes it away.
     """
     marked = (marker.data_path for marker in read_markers(storage, instant))
     for path in dict.fromkeys([*files, *marked]):
@@ -162,7 +164,6 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     # Rules and counts of before the timeline would count (RFC-89).
     storage.delete(config_path(instant))
     storage.delete(record_path(instant))
-    delete_markers(storage, instant)
 
 
 def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:
@@ -174,12 +175,20 @@ def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:
             yield other
 
 
-def builds_on(later: CommitMetadata, earlier: CommitMetadata) -> bool:
-    """Tell whether a commit touched file groups, or overwrote partitions, of an earlier one."""
+def builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bool:
+    """Tell whether a commit touched, overwrote or looked at what an earlier one touched.
+
+    ``where`` names the later one.
+    """
     if later.file_groups & earlier.file_groups:
         return True
     overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
-    return bool(overwritten & later.partitions & earlier.partitions)
+    if overwritten & later.partitions & earlier.partitions:
+        return True
+    looked = looked_at(later, where)
+    return bool(looked) and not looked.isdisjoint(
+        touched_buckets(earlier.write_stats, earlier.replaced_file_ids)
+    )
 
 
 def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:
