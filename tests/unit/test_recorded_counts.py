@@ -20,6 +20,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import begin_write, commit_write
 from bucketlake.write.conflict import Commits
@@ -61,6 +62,22 @@ def change_rules_in_place(table: bl.Table, expressions: str, default: int) -> No
     """Do what nobody should: another rule under an instant that has one."""
     config = HashingConfig(expressions, default, "regex", INITIAL_INSTANT)
     storage_of(table).put(config_path(INITIAL_INSTANT), config.to_json())
+
+
+def test_what_a_writer_saves_after_it_was_rolled_back_does_not_count(table: bl.Table) -> None:
+    """It slept; its instant is older than the timeline, as that of an archived commit is."""
+    storage, late = storage_of(table), InstantTime("20200101000000000")
+    [own] = versions(table)
+    storage.delete(own)
+    storage.put(config_path(late), HashingConfig("a,9", 9, "regex", late).to_json())
+    record = {"version": 1, "partitions": {"a": [9, late]}}
+    storage.put(record_path(late), json.dumps(record).encode())
+    assert counts(table) == {"a": 9}
+    assert table.rule_versions()[-1].instant == late
+    assert claim_rollback(storage, late).kind is OutcomeKind.ROLLBACK
+    assert counts(table) == {}
+    assert [one.instant for one in table.rule_versions()] == [INITIAL_INSTANT]
+    assert bl.open_table(table.path).index == INDEX
 
 
 def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import IndexStateError, TimelineError
+from bucketlake.errors import FormatError, IndexStateError, TimelineError
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.rollback_metadata import (
     RollbackPlan,
     decode_rollback_plan,
@@ -186,6 +188,37 @@ def test_an_overwrite_and_a_dropped_partition_come_back(table: bl.Table) -> None
     table.rollback(instant_of(table.insert_overwrite(rows(range(90, 99)), whole_table=True)))
     assert data_of(table) == before
     assert_sound(table, 20)
+
+
+def test_a_delete_that_found_nothing_since_a_partition_was_dropped_forbids_to_take_the_drop_back(
+    table: bl.Table,
+) -> None:
+    dropped = instant_of(table.delete_partitions(["b"]))
+    deleted = instant_of(table.delete(rows(range(1, 2))))  # k1 of b, which is not there any more.
+    with pytest.raises(TimelineError, match=deleted):
+        table.rollback(dropped)
+    report = table.rollback(dropped, cascade=True)
+    assert [one.instant for one in report.commits] == [deleted, dropped]
+    assert_sound(table, 20)
+
+
+def test_a_delete_in_another_bucket_does_not_forbid_it(table: bl.Table) -> None:
+    dropped = instant_of(table.delete_partitions(["b"]))
+    assert table.delete(rows(range(30, 40), days="a")).instant is not None
+    table.rollback(dropped)
+    assert_sound(table, 20)
+
+
+def test_what_a_delete_looked_at_has_to_be_readable(table: bl.Table) -> None:
+    dropped = instant_of(table.delete_partitions(["b"]))
+    later = instant_of(table.delete(rows(range(1, 2))))
+    storage = open_storage(table.path)
+    [path] = [o.path for o in storage.list(".hoodie/timeline") if f"/{later}_" in o.path]
+    metadata = decode_commit_metadata(storage.read(path), path)
+    broken = replace(metadata, extra={**metadata.extra, "bucketlake.looked_at": "[1"})
+    storage.put(path, encode_commit_metadata(broken))
+    with pytest.raises(FormatError, match=r"looked_at, found \[1"):
+        table.rollback(dropped)
 
 
 def test_a_dry_run_changes_nothing(table: bl.Table) -> None:

@@ -13,9 +13,12 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.clock import InstantClock, system_now_ms
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.transitions import to_inflight
 from bucketlake.write import recovery
+from bucketlake.write.planned import begin_instant
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 
@@ -60,6 +63,38 @@ def test_files_of_a_late_task_go_after_another_program_rolled_its_write_back(
     storage = storage_of(table)
     assert storage.stat(left) is None
     assert not list(storage.list(f".hoodie/.temp/{instant}"))
+
+
+def test_a_file_that_came_after_the_rollback_goes_once_no_task_can_be_at_work(
+    table: bl.Table,
+) -> None:
+    """Whoever slept since before the rollback put it, and died before it looked once more."""
+    storage, config, waited_ms = storage_of(table), table.config(), 0
+    clock = InstantClock(config.timeline_timezone, lambda: system_now_ms() + waited_ms)
+    timeline = load_timeline(storage, config)
+    with begin_instant(storage, config, timeline, clock, Action.COMMIT) as instant:
+        to_inflight(storage, config, instant, Action.COMMIT)
+        name = leave_file(table, instant)
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is None
+    storage.put(name, b"rows")
+    waited_ms = 240_000
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is not None
+    waited_ms = 301_000
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is None
+    assert not list(storage.list(".hoodie/.temp"))
+
+
+def test_a_second_action_that_stayed_at_the_time_of_a_commit_goes(table: bl.Table) -> None:
+    """Its writer had to draw another time, and storage did not let it take this one off."""
+    storage, [committed] = storage_of(table), table.timeline()
+    stray = f".hoodie/timeline/{committed.requested_at}.replacecommit.requested"
+    storage.put(stray, b"")
+    upsert(table)
+    assert storage.stat(stray) is None
+    assert [one.action for one in table.timeline()] == [Action.COMMIT, Action.COMMIT]
 
 
 def test_files_of_an_archived_commit_stay(table: bl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
