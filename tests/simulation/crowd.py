@@ -39,6 +39,9 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema import FILE_NAME
 from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read import arrow_reader, plan
+from bucketlake.services import cleaning
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
@@ -57,14 +60,14 @@ from bucketlake.timeline.clock import IssuedTimes
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit, early_conflict
+from bucketlake.write import arrow_source, commit, early_conflict
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import WriteTask
-from tests.simulation.stage import Actor, Stage, StagedStorage
+from tests.simulation.stage import IDLE_THREADS, Actor, InTurn, Stage, StagedStorage
 from tests.simulation.world import (
     PARTITIONS,
     SCHEMA,
@@ -217,6 +220,7 @@ class Crowd:
         self.deeds: list[Deed] = []
         self.sights: list[Sight] = []
         self.follower = Follower()
+        self.known: dict[tuple[str, str], Commit] = {}  # Commits that were looked at.
         self.batches: list[list[dict[str, Any]]] = []  # Of one stream.
         self.delivered = -1  # The last batch that somebody was told to be done.
         self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
@@ -232,7 +236,7 @@ class Crowd:
                 self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
                 self.stage.play([Actor("writer 0", self._write_the_last)])
                 self._check()
-                if self.random.random() < 0.1:  # It is slow: it reads all files.
+                if self.random.random() < 0.05:  # It is slow: it reads all files.
                     self.stage.now_ms += 2 * MIN_AGE_SECONDS * 1000
                     self.stage.play([Actor("doctor", self._repair)])
         finally:
@@ -608,25 +612,32 @@ class Crowd:
         """Return the commits of both timelines in order of completion."""
         config = read_table_config(self.memory)
         timeline = load_timeline(self.memory, config)
-        found = {
-            one.requested_at: Commit(
-                one.requested_at,
-                one.action.completes_as.value,
-                one.completed_at or "",
-                timeline.read_commit(self.memory, one).compacted,
-            )
-            for one in timeline.completed_commits()
-        }
+        found: dict[str, Commit] = {}
+        for one in timeline.completed_commits():
+            made = partial(timeline.read_commit, self.memory, one)
+            action = one.action.completes_as.value
+            known = self._commit(one.requested_at, action, one.completed_at or "", made)
+            found[one.requested_at] = known
         for entry in read_archive(self.memory, config):
-            commit = archived_commit(entry)
-            if commit is not None:
-                found[entry.requested_at] = Commit(
-                    entry.requested_at, entry.action, entry.completed_at, commit.compacted
-                )
+            if Action(entry.action).writes_data:
+                kept = partial(archived_commit, entry)
+                known = self._commit(entry.requested_at, entry.action, entry.completed_at, kept)
+                found[entry.requested_at] = known
         return sorted(found.values(), key=lambda one: one.completed_at)
 
-    def _commits(self) -> int:
-        return len(self._completed())
+    def _commit(
+        self,
+        instant: str,
+        action: str,
+        completed_at: str,
+        metadata: Callable[[], CommitMetadata | None],
+    ) -> Commit:
+        place = (instant, completed_at)
+        if place not in self.known:
+            read = metadata()
+            assert read is not None, place
+            self.known[place] = Commit(instant, action, completed_at, read.compacted)
+        return self.known[place]
 
     def _savepoints(self) -> dict[InstantTime, str]:
         """Return when the savepoints were made, by the instants of their commits."""
@@ -650,9 +661,13 @@ class Crowd:
     @contextmanager
     def _installed(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for module in (commit, early_conflict, locks):
-                stack.enter_context(mock.patch.object(module, "time", self.stage))
             set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
+            for module in (commit, early_conflict, locks):
+                set_(module, "time", self.stage)
+            for module in (arrow_source, arrow_reader, plan, cleaning):
+                set_(module, "ThreadPoolExecutor", InTurn)
+            for module in (heartbeat, locks):
+                set_(module, "threading", IDLE_THREADS)
             set_(locks, "system_now_ms", lambda: self.stage.now_ms)
             set_(heartbeat, "_this_process", self._process)
             set_(heartbeat, "_beating", _PerProcess(self._process))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
 
 from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
 
@@ -132,6 +134,41 @@ class Stage:
             ready = [min(self._waiting, key=lambda a: (a.asleep_until_ms, a.still_for))]
             self.now_ms = max(self.now_ms, ready[0].asleep_until_ms)
         return self.random.choice(ready)
+
+
+class InTurn:
+    """Stands in for a pool of threads: what it is given happens in the actor's own thread."""
+
+    def __init__(self, _: int | None = None) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, run: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+        return iter([run(*one) for one in zip(*arguments, strict=True)])
+
+
+class _Idle:
+    """Stands in for a thread that waits for a time that never comes."""
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+
+IDLE_THREADS = SimpleNamespace(
+    Thread=_Idle, Event=threading.Event, Lock=threading.Lock, get_ident=threading.get_ident
+)
+"""Stands in for the module where a thread renews something: time passes for nobody alone."""
 
 
 class StagedStorage:

@@ -27,6 +27,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_commit, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.outcome import is_committed
 
 
 def read_clean(storage: Storage, timeline: Timeline, clean: Instant) -> CleanPlan:
@@ -85,8 +86,8 @@ def require_uncleaned(
         for group, instant, path in _deleted(read_clean(storage, newest, clean), partitions)
         if path not in there
         and group not in replaced
-        and timeline.is_completed(instant)
         and (group not in bases or bases[group] < instant)
+        and is_committed(storage, timeline, instant)
     ]
     if missing:
         archived = _replaced_in_archive(storage, config, timeline)

@@ -211,17 +211,15 @@ def _schedule(
     Its instant takes a turn in the order of commits: what is completed before it is in the plan,
     and what completes after it completes at a later time, and so belongs to the slices to come.
     """
-    own: InstantTime | None = None
     while True:
         turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, own)
+        timeline = after_turn(storage, config, clock, turn, None)
         slices = _worth_it(storage, config, timeline, limits, clock.now_ms())
         if not slices:
             return None, []
         instant = clock.next_instant(timeline, after=turn.instant if turn else None)
         if not take_turn(storage, instant, after=turn):
             continue
-        own = instant
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)

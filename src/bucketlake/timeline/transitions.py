@@ -172,11 +172,15 @@ def _publish(
             return  # It was published and archived while this one slept.
         problem = f"{inflight_path} is gone: another writer rolled this write back"
         raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
-    with suppress(AlreadyExistsError):  # By another process that found the same outcome.
+    is_own = True
+    try:
         storage.put_if_absent(path, metadata)
+    except AlreadyExistsError:
+        is_own = False  # Of another process, that found the same outcome.
     if storage.stat(inflight_path) is None and (
-        # A timeline that began with it would miss all that came after it.
-        _is_archived(storage, config, completed)
+        # A timeline that began with it would miss all that came after it; but what another one
+        # published in time goes with its archival, which takes the oldest ones first.
+        (is_own and _is_archived(storage, config, completed))
         # Its files are gone; who undid it has looked for the last time.
         or is_rolled_back(storage, completed.requested_at, completed.action)
     ):
