@@ -584,6 +584,40 @@ def test_a_committer_that_sleeps_inside_of_its_last_step_leaves_no_hole(table: b
     assert values(table) == all_are(4)
 
 
+def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
+    table: bl.Table,
+) -> None:
+    """Between older ones that are still there it would be missed."""
+
+    class Dying(FaultyStorage):
+        def delete(self, path: str) -> None:
+            if path.endswith(".commit"):
+                raise SimulatedCrash(path)
+            super().delete(path)
+
+    class Slow(FaultyStorage):
+        def stat(self, path: str) -> Any:
+            found = super().stat(path)
+            if path.endswith(".inflight") and found is not None:
+                complete(self.inner, config, second, Action.COMMIT, outcome)
+                upserts(table, 4)
+                with suppress(SimulatedCrash):
+                    archive(Dying(storage), config, ArchivalLimits(1, 2))
+            return found
+
+    upsert(table, 1)
+    storage, config = storage_of(table), table.config()
+    second = commit_but_for_the_last_step(table)
+    outcome = read_outcome(storage, second)
+    assert outcome is not None
+    complete(Slow(storage), config, second, Action.COMMIT, outcome)
+    assert second in archived(table)
+    assert second in active(table)
+    table.archive(keep_min=1, keep_max=2)
+    assert second not in active(table)
+    assert values(table) == all_are(4)
+
+
 def test_a_helper_that_slept_over_a_rollback_does_not_publish_the_commit_again(
     table: bl.Table,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,13 +14,19 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
 from bucketlake.format.log_block import BlockKind, read_log_blocks
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
-from bucketlake.storage.base import Storage
+from bucketlake.services import compaction
+from bucketlake.storage.base import Buffer, Storage
+from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline import transitions
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
@@ -290,6 +297,41 @@ def test_a_write_that_began_before_a_compaction_and_ends_after_it_is_not_lost(
     table.compact()
     assert values(table) == expected
     assert {b.log_files for b in table.buckets()} == {0}
+
+
+def test_a_plan_whose_time_a_dying_writer_drew_too_is_made_anew_with_its_commit(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The turn of that time was the plan's; the next one is the commit's, which is decided."""
+    storage, config = storage_of(table), table.config()
+    table.upsert(rows(range(5), 2, 11))
+
+    class Dying(FaultyStorage):
+        def put_if_absent(self, path: str, data: Buffer) -> None:
+            if path.endswith(".deltacommit"):
+                raise SimulatedCrash(path)
+            super().put_if_absent(path, data)
+
+    class At(InstantClock):
+        def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
+            return times.pop() if times else super().next_instant(timeline, after)
+
+    times: list[InstantTime] = []
+
+    def create_requested(*arguments: Any) -> Instant:
+        monkeypatch.undo()
+        times.append(arguments[2])
+        target = open_target(Dying(storage), config, None)
+        target = replace(target, clock=At(config.timeline_timezone))
+        with pytest.raises(SimulatedCrash):
+            write_records(
+                target, Operation.UPSERT, ArrowSource(rows(range(3, 12), 3, 12), threads=1)
+            )
+        return transitions.create_requested(*arguments)
+
+    monkeypatch.setattr(compaction, "create_requested", create_requested)
+    table.compact()
+    assert values(table) == {**keys(range(3), 2), **keys(range(3, 12), 3)}
 
 
 def test_two_writers_of_one_bucket_are_in_conflict(

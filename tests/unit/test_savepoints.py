@@ -438,6 +438,33 @@ def test_commits_that_overlap_stay_where_the_savepoint_saw_them(place: str) -> N
     assert_sound(table)
 
 
+def test_a_commit_that_is_older_than_the_timeline_and_was_taken_back_misses_no_file(
+    place: str,
+) -> None:
+    """The first one was requested before the savepoint's commit, and completed after it."""
+    table = bl.create_table(
+        place, schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX
+    )
+    saved: list[str] = []
+
+    class Slow(ArrowSource):
+        def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+            table.upsert(rows(range(4), 5, "e"))
+            saved.append(table.savepoint())
+            return super().write_groups(plan, task)
+
+    target = open_target(storage_of(table), table.config(), INDEX)
+    write_records(target, Operation.UPSERT, Slow(rows(range(4), 6, "a"), threads=1))
+    files = {"a": tuple(p[2:] for p in data_files(table) if p.startswith("a/"))}
+    table.restore(saved[0])
+    # A clean was planned before the restore, and whoever did sleeps still.
+    content = encode_clean_plan(CleanPlan("KEEP_LATEST_FILE_VERSIONS", files), place)
+    storage_of(table).put(".hoodie/timeline/20990101000000000.clean.requested", content)
+    assert {row["day"]: row["v"] for row in data_of(table)} == {"e": 5}
+    table.upsert(rows(range(4), 8, "a"))
+    assert {row["day"]: row["v"] for row in data_of(table)} == {"e": 5, "a": 8}
+
+
 def test_plans_are_read_as_they_were_written() -> None:
     plan = RestorePlan(InstantTime("1"), ((InstantTime("3"), "commit"), (InstantTime("2"), "x")))
     assert decode_restore_plan(encode_restore_plan(plan), "p") == plan
