@@ -39,7 +39,7 @@ from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import OutcomeKind, claim_commit
+from bucketlake.timeline.outcome import OutcomeKind, claim_commit, claim_rollback
 from bucketlake.timeline.transitions import complete, create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
@@ -47,6 +47,7 @@ from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.rollback import take_back
 
 OPERATION = "COMPACT"
 
@@ -223,13 +224,14 @@ def _schedule(
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
-            requested = create_requested(storage, config, instant, Action.COMPACTION, plan)
+            create_requested(storage, config, instant, Action.COMPACTION, plan)
             newest = load_timeline(storage, config)
             is_undoing = any(one.action in UNDOING for one in newest.pending())
             if not is_undoing and not rolled_back(storage, config, timeline, newest):
                 return instant, slices
             # A commit of the plan goes, or went. Who undoes one looks for plans, too.
-            storage.delete(instant_path(config, requested))
+            if claim_rollback(storage, instant).kind is OutcomeKind.ROLLBACK:
+                take_back(storage, config, instant, Action.COMPACTION)
             settle_failed_writes(storage, config, newest, clock)
 
 

@@ -71,7 +71,8 @@ def settle_failed_writes(
     restores = _restores(storage, timeline, clock)
     if not restores:  # One may undo what is pending of another program.
         _require_harmless(timeline, storage)
-    if restores or _rollbacks(storage, timeline, clock) or _failed(storage, timeline, clock):
+    left = (_rollbacks, _failed, _withdrawn)
+    if restores or any(one(storage, timeline, clock) for one in left):
         with lock.held(storage) as require_held, of_another():
             timeline = _settle_all(storage, config, clock, require_held)
     _sweep(storage, config, clock)
@@ -108,6 +109,9 @@ def _settle_all(
     for instant in _failed(storage, timeline, clock):
         require_held()
         _settle(storage, config, instant.requested_at, instant.action)
+    for instant in _withdrawn(storage, timeline, clock):
+        require_held()
+        take_back(storage, config, instant.requested_at, instant.action)
     return load_timeline(storage, config)
 
 
@@ -124,6 +128,16 @@ def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> lis
 
 def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
     return _dead(storage, timeline, clock, WRITES)
+
+
+def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the compactions that somebody began whose plan was taken back meanwhile."""
+    begun = (
+        one
+        for one in _dead(storage, timeline, clock, {Action.COMPACTION})
+        if one.state is State.INFLIGHT
+    )
+    return [one for one in begun if is_rolled_back(storage, one.requested_at, one.action)]
 
 
 def _dead(

@@ -25,10 +25,15 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind
-from bucketlake.timeline.transitions import complete, instant_path, remove_pending
+from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.planned import decide_plan, put_inflight, put_plan, withdraw_plan
-from bucketlake.write.rollback import read_rollback_plan, rollback_plan, undo
+from bucketlake.write.rollback import (
+    carry_out_rollback,
+    read_rollback_plan,
+    rollback_plan,
+    undo,
+)
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
@@ -111,8 +116,10 @@ def carry_out_restore(
             put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
         undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
     complete(storage, config, instant, Action.RESTORE, outcome)
-    for rollback in _pending_rollbacks(storage, config, rollbacks):
-        remove_pending(storage, config, rollback, Action.ROLLBACK)
+    for rollback, plan_of_one in _pending_rollbacks(storage, config, rollbacks).items():
+        if not withdraw_plan(storage, config, rollback, Action.ROLLBACK):
+            # Somebody took it for one that was left behind, and has begun it.
+            carry_out_rollback(storage, config, clock, rollback, plan_of_one)
 
 
 def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:

@@ -28,7 +28,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
-from bucketlake.timeline.outcome import OutcomeKind, forbid_commit
+from bucketlake.timeline.outcome import OutcomeKind, forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
 from bucketlake.write.conflict import looked_at, touched_buckets
 from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
@@ -44,6 +44,9 @@ def carry_on_rollback(
     One of a completed commit that was not begun is withdrawn instead: whoever planned it may yet
     wake up. So is one of a commit that was archived.
     """
+    if is_rolled_back(storage, pending.requested_at, Action.ROLLBACK):
+        withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK)
+        return
     plan = read_rollback_plan(storage, config, pending.requested_at)
     if pending.state is State.REQUESTED:
         found = load_timeline(storage, config).find(plan.instant)
