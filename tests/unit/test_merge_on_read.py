@@ -27,10 +27,12 @@ from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.rollback import take_back
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(
@@ -375,6 +377,23 @@ def test_a_commit_that_a_planned_compaction_reads_is_not_rolled_back(table: bl.T
         table.rollback(instant)
     table.compact()
     assert values(table) == {**keys(range(5), 1), **keys(range(5, 15), 2)}
+
+
+def test_a_compaction_that_was_begun_after_its_plan_was_taken_back_is_in_nobodys_way(
+    table: bl.Table,
+) -> None:
+    """Whoever read the plan before slept, began it, and died."""
+    table.upsert(rows(range(5), 2, 11))
+    planned = table.compact(schedule_only=True).scheduled
+    assert planned is not None
+    storage, config = storage_of(table), table.config()
+    assert claim_rollback(storage, planned).kind is OutcomeKind.ROLLBACK
+    take_back(storage, config, planned, Action.COMPACTION)
+    storage.put(f".hoodie/timeline/{planned}.compaction.inflight", b"")
+    table.upsert(rows(range(5, 7), 3, 12))
+    assert all(one.state is State.COMPLETED for one in table.timeline())
+    table.compact()
+    assert values(table) == {**keys(range(5), 2), **keys(range(5, 7), 3), **keys(range(7, 10), 1)}
 
 
 def test_a_plan_whose_files_are_gone_is_an_error_that_names_them(table: bl.Table) -> None:

@@ -16,6 +16,7 @@ from bucketlake.format.restore_metadata import (
     decode_restore_plan,
     encode_restore_plan,
 )
+from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
@@ -24,6 +25,9 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.compaction import CompactionLimits, compact, compact_here
+from bucketlake.services.restore import restore
+from bucketlake.storage.base import Buffer
+from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
@@ -31,6 +35,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.restore import begin_restore, carry_out_restore
+from bucketlake.write.rollback import carry_out_rollback, read_rollback_plan
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -405,6 +410,56 @@ def test_a_restore_that_is_pending_is_carried_on_by_the_next_write(place: str) -
     table.upsert(rows(range(20), 1))
     table.upsert(rows(range(20), 2))
     put_restore(table, RestorePlan(then, tuple((i, "commit") for i in commits(table)[:0:-1])))
+    table.upsert(rows(range(2), 3))
+    assert {row["v"] for row in data_of(table)} == {0, 3}
+    assert_sound(table)
+
+
+class DyingAtItsEnd(FaultyStorage):
+    """Lets a restore die before it is published."""
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        if path.endswith(".restore"):
+            raise SimulatedCrash(path)
+        super().put_if_absent(path, data)
+
+
+def left_behind(table: bl.Table) -> tuple[InstantTime, RollbackPlan]:
+    """Leave a restore before its last step; return the rollback of its that is pending."""
+    then = table.savepoint()
+    table.upsert(rows(range(20), 1))
+    with pytest.raises(SimulatedCrash):
+        restore(DyingAtItsEnd(storage_of(table)), table.config(), then)
+    [one] = [one for one in table.timeline() if one.action is Action.ROLLBACK]
+    assert one.state is State.REQUESTED
+    return one.requested_at, read_rollback_plan(storage_of(table), table.config(), one.requested_at)
+
+
+def test_who_slept_over_the_end_of_a_restore_begins_none_of_its_rollbacks(place: str) -> None:
+    table = create(place)
+    instant, plan = left_behind(table)
+    table.upsert(rows(range(2), 3))
+    storage, config = storage_of(table), table.config()
+    assert not carry_out_rollback(storage, config, InstantClock("UTC"), instant, plan)
+    assert not [one for one in table.timeline() if one.action is Action.ROLLBACK]
+    assert {row["v"] for row in data_of(table)} == {0, 3}
+    assert_sound(table)
+
+
+def test_a_rollback_of_a_restore_that_somebody_began_is_ended_with_it(place: str) -> None:
+    table = create(place)
+    instant, plan = left_behind(table)
+
+    class Dying(FaultyStorage):
+        def put_if_absent(self, path: str, data: Buffer) -> None:
+            super().put_if_absent(path, data)
+            if path.endswith(".rollback.inflight"):
+                raise SimulatedCrash(path)
+
+    with pytest.raises(SimulatedCrash):
+        carry_out_rollback(
+            Dying(storage_of(table)), table.config(), InstantClock("UTC"), instant, plan
+        )
     table.upsert(rows(range(2), 3))
     assert {row["v"] for row in data_of(table)} == {0, 3}
     assert_sound(table)
