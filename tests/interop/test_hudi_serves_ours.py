@@ -67,8 +67,9 @@ def instants_of(table: SharedTable) -> set[str]:
 
 
 def files_of(table: SharedTable, instant: str) -> list[Path]:
-    """Return everything that bears an instant, but for records of what became of it."""
+    """Return everything that bears an instant, but for markers and what tells what became of it."""
     found = [path for path in table.path.rglob(f"*{instant}*") if path.suffix != ".crc"]
+    found = [path for path in found if ".temp" not in path.parts]
     return [path for path in found if "rollback" not in path.name and path.suffix != ".json"]
 
 
