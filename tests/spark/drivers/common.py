@@ -19,9 +19,12 @@ import pyarrow.parquet as pq
 
 import bucketlake as bl
 import bucketlake.table
+from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.outcome import is_rolled_back
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -196,19 +199,31 @@ def wait_for_note(folder: str, event: str, seconds_max: float = 60) -> bool:
 
 
 def left_over(path: str) -> dict[str, list[str]]:
-    """Name what should not lie in a table: markers, temporaries, files of no commit."""
-    root = Path(path)
+    """Name what should not lie in a table: markers, temporaries, files of no commit.
+
+    Markers of what was rolled back are to stay for a while.
+    """
+    root, storage = Path(path), LocalStorage(path)
     config = bl.open_table(path).config()
-    timeline = load_timeline(LocalStorage(path), config)
+    timeline = load_timeline(storage, config)
     committed = {
         stat.path
         for instant in timeline.completed_commits()
-        for stats in timeline.read_commit(LocalStorage(path), instant).write_stats.values()
+        for stats in timeline.read_commit(storage, instant).write_stats.values()
         for stat in stats
     }
     found = [str(file.relative_to(root)) for file in root.rglob("*.parquet")]
+    marked = {
+        folder.name: [str(file.relative_to(root)) for file in folder.rglob("*.marker.*")]
+        for folder in root.glob(f"{MARKER_FOLDER}/*")
+    }
     return {
-        "markers": [str(file.relative_to(root)) for file in root.rglob("*.marker.*")],
+        "markers": [
+            marker
+            for name, markers in marked.items()
+            if not is_rolled_back(storage, InstantTime(name))
+            for marker in markers
+        ],
         "files": sorted(file for file in found if file not in committed),
         "pending": [str(instant.requested_at) for instant in timeline.pending()],
         "staged": [str(file) for file in root.rglob("staging/*")],
