@@ -42,6 +42,8 @@ def create_requested(
     AlreadyExistsError
         If the time is taken, by whatever action: draw another one. A plan, which may wait for
         years, takes no time either of a write that was rolled back, and could never be completed.
+        Nor does a write take one before the timeline: readers who do not know of it would take it
+        for one that was committed and archived.
     """
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(config, requested)
@@ -50,6 +52,10 @@ def create_requested(
     if any(one.requested_at == instant and one.action is not action for one in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
+    writes = (o.requested_at for o in others if o.action.writes_data and o.requested_at != instant)
+    if action.writes_data and instant < min(writes, default=instant):
+        storage.delete(path)
+        raise AlreadyExistsError(path, "put on the timeline", "the timeline begins later by now")
     if plan and read_outcome(storage, instant, action) is not None:
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")

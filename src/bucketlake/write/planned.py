@@ -37,6 +37,7 @@ def put_plan(
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             create_requested(storage, config, instant, action, content)
             return instant
+        timeline = load_timeline(storage, config)
 
 
 @contextmanager
@@ -55,8 +56,9 @@ def begin_instant(
             try:
                 stack.enter_context(beating(storage, instant))
                 create_requested(storage, config, instant, action, content)
-            except AlreadyExistsError:
-                continue  # Another writer took this millisecond.
+            except AlreadyExistsError:  # Another writer took this millisecond, or was quicker.
+                timeline = load_timeline(storage, config)
+                continue
             yield instant
             return
 

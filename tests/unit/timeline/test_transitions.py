@@ -67,6 +67,17 @@ def test_time_that_is_taken_is_refused() -> None:
         create_requested(storage, CONFIG, T, Action.COMMIT)
 
 
+def test_a_time_before_those_of_other_writes_is_refused() -> None:
+    """Its writer had looked before they came; for their readers it would be an archived commit."""
+    storage = memory_of()
+    create_requested(storage, CONFIG, C, Action.DELTA_COMMIT)
+    with pytest.raises(AlreadyExistsError, match="begins later"):
+        create_requested(storage, CONFIG, T, Action.COMMIT)
+    [held] = load_timeline(storage, CONFIG).instants
+    assert held.requested_at == C
+    create_requested(storage, CONFIG, T, Action.ROLLBACK)  # Nothing bears its time.
+
+
 def test_instant_whose_beginning_was_not_answered_has_begun() -> None:
     storage = memory_of()
     create_requested(storage, CONFIG, T, Action.COMMIT)
