@@ -564,21 +564,15 @@ def test_a_committer_that_slept_over_an_archival_learns_that_it_committed(table:
 def test_a_committer_that_sleeps_inside_of_its_last_step_leaves_no_hole(table: bl.Table) -> None:
     """Its file appears after all; a timeline that began with it would miss what came after."""
 
-    class Slow(FaultyStorage):
-        def stat(self, path: str) -> Any:
-            found = super().stat(path)
-            if path.endswith(".inflight") and found is not None:
-                complete(self.inner, config, first, Action.COMMIT, outcome)
-                upserts(table, 4)
-                table.archive(keep_min=1, keep_max=2)
-            return found
-
     upsert(table, 1)
-    storage, config = storage_of(table), table.config()
     first = commit_but_for_the_last_step(table)
-    outcome = read_outcome(storage, first)
-    assert outcome is not None
-    complete(Slow(storage), config, first, Action.COMMIT, outcome)
+
+    def meanwhile() -> None:
+        publish(table, first)
+        upserts(table, 4)
+        table.archive(keep_min=1, keep_max=2)
+
+    publish(table, first, meanwhile)
     assert first in archived(table)
     assert first not in active(table)
     assert values(table) == all_are(4)
@@ -595,22 +589,16 @@ def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
                 raise SimulatedCrash(path)
             super().delete(path)
 
-    class Slow(FaultyStorage):
-        def stat(self, path: str) -> Any:
-            found = super().stat(path)
-            if path.endswith(".inflight") and found is not None:
-                complete(self.inner, config, second, Action.COMMIT, outcome)
-                upserts(table, 4)
-                with suppress(SimulatedCrash):
-                    archive(Dying(storage), config, ArchivalLimits(1, 2))
-            return found
-
     upsert(table, 1)
-    storage, config = storage_of(table), table.config()
     second = commit_but_for_the_last_step(table)
-    outcome = read_outcome(storage, second)
-    assert outcome is not None
-    complete(Slow(storage), config, second, Action.COMMIT, outcome)
+
+    def meanwhile() -> None:
+        publish(table, second)
+        upserts(table, 4)
+        with suppress(SimulatedCrash):
+            archive(Dying(storage_of(table)), table.config(), ArchivalLimits(1, 2))
+
+    publish(table, second, meanwhile)
     assert second in archived(table)
     assert second in active(table)
     table.archive(keep_min=1, keep_max=2)
@@ -621,22 +609,32 @@ def test_a_committer_takes_no_file_back_that_another_put_and_an_archival_left(
 def test_a_helper_that_slept_over_a_rollback_does_not_publish_the_commit_again(
     table: bl.Table,
 ) -> None:
+    upsert(table, 1)
+    first = commit_but_for_the_last_step(table)
+    publish(table, first)
+    publish(table, first, lambda: table.rollback(first))
+    assert first not in active(table)
+    assert values(table) == all_are(1)
+
+
+def publish(
+    table: bl.Table, instant: InstantTime, meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """Publish a write that is decided; sleep between the look at its inflight file and the put."""
+
     class Slow(FaultyStorage):
         def stat(self, path: str) -> Any:
             found = super().stat(path)
-            if path.endswith(".inflight") and found is not None and first in active(table):
-                table.rollback(first)
+            if path.endswith(".inflight") and found is not None and not woken:
+                woken.append(path)
+                meanwhile()
             return found
 
-    upsert(table, 1)
-    storage, config = storage_of(table), table.config()
-    first = commit_but_for_the_last_step(table)
-    outcome = read_outcome(storage, first)
+    woken: list[str] = []
+    storage = storage_of(table)
+    outcome = read_outcome(storage, instant)
     assert outcome is not None
-    complete(storage, config, first, Action.COMMIT, outcome)
-    complete(Slow(storage), config, first, Action.COMMIT, outcome)
-    assert first not in active(table)
-    assert values(table) == all_are(1)
+    complete(Slow(storage), table.config(), instant, Action.COMMIT, outcome)
 
 
 def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:

@@ -44,6 +44,7 @@ def carry_on_rollback(
     One of a completed commit that was not begun is withdrawn instead: whoever planned it may yet
     wake up. So is one of a commit that was archived.
     """
+    # Looked up first: of one that was withdrawn the plan may be gone.
     if is_rolled_back(storage, pending.requested_at, Action.ROLLBACK):
         withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK)
         return
