@@ -64,7 +64,7 @@ class TableNotFoundError(BucketLakeError):
     def __str__(self) -> str:
         return (
             f"{self.path} is not a Hudi table: {self.found}; "
-            "check the path, or make a table there with create_table"
+            "check the path, or make a table there with create_table (bucketlake create)"
         )
 
 
@@ -98,6 +98,11 @@ class FormatError(BucketLakeError):
         self.offset_bytes = offset_bytes
 
     def __str__(self) -> str:
+        return f"{self.problem}; restore the file, or look with table.doctor() (bucketlake doctor)"
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without the next step."""
         at = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
         return f"{self.path}{at}: expected {self.expected}, found {self.found}"
 
@@ -130,10 +135,14 @@ class LockError(BucketLakeError):
 
     def __str__(self) -> str:
         if self.waited_seconds is None:
-            return f"{self.lock} is held by {self.holder}; nothing was committed, retry the write"
+            return (
+                f"{self.lock} was lost before the commit: it is held by {self.holder}; "
+                "nothing was committed, write again"
+            )
         return (
-            f"{self.lock} is held by {self.holder}, for {self.waited_seconds:g} s now; "
-            "retry later, or where its owner is known to be dead remove it"
+            f"{self.lock} is held by {self.holder} and was not free within "
+            f"{self.waited_seconds:g} s; nothing was committed, write again, or where its owner is "
+            "known to be dead remove the lock first"
         )
 
 
@@ -154,11 +163,17 @@ class BucketOutOfRangeError(IndexStateError):
     def __init__(self, file_id: str, bucket_id: int, bucket_count: int) -> None:
         BucketLakeError.__init__(self, file_id, bucket_id, bucket_count)
         self.file_id, self.bucket_id, self.bucket_count = file_id, bucket_id, bucket_count
+        self.believed = f"the partition has {bucket_count} buckets"
+        self.held = f"file group {file_id} names bucket {bucket_id}"
+        self.next_step = (
+            "was the bucket count changed without a rescale? "
+            "table.doctor() (bucketlake doctor) finds all places"
+        )
 
     def __str__(self) -> str:
         return (
             f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
-            "was the bucket count changed without a rescale?"
+            f"{self.next_step}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -95,7 +96,11 @@ def save(
         )
     exists = open_storage(path, storage_options).stat(PROPERTIES_FILE) is not None
     if exists and mode.lower() in ("errorifexists", "error"):
-        raise AlreadyExistsError(path, "save", f"a Hudi table is there and mode is {mode!r}")
+        raise AlreadyExistsError(
+            path,
+            "save",
+            f"a Hudi table is there and mode is {mode!r}; write with mode='append' or 'overwrite'",
+        )
     if exists and mode.lower() == "ignore":
         return WriteResult(None)
     table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
@@ -192,8 +197,17 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:
-            raise ConfigError(what, stated, f"the table {path} has {known!r}")
+            raise ConfigError(
+                what,
+                _spelled(stated),
+                f"the table {path} has {_spelled(known)!r}; name that, or leave the option out",
+            )
     return table
+
+
+def _spelled(value: object) -> object:
+    """Return an enum's value, as an option has it; anything else as it is."""
+    return value.value if isinstance(value, Enum) else value
 
 
 def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:

@@ -128,6 +128,7 @@ def create_table(
     Returns
     -------
     Table
+        Without a lock, and writing Parquet log files: :func:`open_table` takes other settings.
 
     Raises
     ------
@@ -470,7 +471,8 @@ class Table:
             Columns to return; meta columns only by name.
         as_of : str, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
-            on the clock of the table's timeline. Right as long as no cleaner took the files.
+            on the clock of the table's timeline; a date alone is its first moment. Reaches back
+            as far as no clean took the files.
         since : str, optional
             Incremental read: records that were changed by commits completed after this time, in
             the forms of ``as_of``. Deleted records do not show up.
@@ -488,6 +490,13 @@ class Table:
         ------
         InputError
             If the table has no such column, or ``where`` is no condition.
+        ConfigError
+            If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
+        TimelineError
+            If a clean took files that the table of that time needs.
+        CommitConflictError
+            If a clean or a rollback took files while they were read; read again. Where Spark reads
+            them itself, the error is its own of a missing file.
         """
         from bucketlake.spark.read import active_session, has_usual_settings, read_files
 
@@ -543,6 +552,12 @@ class Table:
         ------
         InputError
             If the table has no such column, or ``where`` is no condition.
+        ConfigError
+            If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
+        TimelineError
+            If a clean took files that the table of that time needs.
+        CommitConflictError
+            If a clean or a rollback took files while they were read; read again.
         UnsupportedFeatureError
             If ``where`` needs Spark.
 
@@ -1178,7 +1193,10 @@ class Table:
         if as_of is not None:
             raise ConfigError("as_of", as_of, "give either as_of, or since and until")
         storage, config = self._open()
-        bounds = [None if text is None else parse_as_of(text) for text in (since, until)]
+        bounds = [
+            None if text is None else parse_as_of(text, argument)
+            for argument, text in (("since", since), ("until", until))
+        ]
         changes = changes_between(storage, config, load_timeline(storage, config), *bounds)
         return load_snapshot(storage, config, changes.timeline), changes
 

@@ -9,11 +9,13 @@ from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro_records import avro_schema, decode_record, encode_record
+from bucketlake.format.clean_metadata import CleanPlan, encode_clean
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.properties import parse_properties, render_properties
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import KeyGenerator
 from bucketlake.model.table_type import MergeMode
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times, read_archive
@@ -149,6 +151,32 @@ def test_archive_of_version_6_is_refused_and_its_table_read() -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"history/\.commits_\.archive\.1"):
         read_archive(storage, config)
     assert len(timeline.completed_commits()) == 3
+
+
+def test_time_travel_in_version_6_is_refused_where_only_its_archive_tells_of_cleans() -> None:
+    storage, config, timeline = _open("cow_v6_archived")
+    _, second, third = timeline.completed_commits()
+    cleans = [one for one in timeline.instants if one.action is Action.CLEAN]
+    # As if the first ones were archived; the last one took nothing.
+    for clean in cleans:
+        storage.delete(timeline.path_of(clean))
+    nothing = encode_clean(
+        CleanPlan("KEEP_LATEST_COMMITS"), started_at=cleans[-1].requested_at, duration_ms=1
+    )
+    storage.put(timeline.path_of(cleans[-1]), nothing)
+    timeline = load_timeline(storage, config)
+
+    def slices(as_of: str | None) -> int:
+        return len(load_snapshot(storage, config, timeline, as_of).all_slices())
+
+    assert slices(None) == slices(third.requested_at) > 0
+    for at in (second.requested_at, "20200101000000"):
+        with pytest.raises(UnsupportedFeatureError, match="archived timeline"):
+            slices(at)
+    for path in objects_of_table("cow_v6_archived"):
+        if ".commits_.archive." in path:
+            storage.delete(path)
+    assert slices(second.requested_at) > 0
 
 
 def test_pending_commit_has_a_marker_for_each_of_its_files() -> None:

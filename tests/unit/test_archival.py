@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -15,12 +16,12 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.layout import OUTCOME_FOLDER
-from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
+from bucketlake.errors import AlreadyExistsError, CommitConflictError, ConfigError, TimelineError
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.table_type import Operation
+from bucketlake.model.table_type import Operation, TableType
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, archive
@@ -33,11 +34,11 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import newest_manifest, read_archive
 from bucketlake.timeline.archiving import append, keep_active
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import complete
+from bucketlake.timeline.transitions import complete, create_requested
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
@@ -473,6 +474,51 @@ def test_the_index_of_a_partition_level_table_outlives_its_commits(table: bl.Tab
     assert values(opened) == all_are(9)
 
 
+@pytest.fixture
+def ruled() -> bl.Table:
+    """A table of four buckets with keys enough to fill them, rescaled to two."""
+    table = bl.create_table(
+        f"memory://archival-{next(_NUMBERS)}",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        index=bl.SimpleBucket(4),
+    )
+    table.upsert(rows(1, range(24)))
+    table.rescale({"a": 2, "b": 2}, dry_run=False)
+    table.clean(retain_versions=1)
+    return bl.open_table(table.path)
+
+
+def each_by_itself(table: bl.Table, **options: Any) -> dict[str, int]:
+    found = [values(table, where=f"id = 'k{n}'", **options) for n in range(24)]
+    return {key: v for one in found for key, v in one.items()}
+
+
+def test_a_time_that_is_archived_is_pruned_by_its_own_rules(ruled: bl.Table) -> None:
+    """No instant of the active timeline is that old, and the rules are still among the active."""
+    then = upsert(ruled, 2, range(24))
+    for v in (3, 4, 5):
+        upsert(ruled, v, range(24))
+    ruled.archive(keep_min=1, keep_max=2)
+    assert then.requested_at < active(ruled)[0]
+    whole = values(ruled, as_of=then.requested_at)
+    assert set(whole.values()) == {2}
+    assert each_by_itself(ruled, as_of=then.requested_at) == whole
+
+
+def test_a_range_below_the_newest_rules_is_pruned_by_the_archived_ones(ruled: bl.Table) -> None:
+    until = upsert(ruled, 2, range(24)).completed_at
+    ruled.rescale({"a": 2, "b": 2, "c": 3}, dry_run=False)
+    for v in (3, 4):
+        upsert(ruled, v, range(24))
+    ruled.archive(keep_min=1, keep_max=2)
+    ruled.rescale({"a": 2, "b": 2, "c": 5}, dry_run=False)
+    whole = values(ruled, since="0" * 17, until=until)
+    assert len(whole) == 24
+    assert each_by_itself(ruled, since="0" * 17, until=until) == whole
+
+
 def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
     """Once the timeline begins later, they would count as committed."""
     commits = upserts(table, 2)
@@ -508,6 +554,91 @@ def test_a_write_that_began_before_an_archival_commits_after_it(
     meanwhile(monkeypatch, lambda: any_table.archive(keep_min=1, keep_max=2))
     upsert(any_table, 6)
     assert len(archived(any_table)) == 4 - 1  # The commit before the pending one stays, too.
+    assert values(any_table) == all_are(6)
+
+
+@pytest.fixture
+def long_ago(any_table: bl.Table) -> tuple[InstantTime, list[Instant]]:
+    """A time right after the first of five commits, which a writer drew and slept; and those."""
+    commits = upserts(any_table, 5)
+    return shift_instant(commits[0].requested_at, timedelta(milliseconds=1)), commits
+
+
+def begin(table: bl.Table, instant: InstantTime) -> Instant:
+    return create_requested(storage_of(table), table.config(), instant, action_of(table))
+
+
+def action_of(table: bl.Table) -> Action:
+    is_merged = table.config().table_type is TableType.MERGE_ON_READ
+    return Action.DELTA_COMMIT if is_merged else Action.COMMIT
+
+
+def test_commits_after_a_write_that_comes_late_stay_active_until_it_has_ended(
+    any_table: bl.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    long_ago: tuple[InstantTime, list[Instant]],
+) -> None:
+    """Readers would take commits between it and the new begin of the timeline for pending."""
+    late, commits = long_ago
+
+    def append_meanwhile(*arguments: Any) -> Any:
+        begin(any_table, late)
+        return append(*arguments)
+
+    with monkeypatch.context() as hook:
+        hook.setattr(archival, "append", append_meanwhile)
+        any_table.archive(keep_min=1, keep_max=2)
+    assert len(archived(any_table)) == 4
+    assert timeline_of(any_table).start == commits[0].requested_at
+    assert values(any_table) == all_are(5)
+    assert not any_table.doctor()
+    upsert(any_table, 6)  # The writer is dead, and rolled back.
+    any_table.archive(keep_min=1, keep_max=5)
+    assert timeline_of(any_table).start == commits[-1].requested_at
+    assert values(any_table) == all_are(6)
+
+
+def test_a_write_that_comes_too_late_for_an_archival_draws_another_time(
+    any_table: bl.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    long_ago: tuple[InstantTime, list[Instant]],
+) -> None:
+    late, commits = long_ago
+    refused = []
+
+    def read_meanwhile(*arguments: Any, **options: Any) -> Any:
+        if archived(any_table):  # What goes was listed, and goes after this.
+            with pytest.raises(AlreadyExistsError, match="moved on"):
+                begin(any_table, late)
+            refused.append(late)
+        return read_archive(*arguments, **options)
+
+    monkeypatch.setattr(archiving, "read_archive", read_meanwhile)
+    any_table.archive(keep_min=1, keep_max=2)
+    assert refused
+    assert timeline_of(any_table).start == commits[-1].requested_at
+    assert values(any_table) == all_are(5)
+
+
+def test_a_write_that_came_too_late_for_an_archival_and_died_hides_no_commit(
+    any_table: bl.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    long_ago: tuple[InstantTime, list[Instant]],
+) -> None:
+    late, commits = long_ago
+    path = f".hoodie/timeline/{late}.{action_of(any_table).value}.requested"
+
+    def read_meanwhile(*arguments: Any, **options: Any) -> Any:
+        storage_of(any_table).put(path, b"")
+        return read_archive(*arguments, **options)
+
+    with monkeypatch.context() as hook:
+        hook.setattr(archiving, "read_archive", read_meanwhile)
+        any_table.archive(keep_min=1, keep_max=2)
+    assert timeline_of(any_table).start == commits[-1].requested_at
+    assert values(any_table) == all_are(5)
+    upsert(any_table, 6)
+    assert storage_of(any_table).stat(path) is None
     assert values(any_table) == all_are(6)
 
 

@@ -11,7 +11,12 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, ConfigError, TimelineError
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    ObjectNotFoundError,
+    TimelineError,
+)
 from bucketlake.format.clean_metadata import (
     CleanPlan,
     decode_clean,
@@ -23,11 +28,14 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.cleaned import read_clean
 from bucketlake.read.plan import plan_read
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
@@ -418,6 +426,210 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: 
     assert slices(["a"])
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+
+
+# Cleans that are archived.
+
+
+def archive_all_but_one(table: bl.Table, cleans: int = 1) -> None:
+    """Move the commits, and the cleans among them, to the archive."""
+    for v in (90, 91):
+        table.upsert(rows(range(8, 12), v, "c"))  # A third partition: nothing else changes.
+    assert table.archive(keep_min=1, keep_max=2).held_back is None
+    kept = [one for one in table.timeline() if one.action is Action.CLEAN]
+    moved = [one for one in read_archive(*pinned(table)) if one.action == "clean"]
+    assert (len(moved), kept) == (cleans, [])
+
+
+def without_c(found: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [row for row in found if row["day"] != "c"]
+
+
+@ON_READ
+def test_earlier_times_are_refused_or_read_as_they_were_once_the_clean_is_archived_too(
+    name: str, table_type: str
+) -> None:
+    table = create(name, table_type)
+    held = []
+    for v in range(6):
+        table.upsert(rows(range(4 if v else 0, 8), v))  # The one partition is cleaned alone.
+        held.append(data_of(table))
+        if v and table_type == "merge_on_read":
+            table.compact()
+    table.clean(retain_commits=3)
+    completed = {one.requested_at: one.completed_at for one in table.timeline()}
+
+    def look(**at: str | None) -> list[dict[str, object]] | str:
+        try:
+            return data_of(table, **at)
+        except TimelineError as error:
+            return str(error)
+
+    def looks() -> list[list[dict[str, object]] | str]:
+        found = []
+        for one in times:
+            at = completed[one]
+            found += [look(as_of=one), look(until=at), look(since="20000101000000", until=at)]
+            found.append(look(as_of=one, where="day = 'a'"))
+        return found
+
+    times = [one for one in commits(table) if one in completed]
+    before = looks()
+    assert any(isinstance(one, str) for one in before)
+    assert held[-1] in before
+    archive_all_but_one(table)
+    assert looks() == before
+
+
+def test_a_file_group_that_was_replaced_before_is_not_missed_once_all_is_archived(
+    name: str,
+) -> None:
+    table = create(name)
+    before = upserted(table, 2)[-1]
+    first = commits(table)[-1]
+    table.insert_overwrite(rows(range(4), 5))
+    table.upsert(rows(range(4), 6))
+    kept = [(one, data_of(table, as_of=one)) for one in commits(table)[-2:]]
+    completed = [i.completed_at for i in table.timeline() if i.requested_at == first]
+    assert data_of(table, until=completed[0]) == before
+    table.clean(retain_commits=1)
+    archive_all_but_one(table)
+    for one, rows_then in kept[1:]:
+        assert data_of(table, as_of=one) == rows_then
+    for at in ({"as_of": first}, {"until": completed[0]}):
+        with pytest.raises(TimelineError, match="ask for a later time"):
+            table.to_arrow(**at)
+
+
+@ON_READ
+def test_a_reader_that_pinned_the_table_before_a_clean_is_told_once_it_is_archived_too(
+    name: str, table_type: str
+) -> None:
+    table = create(name, table_type)
+    held = upserted(table, 2)
+    snapshot = load_snapshot(*pinned(table))
+    table.upsert(rows(range(4), 5))
+    if table_type == "merge_on_read":
+        table.compact()
+    archive_all_but_one(table, 0)
+    assert len(snapshot.all_slices()) == 4
+    table.clean(retain_versions=1)
+    archive_all_but_one(table)
+    with pytest.raises(CommitConflictError, match="since the table was pinned"):
+        snapshot.all_slices()
+    with pytest.raises(CommitConflictError, match="since the table was pinned"):
+        snapshot.partition_slices(["a"])
+    if table_type == "copy_on_write":  # A clean of other partitions does no harm.
+        assert len(snapshot.partition_slices(["b"])) == 2
+    assert without_c(data_of(table)) == [
+        row | {"v": 5} if row["day"] == "a" else row for row in held[-1]
+    ]
+
+
+class SourceWithArchival(SourceWithClean):
+    """Rows whose write meets all that, and an archival, between its plan and its tasks."""
+
+    def count_groups(self, tagger):  # type: ignore[no-untyped-def]
+        counts = super().count_groups(tagger)
+        archive_all_but_one(self.table)
+        return counts
+
+
+@ON_READ
+def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_once_it_is_archived_too(
+    name: str, table_type: str
+) -> None:
+    table = create(name, table_type)
+    upserted(table, 2)
+    target = open_target(*pinned(table), INDEX)
+    with pytest.raises(CommitConflictError, match="since the table was pinned"):
+        write_records(target, Operation.UPSERT, SourceWithArchival(table, rows(range(9), 60)))
+    assert [row["v"] for row in without_c(data_of(table))] == [50] * 8
+
+
+def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its listing, which is told nothing of cleans, shows no file group where there was one."""
+    table = create(name, "merge_on_read")
+    upserted(table, 2)
+    target = open_target(*pinned(table), INDEX)
+
+    class Blind(ArrowSource):
+        def count_groups(self, tagger):  # type: ignore[no-untyped-def]
+            counts = super().count_groups(tagger)
+            table.compact()
+            table.clean(retain_versions=1)
+            archive_all_but_one(table)
+            monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_: None)
+            return counts
+
+    with pytest.raises(CommitConflictError, match="changed bucket"):
+        write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+
+
+def test_a_clean_that_waited_while_commits_after_it_were_archived_is_not_missed(
+    name: str,
+) -> None:
+    """Its instant is older than the timeline that the reader pinned."""
+    table = create(name)
+    upserted(table, 1)
+    waiting = f"{int(max(one.completed_at or '' for one in table.timeline())) + 1}"
+    table.upsert(rows(range(8), 1))
+    put_timeline(table, f"{waiting}.clean.requested", b"")
+    for v in (2, 3):
+        table.upsert(rows(range(8, 12), v, "c"))
+    table.archive(keep_min=1, keep_max=2)
+    snapshot = load_snapshot(*pinned(table))
+    assert waiting < (snapshot.timeline.start or "")
+    [gone, *_] = [one.path for one in table.buckets() if one.path.startswith("a/")]
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", {"a": (gone.removeprefix("a/"),)})
+    done = encode_clean(plan, started_at=InstantTime(waiting), duration_ms=1)
+    put_timeline(table, f"{waiting}_{int(waiting) + 1}.clean", done)
+    storage_of(table).delete(gone)
+    for _ in range(2):
+        with pytest.raises(TimelineError, match=waiting):
+            snapshot.all_slices()
+        archive_all_but_one(table)
+
+
+def test_a_clean_that_is_archived_after_the_listing_is_read_there(name: str) -> None:
+    table = create(name)
+    upserted(table, 3)
+    table.clean(retain_commits=1)
+    listed = load_timeline(*pinned(table))
+    [clean_instant] = [one for one in listed.instants if one.action is Action.CLEAN]
+    plan = read_clean(storage_of(table), listed, clean_instant)
+    assert plan.files
+    archive_all_but_one(table)
+    assert read_clean(storage_of(table), listed, clean_instant) == plan
+    unknown = replace(clean_instant, requested_at=InstantTime("2020" + "0" * 13))
+    for one in (listed, replace(listed, history_folder=None)):
+        with pytest.raises(ObjectNotFoundError):
+            read_clean(storage_of(table), one, unknown)
+
+
+def test_only_archived_files_of_the_time_that_is_asked_for_and_later_are_read(name: str) -> None:
+    table = create(name)
+    for v in range(3):
+        upserted(table, 3)
+        table.clean(retain_commits=1)
+        archive_all_but_one(table, v + 1)
+    storage = FaultyStorage(storage_of(table))
+
+    def read_of_archive(as_of: str | None) -> set[str]:
+        storage.trace.clear()
+        snapshot = load_snapshot(storage, table.config(), as_of=as_of)
+        snapshot.partition_slices(["a"])
+        paths = [step.path for step in storage.trace if step.operation == "read"]
+        names = {path.rpartition("/")[2] for path in paths if "/history/" in path}
+        return {name for name in names if name.endswith(".parquet")}
+
+    files = newest_manifest(storage, table.config().history_folder).files
+    assert len(files) == 3
+    assert read_of_archive(None) == set()
+    assert read_of_archive(commits(table)[-1]) == set()
+    assert read_of_archive(files[-1].last) == {files[-1].name}
 
 
 def test_plans_and_metadata_are_read_as_they_were_written() -> None:

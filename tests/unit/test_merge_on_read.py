@@ -13,12 +13,14 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
+from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
+from bucketlake.read.plan import plan_read
 from bucketlake.services import compaction
 from bucketlake.storage.base import Buffer, Storage
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
@@ -249,6 +251,79 @@ def test_writers_go_on_while_a_compaction_is_planned(table: bl.Table) -> None:
     assert planned in table.compact().instants
     assert values(table) == expected
     assert all(i.state is State.COMPLETED for i in table.timeline())
+
+
+NARROW = pa.schema([("id", pa.string()), ("v", pa.int32())])
+
+
+def narrow(*names: str) -> pa.Table:
+    return pa.table({"id": names, "v": [1] * len(names)}, NARROW)
+
+
+@pytest.fixture
+def narrow_table(new_path: Callable[[], str]) -> bl.Table:
+    """A table with a column of int32, and a log file to compact in its only bucket."""
+    made = bl.create_table(
+        new_path(), schema=NARROW, record_key=["id"], index=bl.SimpleBucket(1),
+        table_type="merge_on_read",
+    )  # fmt: skip
+    made.upsert(narrow("a"))
+    made.upsert(narrow("a", "b"))
+    return made
+
+
+def widen(table: bl.Table) -> None:
+    table.upsert(pa.table({"id": ["c"], "v": pa.array([2**40]), "more": ["x"]}))
+
+
+def require_true_schemas(table: bl.Table) -> None:
+    """Require that files are read with the schemas that they have, newest or not."""
+    for commit in table.timeline():
+        snapshot = table._snapshot(commit.requested_at)
+        for schema, files in plan_read(snapshot, None, read_optimized=True).files:
+            for file in files:
+                with BaseFileReader(snapshot.storage, file.path) as reader:
+                    footer = reader.schema
+                assert {f.name: footer.field(f.name).type for f in schema} == {
+                    f.name: f.type for f in schema
+                }
+
+
+def test_a_compaction_that_is_repeated_after_a_column_was_widened_tells_what_its_files_hold(
+    narrow_table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise SimulatedCrash("at the end of a compaction")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_complete", die)
+        with pytest.raises(SimulatedCrash):
+            narrow_table.compact()
+    widen(narrow_table)
+    done = narrow_table.compact().instants
+    assert len(done) == 2
+    require_true_schemas(narrow_table)
+    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
+    types = [narrow_table.to_arrow(as_of=one).schema.field("v").type for one in done]
+    assert types == [pa.int32(), pa.int64()]
+
+
+def test_a_compaction_makes_files_of_the_schema_that_the_table_had_at_its_plan(
+    narrow_table: bl.Table,
+) -> None:
+    planned = narrow_table.compact(schedule_only=True).scheduled
+    widen(narrow_table)
+    assert planned in narrow_table.compact(min_log_files=9).instants
+    [bucket] = narrow_table.buckets()
+    with BaseFileReader(storage_of(narrow_table), bucket.path) as reader:
+        assert reader.schema.field("v").type == pa.int32()
+        assert "more" not in reader.schema.names
+    require_true_schemas(narrow_table)
+    assert narrow_table.schema().field("v").type == pa.int64()
+    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
+    narrow_table.compact()
+    require_true_schemas(narrow_table)
+    assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:

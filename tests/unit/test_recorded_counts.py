@@ -232,3 +232,22 @@ def test_a_table_with_one_count_for_all_keeps_no_record(new_path: Callable[[], s
     table.upsert(rows("ab"))
     assert versions(table) == []
     assert json.loads(storage_of(table).read(".hoodie/.bucket_index/ext/engine.json"))
+
+
+def test_the_count_of_a_rescale_that_was_rolled_back_stays_forgotten_once_it_is_old(
+    table: bl.Table,
+) -> None:
+    """The record of a later commit repeats it, and what is older than the timeline is committed."""
+    table.upsert(rows("ab"))
+    rescaled = table.rescale(add={"^a": 7}, dry_run=False).instant
+    assert rescaled is not None
+    table.upsert(rows("c"))
+    assert counts(table) == {"a": 7, "b": 2, "c": 2}
+    table.archive(keep_min=2, keep_max=3)
+    assert table.timeline()[0].requested_at == rescaled  # The oldest one, and it goes.
+    table.rollback(rescaled)
+    assert counts(table) == {"b": 2, "c": 2}
+    opened = bl.open_table(table.path)
+    assert opened.index == INDEX
+    assert opened.upsert(rows("abc")).updated == 90
+    assert not opened.doctor(check_keys=True)

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 import bucketlake as bl
+from bucketlake.timeline import lock_options
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "reference.py"
 
@@ -24,13 +25,14 @@ def load_script() -> ModuleType:
     return module
 
 
+METHODS = {
+    name: method
+    for name, method in vars(bl.Table).items()
+    if inspect.isfunction(method) and not name.startswith("_")
+}
 PUBLIC_FUNCTIONS = {
     **{name: getattr(bl, name) for name in ("create_table", "open_table", "save")},
-    **{
-        f"Table.{name}": method
-        for name, method in vars(bl.Table).items()
-        if inspect.isfunction(method) and not name.startswith("_")
-    },
+    **{f"Table.{name}": method for name, method in METHODS.items()},
 }
 
 
@@ -42,8 +44,35 @@ def test_committed_reference_is_that_of_the_code() -> None:
 
 def test_reference_names_everything_public() -> None:
     page = load_script().render()
-    assert [name for name in bl.__all__ if name not in page] == []
-    assert [name for name in PUBLIC_FUNCTIONS if name.rpartition(".")[2] not in page] == []
+    headed = re.findall(r"^### (?:bl\.)?(\w+)$", page, re.MULTILINE)
+    assert [name for name in bl.__all__ if name not in {*headed, "Table"}] == []
+    methods = re.findall(r"^### table\.(\w+)$", page, re.MULTILINE)
+    assert [name for name in vars(bl.Table) if name in METHODS and name not in methods] == []
+
+
+def test_reference_tells_each_class_that_a_method_returns() -> None:
+    page = load_script().render()
+    headed = {
+        "Table",
+        "DataFrame",
+        "Schema",
+        *re.findall(r"^### (?:bl\.)?(\w+)$", page, re.MULTILINE),
+    }
+    returned = {
+        name
+        for method in METHODS.values()
+        for name in re.findall(r"\b[A-Z]\w+", inspect.signature(method).return_annotation)
+    }
+    assert sorted(returned - headed - {"None", "BatchUpsert", "TableConfig", "InstantTime"}) == []
+
+
+def test_options_of_locks_are_told_as_used_or_checked() -> None:
+    told = (
+        load_script().render().partition("## Options of save")[2].partition("**Passed over.**")[0]
+    )
+    keys = [key for key in vars(lock_options).values() if str(key).startswith("hoodie.write.lock.")]
+    assert len(keys) == 6
+    assert [key for key in keys if f"`{key}`" not in told] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)

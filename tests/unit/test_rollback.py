@@ -18,6 +18,7 @@ from bucketlake.format.rollback_metadata import (
     encode_rollback_plan,
 )
 from bucketlake.index.hashing_config import config_path
+from bucketlake.index.simple import assign_buckets
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.location import open_storage
@@ -168,6 +169,102 @@ def test_a_later_partition_that_was_counted_by_the_rules_forbids_it(table: bl.Ta
         table.rollback(rescaled)
     assert len(table.rollback(rescaled, cascade=True).commits) == 2
     assert_sound(table, 30)
+
+
+def test_a_dropped_partition_comes_back_with_the_count_that_its_rows_were_written_by(
+    table: bl.Table,
+) -> None:
+    """A rescale since found no rows of it to move."""
+    dropped = instant_of(table.delete_partitions(["a"]))
+    table.rescale(add={"b": 5}, dry_run=False)  # Of another partition.
+    rescaled = instant_of(table.rescale(add={"a": 7}, dry_run=False))
+    with pytest.raises(TimelineError, match=f"1 later commits build on it .{rescaled}"):
+        table.rollback(dropped)
+    assert len(table.rollback(dropped, cascade=True).commits) == 2
+    assert_sound(table, 20)
+
+
+def test_the_upgrade_of_a_simple_table_forbids_to_take_back_a_drop_of_before(
+    new_path: Callable[[], str],
+) -> None:
+    simple = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(4)
+    )
+    simple.upsert(rows(range(20)))
+    dropped = instant_of(simple.delete_partitions(["a"]))
+    simple.rescale({"a": 9}, dry_run=False)
+    with pytest.raises(TimelineError, match="1 later commits build on it"):
+        simple.rollback(dropped)
+    simple.rollback(dropped, cascade=True)
+    assert_sound(simple, 20)
+
+
+def test_a_dropped_partition_does_not_come_back_below_an_overwrite_of_the_whole_table(
+    table: bl.Table,
+) -> None:
+    dropped = instant_of(table.delete_partitions(["a"]))
+    table.insert_overwrite(rows(range(9), days="b"), whole_table=True)
+    with pytest.raises(TimelineError, match="1 later commits build on it"):
+        table.rollback(dropped)
+
+
+def test_a_delete_that_looked_by_the_count_of_a_rescale_goes_with_it(table: bl.Table) -> None:
+    """Its buckets are other ones than those of before."""
+    dropped = instant_of(table.delete_partitions(["a"]))
+    rescaled = instant_of(table.rescale(add={"a": 7}, dry_run=False))
+    keys = [f"k{n}" for n in range(0, 20, 2)]
+    elsewhere = [k for k, b in zip(keys, assign_buckets(keys, 7), strict=True) if b >= 3]
+    deleted = instant_of(table.delete(pa.table({"id": elsewhere, "day": ["a"] * len(elsewhere)})))
+    undone = table.rollback(dropped, cascade=True)
+    assert [one.instant for one in undone.commits] == [deleted, rescaled, dropped]
+    assert_sound(table, 20)
+
+
+def test_a_write_between_two_rescales_goes_with_the_first_though_the_second_gives_its_count_back(
+    table: bl.Table,
+) -> None:
+    first = instant_of(table.rescale(add={"c": 7}, dry_run=False))
+    between = instant_of(table.upsert(rows(range(30, 60), days="c")))
+    second = instant_of(table.rescale(add={"c": 2}, dry_run=False))
+    undone = table.rollback(first, cascade=True)
+    assert [one.instant for one in undone.commits] == [second, between, first]
+    assert_sound(table, 20)
+
+
+def test_an_overwrite_that_left_nothing_keeps_a_drop_before_it_from_being_taken_back(
+    new_path: Callable[[], str],
+) -> None:
+    """It has neither files nor file groups that it replaced: every row was marked as deleted."""
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = bl.create_table(
+        new_path(), schema=schema, record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(4)
+    )
+
+    def marked(numbers: range, gone: bool) -> pa.Table:
+        batch = rows(numbers)
+        return batch.append_column("_hoodie_is_deleted", pa.array([gone] * batch.num_rows))
+
+    table.upsert(marked(range(3), False))
+    dropped = instant_of(table.delete_partitions(["a"]))
+    table.insert_overwrite(marked(range(10, 11), True))
+    with pytest.raises(TimelineError, match="1 later commits build on it"):
+        table.rollback(dropped)
+
+
+def test_a_compaction_goes_with_the_wider_type_that_it_cast_to(new_path: Callable[[], str]) -> None:
+    table = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=bl.SimpleBucket(1), table_type="merge_on_read",
+    )  # fmt: skip
+    for v in (1, 2**53 + 1):  # No float64 is that.
+        table.upsert(rows(range(1), v, days="b"))
+    batch = rows(range(1), days="a")
+    widened = instant_of(table.upsert(batch.set_column(2, "v", pa.array([0.5]))))
+    [compacted] = table.compact().instants
+    with pytest.raises(TimelineError, match=f"1 later commits build on it .{compacted}"):
+        table.rollback(widened)
+    table.rollback(widened, cascade=True)
+    assert table.to_arrow()["v"].to_pylist() == [2**53 + 1]
 
 
 def test_later_commits_to_other_buckets_stay_when_an_upsert_goes(table: bl.Table) -> None:

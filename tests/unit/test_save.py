@@ -239,6 +239,14 @@ def test_option_that_contradicts_the_table_is_refused(
     assert ids_of(table_path) == ["a"]
 
 
+def test_an_error_spells_what_contradicts_the_table_as_options_do(table_path: Path) -> None:
+    bl.save(rows("a"), str(table_path), options=OPTIONS)
+    options = OPTIONS | {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    said = "'MERGE_ON_READ' .* has 'COPY_ON_WRITE'; name that, or leave the option out"
+    with pytest.raises(ConfigError, match=said):
+        bl.save(rows("a"), str(table_path), options=options)
+
+
 def test_table_is_made_with_the_key_generator_of_the_options(table_path: Path) -> None:
     generator = "org.apache.hudi.keygen.ComplexKeyGenerator"
     options = OPTIONS | {"hoodie.datasource.write.keygenerator.class": generator}
@@ -269,7 +277,7 @@ def test_modes_for_a_table_that_is_there_are_those_of_spark(table_path: Path) ->
     bl.save(rows("a"), str(table_path), mode="errorifexists", options=OPTIONS)
     assert bl.save(rows("b"), str(table_path), mode="ignore", options=OPTIONS).instant is None
     for mode in ("error", "errorifexists"):
-        with pytest.raises(AlreadyExistsError):
+        with pytest.raises(AlreadyExistsError, match="write with mode='append' or 'overwrite'"):
             bl.save(rows("b"), str(table_path), mode=mode, options=OPTIONS)
     with pytest.raises(ConfigError, match="mode"):
         bl.save(rows("b"), str(table_path), mode="merge", options=OPTIONS)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import CommitConflictError
+from bucketlake.errors import CommitConflictError, InputError
 from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import last_turn, take_turn
@@ -20,7 +22,7 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import delete_partitions, open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -116,6 +118,21 @@ def test_the_second_of_two_writers_of_one_bucket_is_refused_and_both_instants_ar
     assert set(table.to_arrow()["v"].to_pylist()) == {1}
 
 
+def test_a_writer_by_another_spelling_of_the_path_leaves_one_at_work_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    table = bl.create_table(
+        str(tmp_path / "real/t"), schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=INDEX,
+    )  # fmt: skip
+    other = bl.open_table(str(tmp_path / "link/t"))
+    meanwhile(monkeypatch, lambda: other.upsert(rows("a", range(0, 10, 2))))
+    upsert_once(table, rows("b", range(1, 10, 2)))
+    assert table.to_arrow().num_rows == 10
+
+
 def test_a_conflict_is_retried_on_the_table_as_it_then_is(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,3 +214,68 @@ def test_a_turn_that_is_taken_between_look_and_put_makes_the_commit_look_again(
     with pytest.raises(CommitConflictError, match="changed bucket"):
         upsert_once(table, rows("first", range(10), 2))
     assert set(table.to_arrow()["v"].to_pylist()) == {1}
+
+
+def test_the_metadata_of_a_commit_are_made_before_its_turn(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many files it takes seconds, and others wait for whoever has a turn only so long."""
+    turns = []
+    encode = commit.encode_commit_metadata
+
+    def noted(metadata: CommitMetadata) -> bytes:
+        turns.append(last_turn(storage_of(table)))
+        return encode(metadata)
+
+    monkeypatch.setattr(commit, "encode_commit_metadata", noted)
+    before = last_turn(storage_of(table))
+    table.upsert(rows("first", range(10), 1))
+    assert turns == [before]
+
+
+WIDER = SCHEMA.append(pa.field("note", pa.string()))
+
+
+def noted(writer: str, numbers: range) -> pa.Table:
+    batch = rows(writer, numbers)
+    return batch.append_column(WIDER.field("note"), pa.array(["new"] * batch.num_rows, pa.string()))
+
+
+def test_a_column_is_kept_that_is_added_while_a_later_write_of_other_buckets_commits(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest commit tells the schema, by requested times, and that one knows nothing of it."""
+    meanwhile(monkeypatch, lambda: table.upsert(rows("first", range(1, 10, 2), 1)))
+    added = table.upsert(noted("first", range(0, 10, 2)))
+    assert added.instant == table.timeline()[-1].requested_at  # It was retried.
+    assert table.schema() == WIDER
+    assert table.to_arrow()["note"].to_pylist().count("new") == 5
+
+
+@pytest.mark.parametrize("late", ["delete", "drop"])
+def test_a_column_is_kept_that_is_added_before_a_write_that_knows_nothing_of_it_commits(
+    table: bl.Table, late: str
+) -> None:
+    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    table.upsert(noted("first", range(0, 10, 2)))
+    keys = ArrowSource(rows("first", range(1, 3, 2)).select(["id", "day"]))
+    write = {
+        "delete": lambda: write_records(target, Operation.DELETE, keys),
+        "drop": lambda: delete_partitions(target, ["b"]),
+    }[late]
+    with pytest.raises(CommitConflictError, match="changed the table's schema meanwhile"):
+        write()
+    assert table.schema() == WIDER
+    assert table.to_arrow()["note"].to_pylist().count("new") == 5
+
+
+def test_of_two_writers_who_add_a_column_in_two_types_the_second_is_told(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = pa.field("note", pa.int64())
+    other = rows("first", range(1, 10, 2)).append_column(number, pa.array([1] * 5))
+    meanwhile(monkeypatch, lambda: table.upsert(other))
+    with pytest.raises(InputError, match="column note"):
+        table.upsert(noted("first", range(0, 10, 2)))
+    assert table.schema().field("note") == number
+    assert table.to_arrow()["note"].to_pylist().count(1) == 5

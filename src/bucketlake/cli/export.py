@@ -50,7 +50,9 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 
 
 def _write_csv(rows: pa.Table, path: Path) -> None:
-    pyarrow.csv.write_csv(rows, path)
+    # Without empty batches: PyArrow 22 writes the head of columns once more after one.
+    filled = [batch for batch in rows.to_batches() if batch.num_rows]
+    pyarrow.csv.write_csv(pa.Table.from_batches(filled, rows.schema), path)
 
 
 def _write_json_lines(rows: pa.Table, path: Path) -> None:

@@ -30,15 +30,21 @@ from bucketlake.errors import BucketLakeError
 EXIT_FAILED = 1
 EXIT_STOPPED = 130  # As a shell reports a process that SIGINT ended.
 
+_WORDS = "bucketlake.words"  # Of a command line, among what click keeps of its run.
 _STOPPED = "stopped; what was not committed is not visible to any reader"
 
 
 class CommandGroup(CommandWithExample, click.Group):
     """The commands; errors of ours are said in one line, in the form that was asked for."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words: what is wrong with them is said in the form that they ask for."""
+        ctx.meta[_WORDS] = [*args]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and turn what it raises into words and an exit code."""
-        in_json = asks_for_json([*ctx._protected_args, *ctx.args])
+        in_json = asks_for_json(ctx.meta[_WORDS])
         output: Output = JsonOutput() if in_json else TextOutput()
         try:
             return super().invoke(ctx)
@@ -63,7 +69,7 @@ class CommandGroup(CommandWithExample, click.Group):
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     example="""
-    bucketlake create orders --like monday.parquet --key order_id
+    bucketlake create orders --like monday.parquet --key order_id --buckets 8
     bucketlake upsert orders monday.parquet
     bucketlake read orders --limit 5
     """,

@@ -36,15 +36,14 @@ ROWS_SHOWN = 20
 @click.option(
     "--columns", multiple=True, metavar="NAME,...", callback=split_names, help="All, if not set."
 )
-@click.option(
-    "--as-of", metavar="INSTANT", help="The table as it was at an instant of its timeline."
-)
-@click.option("--since", metavar="INSTANT", help="Only what changed after this time.")
-@click.option("--until", metavar="INSTANT", help="Only what changed up to this time.")
+@click.option("--as-of", metavar="TIME", help="The table as it was at this time.")
+@click.option("--since", metavar="TIME", help="Only what changed after this time.")
+@click.option("--until", metavar="TIME", help="Only what changed up to this time.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"Rows at most, 0 for all.  [default: {ROWS_SHOWN} as text, else all]",
+    help="Rows shown or written at most, 0 for all; all rows that match are read first.  "
+    f"[default: {ROWS_SHOWN} as text, else all]",
 )
 @click.option(
     "--to",
@@ -66,7 +65,11 @@ def read(
     target: Path | None,
     file_format: str | None,
 ) -> None:
-    """Read rows, to look at or into a file."""
+    """Read rows, to look at or into a file.
+
+    A TIME is an instant of the timeline (yyyyMMddHHmmss[SSS]) or a date (yyyy-MM-dd, or
+    "yyyy-MM-dd HH:mm:ss[.SSS]") on its clock; a date alone is its first moment.
+    """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("reading"):
         rows = table.to_arrow(

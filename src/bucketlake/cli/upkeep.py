@@ -83,7 +83,7 @@ def rescale(
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Log files that a file group has at least.",
+    help="Compact only file groups with at least this many log files.",
 )
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Bytes to read in all.")
 @click.option("--schedule-only", is_flag=True, help="Leave the plan to somebody else.")
@@ -211,8 +211,16 @@ def rollback(
 @click.option(
     "--retain-commits", type=click.IntRange(min=1), help="Newest commits that stay; 10, if not set."
 )
-@click.option("--retain-hours", type=click.IntRange(min=1), help="Or all of so many hours.")
-@click.option("--retain-versions", type=click.IntRange(min=1), help="Or versions of each file.")
+@click.option(
+    "--retain-hours",
+    type=click.IntRange(min=1),
+    help="Instead: keep what was readable in the last N hours.",
+)
+@click.option(
+    "--retain-versions",
+    type=click.IntRange(min=1),
+    help="Instead: keep N versions of each file group.",
+)
 @run_option
 def clean(
     path: str,

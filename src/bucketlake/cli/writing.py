@@ -38,7 +38,7 @@ metadata_table_option = click.option(
     example="""
     bucketlake create orders --like monday.parquet --key order_id \\
       --partition-by day --ordering updated_at --buckets 8
-    bucketlake create prices --schema 'sku:string,price:decimal(10,2)' --key sku
+    bucketlake create prices --schema 'sku:string,price:decimal(10,2)' --key sku --buckets 1
     """,
 )
 @table_path
@@ -73,7 +73,8 @@ metadata_table_option = click.option(
 @click.option(
     "--rules",
     metavar="TEXT",
-    help="Buckets by partition, pattern,count;pattern,count ...; --buckets for all others.",
+    help="Buckets by partition, pattern,count;pattern,count ... All other partitions have "
+    "--buckets (default= in Python, --default of rescale).",
 )
 @click.option(
     "--table-type",

@@ -157,7 +157,7 @@ def encode_archive_file(entries: Sequence[ArchivedInstant]) -> bytes:
 
 
 def decode_archive_file(
-    data: bytes, path: str, content: Sequence[str] = CONTENT
+    data: bytes, path: str, content: Sequence[str] = CONTENT, action: str | None = None
 ) -> list[ArchivedInstant]:
     """Read a file of instants.
 
@@ -169,6 +169,8 @@ def decode_archive_file(
         Its name, for the error.
     content : sequence of str
         Which of ``CONTENT`` to read.
+    action : str, optional
+        The one whose instants are wanted; None for all.
 
     Raises
     ------
@@ -176,8 +178,9 @@ def decode_archive_file(
         If it is not such a file.
     """
     columns = [*_KEYS, *content]
+    wanted = None if action is None else [("action", "=", action)]
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=columns)
+        table = pq.read_table(pa.BufferReader(data), columns=columns, filters=wanted)
         rows = table.select(columns).to_pylist()  # A few thousand small rows at the most.
     except (pa.ArrowException, KeyError) as error:
         raise FormatError(path, f"Parquet with columns {', '.join(columns)}", str(error)) from error

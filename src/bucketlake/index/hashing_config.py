@@ -121,7 +121,7 @@ def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfi
 def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
     """Return the newest version that counts; None where none does, as before the first rescale."""
     found = _active(storage, timeline)
-    if not found and timeline.until is not None:
+    if not found and (timeline.until is not None or timeline.undone):
         found = committed_configs(storage, timeline)
     elif not found:  # Nor is there an archived one then: archival leaves the newest.
         found = _counting(storage, _read_map(storage, DRAFT_FILE), timeline)
@@ -129,10 +129,11 @@ def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
 
 
 def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
-    newest, found = timeline.newest_time(), []
+    # Of a time before the timeline no instant is left; which versions count, is known all the same.
+    newest, found = max(timeline.newest_time() or "", timeline.until or ""), []
     for instant in active_versions(storage):
         # One that came after the timeline was listed does not count for it.
-        if instant == INITIAL_INSTANT or (newest is not None and instant <= newest):
+        if instant == INITIAL_INSTANT or instant <= newest:
             with suppress(ObjectNotFoundError):
                 found.append(_read(storage, config_path(instant)))
     return _counting(storage, found, timeline)

@@ -73,7 +73,7 @@ class PartitionBucket:
         checked = SimpleBucket(self.default, self.hash_fields)
         object.__setattr__(self, "hash_fields", checked.hash_fields)
         if not rules:
-            raise ConfigError("rules", rules, "at least one rule; without any use SimpleBucket")
+            raise ConfigError("rules", rules, "give at least one rule, or use SimpleBucket")
         join_expressions(rules)
         compile_rule(self._compiler, rules)
 

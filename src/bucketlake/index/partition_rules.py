@@ -67,7 +67,7 @@ def rule_named(name: str) -> RuleCompiler:
     """Return the rule of a name, in any case of letters; ConfigError where there is none."""
     rule = _RULES.get(name.lower())
     if rule is None:
-        raise ConfigError("partition rule", name, f"one of {', '.join(_RULES)}")
+        raise ConfigError("partition rule", name, f"use one of {', '.join(_RULES)}")
     return rule
 
 
@@ -91,7 +91,7 @@ def split_expressions(expressions: str) -> Expressions:
             raise ConfigError(
                 "partition expressions",
                 expressions,
-                f"pattern,count;pattern,count … with no comma in a pattern; {text!r} is not",
+                f"write pattern,count;pattern,count … with no comma in a pattern, not {text!r}",
             )
         pattern, count = parts[0].strip(), parts[1].strip()
         if not _WHOLE_NUMBER.fullmatch(count):
@@ -110,7 +110,7 @@ def join_expressions(expressions: Expressions) -> str:
     """
     for pattern, _ in expressions:
         if "," in pattern or ";" in pattern:
-            raise ConfigError("pattern", pattern, "a pattern without comma and semicolon")
+            raise ConfigError("pattern", pattern, "give a pattern without comma and semicolon")
     return ";".join(f"{pattern},{count}" for pattern, count in expressions)
 
 
@@ -148,7 +148,9 @@ def _range(expressions: Expressions) -> PartitionRule:
         low, separator, high = text.partition("..")
         if not separator or (high and low >= high):
             raise ConfigError(
-                "partition expressions", expressions, f"from..to,count with from < to, not {text!r}"
+                "partition expressions",
+                expressions,
+                f"write from..to,count with from < to, not {text!r}",
             )
         ranges.append((low, high, count))
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
@@ -34,7 +35,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RecordedCount:
-    """The bucket count of a partition, and the commit that gave it."""
+    """The bucket count of a partition, and the commit that gave it.
+
+    Attributes
+    ----------
+    count : int
+        Buckets that the partition has.
+    instant : InstantTime
+        The commit.
+    """
 
     count: int
     instant: InstantTime
@@ -46,7 +55,19 @@ def record_path(instant: InstantTime) -> str:
 
 
 def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedCount]:
-    """Return the entries that are committed on the timeline, by partition path.
+    """Return the entries that are committed on the timeline, by partition path."""
+    counts = _committing(storage, timeline)
+    entries = _entries(storage, timeline)
+    return {path: held for path, held in entries.items() if counts(held.instant)}
+
+
+def _committing(storage: Storage, timeline: Timeline) -> Callable[[InstantTime], bool]:
+    """Return what tells whether an instant is committed, with one request for an old one."""
+    return cache(partial(is_committed, storage, timeline))
+
+
+def _entries(storage: Storage, timeline: Timeline) -> dict[str, RecordedCount]:
+    """Return the entries by partition path; old ones may be of commits that were rolled back.
 
     The cost is one listing, and one version, which grows with the table's partitions.
     """
@@ -64,14 +85,18 @@ def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedC
 
 
 def with_recorded(
-    index: PartitionBucket, config: HashingConfig, recorded: Mapping[str, RecordedCount]
+    index: PartitionBucket, config: HashingConfig, storage: Storage, timeline: Timeline
 ) -> PartitionBucket:
     """Return the index with the partitions whose recorded count beats the rules of ``config``."""
+    counts = _committing(storage, timeline)
     return index.with_recorded(
         {
             path: held.count
-            for path, held in recorded.items()
-            if held.instant >= config.instant and held.count != index.count_of(path)
+            for path, held in _entries(storage, timeline).items()
+            # Asked last, and of few.
+            if held.instant >= config.instant
+            and held.count != index.count_of(path)
+            and counts(held.instant)
         }
     )
 
@@ -92,7 +117,7 @@ def record_counts(
     counts : mapping of str to int
         Bucket counts by partition path.
     """
-    held = recorded_counts(storage, timeline)
+    held = _entries(storage, timeline)
     news = {
         path: RecordedCount(count, instant)
         for path, count in counts.items()

@@ -150,9 +150,9 @@ def resolve_index(
         raise UnsupportedFeatureError(
             f"partition rules of instant {config.instant} ({error})",
             storage.root,
-            "open the table with index= and the rule, or write to it with Hudi",
+            "open the table with index= and the rule (Python only), or write to it with Hudi",
         ) from error
-    return with_recorded(index, config, recorded_counts(storage, timeline))
+    return with_recorded(index, config, storage, timeline)
 
 
 def count_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
@@ -170,7 +170,7 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
         raise IndexStateError(
             f"index={given!r} was asked for",
             f"{storage.root} holds {found!r}",
-            "open the table without index=, or write its rows to a new table",
+            "open it without index=; to change the count use Table.rescale (bucketlake rescale)",
         )
 
 
@@ -200,7 +200,7 @@ def require_index(
             "index",
             None,
             "the table stores no bucket setting; open it with "
-            "open_table(path, index=SimpleBucket(count)) and the count of its Hudi writers "
-            "(hoodie.bucket.index.num.buckets)",
+            "open_table(path, index=SimpleBucket(count)), on the command line --buckets, and the "
+            "count of its Hudi writers (hoodie.bucket.index.num.buckets)",
         )
     return index

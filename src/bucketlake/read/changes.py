@@ -18,10 +18,10 @@ from bucketlake.format.commit_metadata import may_change_schema
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archived import archived_commit, read_archive
+from bucketlake.timeline.instant import Instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,15 @@ def changes_between(
     since, until : InstantTime or None
         Completion times; None for the first commit, and for the last.
     """
-    found: list[tuple[InstantTime, CommitMetadata]] = []
+    within: list[Instant] = []
     later: set[InstantTime] = set()
     for instant in timeline.completed_commits():
         at = _time_of(timeline, instant.requested_at)
         if until is not None and at > until:
             later.add(instant.requested_at)
         elif since is None or at > since:
-            found.append((instant.requested_at, timeline.read_commit(storage, instant)))
+            within.append(instant)
+    found = [(one.requested_at, commit) for one, commit in timeline.read_commits(storage, within)]
     if timeline.start is not None and (since is None or since < timeline.start):
         for entry in read_archive(storage, config):
             if timeline.find_completed(entry.requested_at) is not None:

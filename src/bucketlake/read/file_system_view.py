@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from bucketlake.config.layout import HOODIE_FOLDER
@@ -23,6 +24,7 @@ from bucketlake.model.file_name import (
     LogFileName,
 )
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
 
@@ -67,10 +69,9 @@ def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
 def list_objects(storage: Storage) -> list[StoredObject]:
     """List whatever lies in a table beside its ``.hoodie`` folder."""
     objects = [o for o in storage.list("", recursive=False) if "/" not in o.path]
-    for folder in storage.list_folders(""):
-        if folder != HOODIE_FOLDER:
-            objects.extend(storage.list(folder))
-    return objects
+    folders = [folder for folder in storage.list_folders("") if folder != HOODIE_FOLDER]
+    listed = at_once(storage, lambda folder: list(storage.list(folder)), folders)
+    return objects + [stored for held in listed for stored in held]
 
 
 def data_file(stored: StoredObject) -> DataFile | None:
@@ -85,6 +86,12 @@ def data_file(stored: StoredObject) -> DataFile | None:
 def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:
     """List the data files of one partition; empty where the partition does not exist."""
     return list(_data_files(storage.list(partition_path, recursive=False), partition_path))
+
+
+def list_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:
+    """List the data files of several partitions, as many at once as the storage likes."""
+    listed = at_once(storage, partial(list_partition, storage), partition_paths)
+    return [file for held in listed for file in held]
 
 
 def latest_slices(

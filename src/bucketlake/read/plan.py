@@ -8,8 +8,8 @@ wrote it, so no footer is opened for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ from bucketlake.read.changes import Changes
 from bucketlake.read.pruning import PruningReport, prune_slices
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-
-_READS_AT_ONCE = 16
+from bucketlake.storage.at_once import at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +137,8 @@ def _by_schema(
 ) -> tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]:
     files = [s.base_file for s in slices if s.base_file is not None]
     instants = sorted({f.name.instant for f in files})
-    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        told = dict(zip(instants, pool.map(lambda i: _told(snapshot, i), instants), strict=True))
+    schemas = at_once(snapshot.storage, partial(_told, snapshot), instants)
+    told = dict(zip(instants, schemas, strict=True))
     grouped: dict[pa.Schema, list[DataFile]] = {}
     for file in files:
         stored = told[file.name.instant] or _in_footer(snapshot, file)

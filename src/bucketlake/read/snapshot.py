@@ -21,7 +21,7 @@ from bucketlake.read.file_system_view import (
     FileVersion,
     file_versions,
     latest_slices,
-    list_partition,
+    list_files,
     list_partitions,
 )
 from bucketlake.storage.base import Storage
@@ -73,8 +73,7 @@ class Snapshot:
     def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions; the cost follows those."""
         paths = [*partitions]
-        files = [f for path in paths for f in list_partition(self.storage, path)]
-        return self._live(files, paths)
+        return self._live(list_files(self.storage, paths), paths)
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""

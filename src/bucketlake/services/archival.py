@@ -59,7 +59,9 @@ class ArchivalLimits:
             if type(value) is not int or value < least:
                 raise ConfigError(name, value, f"give an integer of at least {least}")
         if self.keep_max <= self.keep_min:
-            raise ConfigError("keep_max", self.keep_max, f"more than keep_min, {self.keep_min}")
+            raise ConfigError(
+                "keep_max", self.keep_max, f"give more than keep_min, {self.keep_min}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

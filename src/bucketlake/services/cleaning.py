@@ -12,7 +12,6 @@ an old version the newest one again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -30,8 +29,9 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.read.cleaned import read_clean
-from bucketlake.read.file_system_view import FileVersion, list_partition, list_partitions
+from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
@@ -41,9 +41,8 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.planned import decide_plan, put_inflight, put_plan
+from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
-
-THREADS = 32  # Requests to delete or list that are under way at once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ def clean(
     dry_run: bool = False,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
-    threads: int = THREADS,
 ) -> CleanReport:
     """Carry out what is planned, then plan a clean and carry it out.
 
@@ -109,8 +107,6 @@ def clean(
         Held while it is decided what goes.
     now_ms : callable
         Milliseconds since 1970 UTC.
-    threads : int
-        Requests to storage at once.
 
     Raises
     ------
@@ -126,16 +122,16 @@ def clean(
     if not dry_run:
         timeline = settle_failed_writes(storage, config, timeline, clock, lock)
         for pending in timeline.pending_cleans():
-            done.append(_carry_out(storage, config, clock, pending.requested_at, lock, threads))
+            done.append(_carry_out(storage, config, clock, pending.requested_at, lock))
         timeline = load_timeline(storage, config) if done else timeline
     earliest = _earliest_retained(timeline, retention, clock)
     snapshot = load_snapshot(storage, config, timeline)
-    files = _superseded(snapshot, retention, earliest, threads)
+    files = _superseded(snapshot, retention, earliest)
     if files and not dry_run:
         plan = _plan(timeline, retention, earliest, files)
         content = encode_clean_plan(plan, storage.root)
         instant = put_plan(storage, config, timeline, clock, Action.CLEAN, content)
-        done.append(_carry_out(storage, config, clock, instant, lock, threads))
+        done.append(_carry_out(storage, config, clock, instant, lock))
     return CleanReport(
         _described(files), None if earliest is None else earliest.requested_at, tuple(done)
     )
@@ -182,14 +178,14 @@ def _earliest_retained(
 
 
 def _superseded(
-    snapshot: Snapshot, retention: Retention, earliest: Instant | None, threads: int
+    snapshot: Snapshot, retention: Retention, earliest: Instant | None
 ) -> list[DataFile]:
     """Return the files that may go, in order of their paths."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
     held = savepointed_files(snapshot) | _planned_files(snapshot)
     replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
-    files = _listed(snapshot, earliest, threads)
+    files = _listed(snapshot, earliest)
     found: list[DataFile] = []
     for group, versions in snapshot.versions(files).items():
         old = _old_versions(versions, retention, earliest)
@@ -215,14 +211,12 @@ def _old_versions(
     return older if is_newest_older else older[1:]
 
 
-def _listed(snapshot: Snapshot, earliest: Instant | None, threads: int) -> Iterable[DataFile]:
+def _listed(snapshot: Snapshot, earliest: Instant | None) -> Iterable[DataFile]:
     """List the partitions in which something may go."""
     partitions = _changed_partitions(snapshot, earliest)
     if partitions is None:
         return [file for held in list_partitions(snapshot.storage).values() for file in held]
-    with ThreadPoolExecutor(threads) as pool:
-        listed = pool.map(lambda path: list_partition(snapshot.storage, path), partitions)
-        return [file for held in listed for file in held]
+    return list_files(snapshot.storage, partitions)
 
 
 def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[str] | None:
@@ -241,11 +235,10 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
         return None
     if set(last.savepoints) - set(_savepoints(timeline)):
         return None
-    found: set[str] = set()
-    for one in timeline.completed_commits():
-        if last.earliest <= one.requested_at < earliest.requested_at:
-            found |= timeline.read_commit(storage, one).partitions
-    return sorted(found)
+    first, end = last.earliest, earliest.requested_at
+    between = [one for one in timeline.completed_commits() if first <= one.requested_at < end]
+    commits = timeline.read_commits(storage, between)
+    return sorted(set[str]().union(*(commit.partitions for _, commit in commits)))
 
 
 def _planned_files(snapshot: Snapshot) -> set[str]:
@@ -281,7 +274,6 @@ def _carry_out(
     clock: InstantClock,
     instant: InstantTime,
     lock: TableLock,
-    threads: int,
 ) -> InstantTime:
     """Delete what a plan names and nobody needs, and complete the clean."""
     try:
@@ -291,9 +283,9 @@ def _carry_out(
         with lock.held(storage) as require_held:
             gone = _without(plan, _needed(storage, config, clock, instant, plan))
             require_held()
-        with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(storage.delete, gone.paths):
-                pass
+        paths = list(gone.paths)
+        told = counted(f"clean {instant}", len(paths), "files")
+        at_once(storage, storage.delete, paths, told)
 
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(gone, started_at=instant, duration_ms=duration_ms)

@@ -28,7 +28,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
-from bucketlake.read.file_system_view import list_partition
+from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
@@ -174,7 +174,9 @@ def compact(
         If the table cannot be written, or a log file not read.
     """
     if config.table_type is not TableType.MERGE_ON_READ:
-        raise ConfigError("compact", storage.root, "a merge-on-read table; this one has no logs")
+        raise ConfigError(
+            "compact", storage.root, "only a merge-on-read table has log files to compact"
+        )
     check_writable(config, storage.root)
     timeline = load_timeline(storage, config)
     if dry_run:
@@ -313,7 +315,7 @@ def _carry_out(
         with suppress(AlreadyExistsError):
             storage.put_if_absent(inflight, b"")
         _drop_files_of_others(storage, instant)
-        snapshot = load_snapshot(storage, config, timeline)
+        snapshot = _with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)
         compactor = Compactor(reader, instant, snapshot.schema, inflight)
         with telling_progress(storage, instant, "compaction", len(slices)):
@@ -321,6 +323,28 @@ def _carry_out(
         with lock.held(storage) as require_held:
             _complete(snapshot, clock, instant, stats, require_held)
     return instant
+
+
+def _with_schema_of_plan(
+    snapshot: Snapshot, instant: InstantTime, planned: Sequence[FileSlice]
+) -> Snapshot:
+    """Give a snapshot the schema that the table had when a compaction was planned.
+
+    A write may widen a column before the plan is carried out, or between an attempt that died and
+    the next one. That one takes over the files that are there, and its commit tells one schema for
+    all. Whatever the plan names was completed before it, and has no wider rows.
+    """
+    timeline = snapshot.timeline
+    read = {file.name.instant for one in planned for file in one.log_files}
+    later = {
+        one.requested_at
+        for one in timeline.completed_commits()
+        if (timeline.completion_time(one.requested_at) or "") > instant
+    }
+    earlier = timeline.without(later - read)
+    earlier.recall(timeline)
+    at_plan = load_snapshot(snapshot.storage, snapshot.config, earlier)
+    return replace(snapshot, schema_text=at_plan.schema_text)
 
 
 def _complete(
@@ -365,11 +389,8 @@ def _with_sizes(
     storage: Storage, instant: InstantTime, slices: Sequence[FileSlice]
 ) -> list[FileSlice]:
     """Look the sizes of the files up, which plans do not tell."""
-    listed = {
-        file.path: file
-        for partition in {one.partition_path for one in slices}
-        for file in list_partition(storage, partition)
-    }
+    partitions = sorted({one.partition_path for one in slices})
+    listed = {file.path: file for file in list_files(storage, partitions)}
 
     def sized(file: DataFile) -> DataFile:
         if file.path not in listed:

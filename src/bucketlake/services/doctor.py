@@ -117,7 +117,7 @@ def diagnose(
 
 
 def _unreadable(error: FormatError) -> Finding:
-    return Finding(FindingKind.UNREADABLE, str(error), files=(error.path,))
+    return Finding(FindingKind.UNREADABLE, error.problem, files=(error.path,))
 
 
 def _properties_backup(table: Examination) -> Iterator[Finding]:
@@ -288,7 +288,8 @@ def _schema(table: Examination) -> Iterator[Finding]:
         if text is not None:
             arrow_from_avro(text)
     except (FormatError, UnsupportedFeatureError) as error:
-        yield Finding(FindingKind.SCHEMA_UNFIT, f"the table's schema cannot be read: {error}")
+        what = error.problem if isinstance(error, FormatError) else error
+        yield Finding(FindingKind.SCHEMA_UNFIT, f"the table's schema cannot be read: {what}")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -87,11 +87,8 @@ class Examination:
     @cached_property
     def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
         """The files that commits of the timeline wrote, by path, as the newest of them says."""
-        return {
-            stat.path: (one, stat)
-            for one in self.timeline.completed_commits()
-            for stat in self.timeline.read_commit(self.storage, one).stats
-        }
+        commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
+        return {stat.path: (one, stat) for one, commit in commits for stat in commit.stats}
 
     def instants_below(self, folder: str) -> set[InstantTime]:
         """Return the names below a folder of what is old enough to be left behind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from bucketlake.errors import FormatError, IndexStateError
 from bucketlake.format.base_file import BaseFileReader
@@ -150,7 +151,8 @@ def _stray_kind(table: Examination, history: _History, file: DataFile) -> Findin
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
         return FindingKind.FILE_NOT_COMMITTED if is_stray else None
     if start is None or instant > start:
-        return FindingKind.ORPHAN_FILE
+        # Of one that was archived meanwhile the timeline could not tell.
+        return None if history.is_archived(instant) else FindingKind.ORPHAN_FILE
     return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
 
 
@@ -160,17 +162,22 @@ class _History:
     def __init__(self, table: Examination) -> None:
         self._table = table
         self.active = {i.requested_at for i in table.timeline.instants if i.action.writes_data}
-        self._known: set[InstantTime] | None = None
+
+    def is_archived(self, instant: InstantTime) -> bool:
+        return instant in self._archived
 
     def may_hold(self, instant: InstantTime) -> bool:
-        storage, config = self._table.storage, self._table.config
-        if config.layout_version == 1:
+        if self._table.config.layout_version == 1:
             return True  # An archive of that form is not read here.
-        if self._known is None:
-            entries = read_archive(storage, config, with_metadata=False)
-            self._known = {one.requested_at for one in entries}
         # What is older than the archive may have been taken off it.
-        return instant in self._known or instant < min(self._known, default="")
+        return instant in self._archived or instant < min(self._archived, default="")
+
+    @cached_property
+    def _archived(self) -> set[InstantTime]:
+        if self._table.config.layout_version == 1:
+            return set()
+        entries = read_archive(self._table.storage, self._table.config, with_metadata=False)
+        return {one.requested_at for one in entries}
 
 
 def _buckets(table: Examination) -> Iterator[Finding]:

@@ -124,6 +124,12 @@ class Finding:
         Partition path; None where it is of the table as a whole.
     files : tuple of str
         Paths of the files, relative to the table; of markers their folder.
+    severity : Severity
+        How bad it is: error, warning or note.
+    remedy : Remedy
+        What a repair does.
+    repair : str
+        What a repair does, in words, or what remains to be done by hand.
     """
 
     kind: FindingKind

@@ -15,7 +15,7 @@ from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineE
 from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.read.file_system_view import list_partition
+from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.rollback import UndoneCommit, describe, rule_instants
 from bucketlake.services.savepoints import require_savepoint
@@ -137,8 +137,9 @@ def restore(
 
 def _require_files(storage: Storage, timeline: Timeline, savepoint: Instant) -> None:
     path = timeline.path_of(savepoint)
-    for partition, names in decode_savepoint(storage.read(path), path).items():
-        there = {file.path for file in list_partition(storage, partition)}
+    held = decode_savepoint(storage.read(path), path)
+    there = {file.path for file in list_files(storage, held)}
+    for partition, names in held.items():
         for name in names:
             if file_path(partition, name) not in there:
                 raise TimelineError(

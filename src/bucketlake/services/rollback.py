@@ -6,7 +6,7 @@ it. Files, rules (RFC-89) and the instant go together, newest commit first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -35,6 +35,7 @@ from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
+from bucketlake.write.conflict import looked_at
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.planned import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
@@ -259,8 +260,8 @@ def _commits_to_undo(
         raise TimelineError(
             instant,
             f"{len(gone) - 1} later commits build on it ({later}): roll them back with it by "
-            "cascade=True, which loses what they wrote; or keep the rows, and where it is a "
-            "rescale write the earlier rules by another rescale",
+            "cascade=True (--cascade), which loses what they wrote; or keep the rows, and where it "
+            "is a rescale write the earlier rules by another rescale",
         )
     _require_places(snapshot, gone)
     _require_commit_left(snapshot, gone)
@@ -291,17 +292,26 @@ def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> U
 def why_absent(timeline: Timeline, instant: InstantTime) -> str:
     """Say why there is no completed commit of a time."""
     if timeline.start is not None and instant < timeline.start:
-        return f"it is older than the active timeline, which starts at {timeline.start}"
+        return (
+            f"it is older than the active timeline, which starts at {timeline.start}; "
+            "to go back further restore a savepoint"
+        )
     if any(one.requested_at == instant for one in timeline.pending()):
         return "it is not completed; the next write rolls it back"
-    return "no commit of the table has this time; its timeline shows those that there are"
+    starts = "is empty" if timeline.start is None else f"starts at {timeline.start}"
+    return (
+        f"no commit of the active timeline has this time (it {starts}): "
+        "see table.timeline() (bucketlake timeline)"
+    )
 
 
 def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
     for one in timeline.instants:
         if one.action is Action.SAVEPOINT and one.requested_at >= instant:
             raise TimelineError(
-                instant, f"savepoint {one.requested_at} holds it: delete that first"
+                instant,
+                f"savepoint {one.requested_at} holds it: delete that first by "
+                "table.delete_savepoint() (bucketlake savepoint TABLE INSTANT --delete)",
             )
 
 
@@ -313,8 +323,11 @@ def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instan
     undone = [timeline.read_commit(storage, found)]
     for later in later_commits(timeline, found):
         commit = timeline.read_commit(storage, later)
-        if any(builds_on(commit, one, later.requested_at) for one in undone) or _counted_otherwise(
-            snapshot, index, rules, later, commit, gone
+        if (
+            any(builds_on(commit, one, later.requested_at) for one in undone)
+            or _counted_otherwise(snapshot, index, rules, later, commit, gone)
+            or _recounts(snapshot, index, rules, later, undone)
+            or (commit.compacted and _is_cast(snapshot, later, gone))
         ):
             gone.append(later)
             undone.append(commit)
@@ -330,23 +343,65 @@ def _counted_otherwise(
     gone: Sequence[Instant],
 ) -> bool:
     """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
-    storage, timeline = snapshot.storage, snapshot.timeline
     instants = {one.requested_at for one in gone}
     if not instants.intersection(rules):
         return False
     if later.requested_at in rules:
         return True
-    # By the rules alone: Hudi, which knows no recorded counts, must find the rows, too.
-    now = _by_rules(resolve_index(storage, timeline, index))
-    before = _by_rules(resolve_index(storage, timeline.without(instants), index))
-    return (
-        now is None
-        or before is None
-        or any(now.count_of(path) != before.count_of(path) for path in commit.partitions)
+    looked = {path for path, _ in looked_at(commit, later.requested_at)}
+    return _count_differs(snapshot, index, rules, later, instants, commit.partitions | looked)
+
+
+def _recounts(
+    snapshot: Snapshot,
+    index: TableIndex | None,
+    rules: set[InstantTime],
+    later: Instant,
+    undone: Sequence[CommitMetadata],
+) -> bool:
+    """Tell whether a commit changed the bucket counts of partitions that others are to go from.
+
+    If they took all rows, it did not find any to move, and those that come back lie where the count
+    of before put them.
+    """
+    if later.requested_at not in rules:
+        return False
+    partitions = {path for commit in undone for path in commit.partitions}
+    return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
+
+
+def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Sequence[Instant]) -> bool:
+    """Tell whether a compaction cast rows to a schema that goes; not every cast is undone."""
+    then = snapshot.timeline.as_of(compaction.requested_at)
+    told = then.latest_schema(snapshot.storage)
+    return told != then.without({one.requested_at for one in gone}).latest_schema(snapshot.storage)
+
+
+def _count_differs(
+    snapshot: Snapshot,
+    index: TableIndex | None,
+    rules: set[InstantTime],
+    then: Instant,
+    without: set[InstantTime],
+    partitions: Iterable[str],
+) -> bool:
+    """Tell whether partitions would have had other bucket counts at a commit without some others.
+
+    Later rescales may give back the counts of before, and are left out. By the rules alone: Hudi,
+    which knows no recorded counts, must find the rows, too.
+    """
+    newer = {one for one in rules if one > then.requested_at}
+    one, other = (
+        resolve_index(snapshot.storage, snapshot.timeline.without(instants), index)
+        for instants in (newer, newer | without)
     )
+    if one is None or other is None:
+        return True
+    by_rules, by_others = _by_rules(one), _by_rules(other)
+    return any(by_rules.count_of(path) != by_others.count_of(path) for path in partitions)
 
 
-def _by_rules(index: TableIndex | None) -> TableIndex | None:
+def _by_rules(index: TableIndex) -> TableIndex:
     return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
@@ -396,7 +451,7 @@ def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
                     raise TimelineError(
                         files[file.path].requested_at,
                         f"the pending compaction {pending.requested_at} names {file.path}: carry "
-                        "it out by table.compact()",
+                        "it out by table.compact() (bucketlake compact)",
                     )
 
 
@@ -405,7 +460,7 @@ def _require_no_clean(timeline: Timeline, instant: InstantTime) -> None:
         raise TimelineError(
             instant,
             f"the pending clean {clean.requested_at} may delete what was before it: let "
-            "table.clean() end it",
+            "table.clean() (bucketlake clean) end it",
         )
 
 

@@ -34,7 +34,9 @@ def check_files(table: Examination) -> Iterator[Finding]:
             for _ in reader.read(one, reader.schema.names):
                 pass
         except FormatError as error:
-            yield Finding(FindingKind.FILE_CORRUPT, str(error), one.partition_path, (error.path,))
+            yield Finding(
+                FindingKind.FILE_CORRUPT, error.problem, one.partition_path, (error.path,)
+            )
         except InputError as error:
             yield Finding(
                 FindingKind.SCHEMA_UNFIT,

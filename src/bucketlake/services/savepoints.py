@@ -113,7 +113,10 @@ def require_savepoint(
         if one.requested_at == instant and (pending or one.state is State.COMPLETED):
             return one
     there = ", ".join(one.requested_at for one in found) or "there are none"
-    raise TimelineError(instant, f"is no savepoint ({there}); make one by table.savepoint()")
+    raise TimelineError(
+        instant,
+        f"is no savepoint ({there}); make one by table.savepoint() (bucketlake savepoint)",
+    )
 
 
 def _complete(

@@ -48,6 +48,11 @@ class Storage(Protocol):
         """The root as a user would write it, for messages and for engines (``s3://…``, ``/…``)."""
         ...
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests are worth being under way at once."""
+        ...
+
     def read(self, path: str) -> bytes:
         """Return a whole object; ObjectNotFoundError where there is none."""
         ...

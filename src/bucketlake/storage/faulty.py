@@ -141,6 +141,11 @@ class FaultyStorage:
         """The root of the inner storage."""
         return self.inner.root
 
+    @property
+    def requests_at_once(self) -> int:
+        """One: operations have numbers."""
+        return 1
+
     def read(self, path: str) -> bytes:
         """Return a whole object."""
         return self._look("read", path, lambda: self.inner.read(path))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.storage.base import Storage
@@ -85,6 +86,23 @@ wasb:, wasbs:
         return _open_memory(rest[2:], options)
     address = parse_store_url(scheme, rest[2:])
     return ObjectStorage(address, StoreOptions.from_user(options, address.bucket))
+
+
+def place_of(root: str) -> str:
+    """Return what all spellings of a storage's root have in common.
+
+    By it a process finds again what it knows of a table. A folder that is mounted twice, and an
+    account of Azure that the options name and the path does not, it cannot tell.
+
+    >>> place_of("s3a://lake/orders") == place_of("s3://lake/orders")
+    True
+    """
+    parts = _SCHEME.fullmatch(root)
+    if parts is None:
+        return os.path.realpath(root)
+    if parts["scheme"] not in SERVICES:
+        return root
+    return str(replace(parse_store_url(parts["scheme"], parts["rest"][2:]), root=""))
 
 
 def _file_path(path: str, rest: str) -> str:

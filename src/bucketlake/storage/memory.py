@@ -92,6 +92,11 @@ class MemoryStorage:
         """The address that :func:`~bucketlake.storage.location.open_storage` takes."""
         return f"memory://{self._name}"
 
+    @property
+    def requests_at_once(self) -> int:
+        """One, so that runs repeat exactly."""
+        return 1
+
     def read(self, path: str) -> bytes:
         """Return a whole object."""
         return self._content(path, "read")

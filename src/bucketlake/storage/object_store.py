@@ -49,6 +49,7 @@ _Objects: TypeAlias = list[StoredObject]
 
 _ATTEMPTS = 4  # Of a conditional put that S3 answers with 409 while nothing is there.
 _PAUSE_S = 0.1  # Before the second; one more of it before each later one.
+_REQUESTS_AT_ONCE = 32
 _REMOVE_ROUNDS = 3  # Of removing a folder while others remove from it too.
 
 
@@ -85,6 +86,11 @@ class ObjectStorage:
     def root(self) -> str:
         """The address as the user wrote it."""
         return self._address.root
+
+    @property
+    def requests_at_once(self) -> int:
+        """Many: each waits for the network."""
+        return _REQUESTS_AT_ONCE
 
     def read(self, path: str) -> bytes:
         """Return a whole object."""

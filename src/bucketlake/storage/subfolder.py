@@ -38,6 +38,11 @@ class Subfolder:
         """The folder's address."""
         return f"{self.outer.root}/{self.folder}"
 
+    @property
+    def requests_at_once(self) -> int:
+        """As many as of the outer storage."""
+        return self.outer.requests_at_once
+
     def read(self, path: str) -> bytes:
         """Return a whole object."""
         return self.outer.read(self._outer_path(path, "read"))

@@ -1,17 +1,17 @@
 """The active timeline: which instants a table has, which of them count, and what they wrote.
 
-:func:`load_timeline` makes one listing and reads nothing else. A :class:`Timeline` is a value: it
-can be pickled, restricted to a time, and asked; where an answer lies in commit metadata it is
-handed the storage, and remembers what it has read for as long as the object lives. Instants older
-than the active timeline are ``timeline/archived.py``'s, which is asked for a commit that left it
-meanwhile, and for the schema where no commit tells it any more.
+:func:`load_timeline` makes one listing and mostly reads nothing else. A :class:`Timeline` is a
+value: it can be pickled, restricted to a time, and asked; where an answer lies in commit metadata
+it is handed the storage, and remembers what it has read for as long as the object lives. Instants
+older than the active timeline are ``timeline/archived.py``'s, which is asked for a commit that left
+it meanwhile, and for the schema where no commit tells it any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from bucketlake.config.layout import KEPT_FOLDER_FILE
@@ -23,9 +23,17 @@ from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.archived import archived_commit, find_archived, newest_archived
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.archived import (
+    archived_commit,
+    commits_archived_after,
+    find_archived,
+    newest_archived,
+)
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, parse_as_of
+
+_LISTED_AT_ONCE = 200  # So many names come in one piece, from local disk and object stores.
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,8 @@ class Timeline:
     layout_version : int
         1 up to table version 7, 2 from 8 on.
     start : InstantTime or None
-        Smallest requested time of an instant that writes data, in any state; what is older was
-        archived, hence completed. None where there is no such instant.
+        Smallest requested time of an instant that writes data, in any state but a write's that came
+        too late; what is older was archived, hence completed. None where there is no such instant.
     legacy_completions : mapping of InstantTime to InstantTime
         Completion times of instants whose file names hold none: when their files were written.
     until : InstantTime or None
@@ -187,6 +195,13 @@ class Timeline:
             known = self._read[instant] = self._read_commit(storage, instant)
         return known
 
+    def read_commits(
+        self, storage: Storage, instants: Sequence[Instant]
+    ) -> list[tuple[Instant, CommitMetadata]]:
+        """Return several completed commits, each with what it wrote; see :meth:`read_commit`."""
+        read = at_once(storage, partial(self.read_commit, storage), instants)
+        return list(zip(instants, read, strict=True))
+
     def read_compaction_plan(self, storage: Storage, pending: Instant) -> list[FileSlice]:
         """Return the slices that a pending compaction compacts; sizes of files are not told, and 0.
 
@@ -215,10 +230,9 @@ class Timeline:
             The replacing instant, by partition path and file id.
         """
         replaced: dict[tuple[str, FileId], InstantTime] = {}
-        for instant in self.completed_commits():
-            if instant.action is not Action.REPLACE_COMMIT:
-                continue
-            for partition, file_ids in self.read_commit(storage, instant).replaced_file_ids.items():
+        commits = [i for i in self.completed_commits() if i.action is Action.REPLACE_COMMIT]
+        for instant, commit in self.read_commits(storage, commits):
+            for partition, file_ids in commit.replaced_file_ids.items():
                 for file_id in file_ids:
                     replaced.setdefault((partition, file_id), instant.requested_at)
         return replaced
@@ -300,10 +314,29 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     Names that are not an instant's are passed over: other files lie in the folder of layout 1, and
     temporaries of half-written instants in either.
     """
+    while True:
+        listed = list(storage.list(config.timeline_folder, recursive=False))
+        timeline = _of_listing(storage, config, listed)
+        if len(listed) < _LISTED_AT_ONCE or _still_begins(storage, timeline):
+            return timeline
+
+
+def _still_begins(storage: Storage, timeline: Timeline) -> bool:
+    """Tell whether a timeline begins where it did when it was listed.
+
+    A long listing comes in pieces, and an archival may go on meanwhile: the first instant may be
+    shown, and later ones be gone, which would count as never completed. An archival takes the
+    oldest first.
+    """
+    first = timeline.find(timeline.start) if timeline.start is not None else None
+    return first is None or storage.stat(timeline.path_of(first)) is not None
+
+
+def _of_listing(storage: Storage, config: TableConfig, listed: Iterable[StoredObject]) -> Timeline:
     highest: dict[tuple[str, str], Instant] = {}
     written_ms: dict[InstantTime, int] = {}
     newest_written: tuple[InstantTime, int] | None = None
-    for stored in storage.list(config.timeline_folder, recursive=False):
+    for stored in listed:
         instant = Instant.from_file_name(stored.path.rpartition("/")[2])
         if instant is None:
             continue
@@ -321,7 +354,7 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
         instants=instants,
         folder=config.timeline_folder,
         layout_version=config.layout_version,
-        start=_start(instants),
+        start=_start(storage, config, instants),
         legacy_completions={at: instant_from_ms(ms, zone) for at, ms in written_ms.items()},
         newest_written_ms=None if newest_written is None else newest_written[1],
         history_folder=config.history_folder if config.layout_version > 1 else None,
@@ -337,5 +370,24 @@ def _tells_archived_schema(entry: ArchivedInstant) -> bool:
     return commit is not None and _tells_schema(commit)
 
 
-def _start(instants: Iterable[Instant]) -> InstantTime | None:
-    return min((one.requested_at for one in instants if one.action.writes_data), default=None)
+def _start(
+    storage: Storage, config: TableConfig, instants: Sequence[Instant]
+) -> InstantTime | None:
+    """Return the first time that is not older than the timeline."""
+    writes = sorted(
+        (one for one in instants if one.action.writes_data), key=lambda one: one.requested_at
+    )
+    if not writes:
+        return None
+    is_begun = any(one.state is State.COMPLETED for one in writes)
+    if writes[0].state is State.COMPLETED or not is_begun or config.layout_version == 1:
+        return writes[0].requested_at
+    # Mostly an archival leaves a commit before a pending write. One that did not has not seen it:
+    # the writer was late, has no file yet, and will find that out (``create_requested``).
+    active = {one.requested_at for one in writes}
+    return next(
+        one.requested_at
+        for one in writes
+        if one.state is State.COMPLETED
+        or commits_archived_after(storage, config.history_folder, one.requested_at) <= active
+    )

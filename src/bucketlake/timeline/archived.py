@@ -109,12 +109,58 @@ def archived_commit(entry: ArchivedInstant) -> CommitMetadata | None:
     return decode_commit_metadata(entry.metadata, f"the archived instant {entry.requested_at}")
 
 
+def commits_archived_after(storage: Storage, folder: str, instant: InstantTime) -> set[InstantTime]:
+    """Return the commits in the archive of a folder that were requested after an instant."""
+    entries = _retried(lambda: _read(storage, folder, instant, None, ()))
+    return {e.requested_at for e in entries if "commit" in e.action and e.requested_at > instant}
+
+
 def find_archived(
     storage: Storage, folder: str, instant: InstantTime, action: str
 ) -> ArchivedInstant | None:
     """Return one instant of the archive in a folder; None where it is not there."""
     entries = _retried(lambda: _read(storage, folder, instant, instant, _METADATA))
     return next((entry for entry in entries if entry.action == action), None)
+
+
+def visit_archived(
+    storage: Storage,
+    config: TableConfig,
+    action: str,
+    since: str,
+    visit: Callable[[ArchivedInstant], None],
+) -> None:
+    """Show each archived instant of an action, with its content; one file is held at a time.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    action : str
+        In Hudi's spelling.
+    since : str
+        Inclusive bound of the requested time; files before it are not read.
+    visit : callable
+        Gets the instants, in no order, and perhaps twice where files are merged meanwhile.
+
+    Raises
+    ------
+    UnsupportedFeatureError, FormatError
+        As of :func:`read_archive`.
+    """
+    folder = config.history_folder
+    if config.layout_version == 1:
+        _refuse_old_archive(storage, folder)
+        return
+
+    def look() -> None:
+        for file in newest_manifest(storage, folder).files:
+            if file.may_hold(since, None):
+                for entry in read_archive_file(storage, folder, file, _METADATA, action):
+                    if entry.requested_at >= since:
+                        visit(entry)
+
+    _retried(look)
 
 
 def newest_archived(
@@ -192,11 +238,15 @@ def _read(
 
 
 def read_archive_file(
-    storage: Storage, folder: str, file: ArchiveFile, content: Sequence[str] = CONTENT
+    storage: Storage,
+    folder: str,
+    file: ArchiveFile,
+    content: Sequence[str] = CONTENT,
+    action: str | None = None,
 ) -> list[ArchivedInstant]:
-    """Return the instants of one file, in its order."""
+    """Return the instants of one file, of all actions or one, in its order."""
     path = f"{folder}/{file.name}"
-    return decode_archive_file(storage.read(path), path, content)
+    return decode_archive_file(storage.read(path), path, content, action)
 
 
 def _named_version(storage: Storage, folder: str) -> int | None:

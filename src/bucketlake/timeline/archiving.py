@@ -156,9 +156,18 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
     """Take off the active timeline what is in the archive.
 
     Markers and heartbeats that were left go with it. The end of an archival, and of one that died.
+
+    A write may have come with a time before that of a commit that is in the archive by now. Then
+    the commits after it stay until it has ended, and the last one before it: readers take whatever
+    is older than the first write that they find for committed, and Hudi's find no pending one.
     """
     files = instant_files(storage, config)
-    completed = [place for place, held in files.items() if held[-1][0].state is State.COMPLETED]
+    kept_from = _kept_from(files)
+    completed = [
+        place
+        for place, held in files.items()
+        if held[-1][0].state is State.COMPLETED and place[0] < kept_from
+    ]
     if not completed:
         return
     archived = {
@@ -173,6 +182,16 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
         delete_markers(storage, place[0])
         delete_heartbeat(storage, place[0])
         _delete(storage, files[place], State.COMPLETED)
+
+
+def _kept_from(files: InstantFiles) -> str:
+    """Return the time of the first instant that stays because a write is pending."""
+    newest = [held[-1][0] for held in files.values() if held[-1][0].action.writes_data]
+    pending = [one.requested_at for one in newest if one.state is not State.COMPLETED]
+    if not pending:
+        return "~"  # After all digits.
+    before = [one.requested_at for one in newest if one.requested_at < min(pending)]
+    return max(before, default=min(pending))
 
 
 def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:

@@ -20,6 +20,7 @@ from datetime import timedelta
 
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.location import place_of
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_from_ms, instant_to_ms, shift_instant
 
@@ -55,7 +56,7 @@ def issued_times(table_root: str, timezone: TimelineTimezone) -> IssuedTimes:
 
     Kept by table, so that one whose timeline runs ahead of the clock drags no other along.
     """
-    return _BY_TABLE.setdefault((table_root, timezone), IssuedTimes())
+    return _BY_TABLE.setdefault((place_of(table_root), timezone), IssuedTimes())
 
 
 class InstantClock:

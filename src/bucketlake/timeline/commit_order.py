@@ -50,14 +50,22 @@ def last_turn(storage: Storage) -> Turn | None:
 
 
 def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> bool:
-    """Take the number after another one; False where it is taken, perhaps by a lost put of ours."""
+    """Take the number after another one.
+
+    False where it is taken, perhaps by a lost put of ours; or was taken, and dropped since: whoever
+    was slow finds its path free again.
+    """
     number = 1 if after is None else after.number + 1
     path, content = _path(number), f"{instant} {uuid.uuid4().hex}".encode()
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:
         # Clients repeat a put whose answer was lost, and then meet their own object.
-        return storage.read(path) == content
+        if _content(storage, path) != content:
+            return False
+    if _numbers(storage)[-1] >= number + _KEPT:
+        storage.delete(path)  # Ours, or if it was in time, one of too many by now.
+        return False
     if number > _KEPT:
         storage.delete(_path(number - _KEPT))
     return True
@@ -66,6 +74,13 @@ def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> boo
 def stray_turns(storage: Storage) -> list[str]:
     """Return the paths of numbers that should have been dropped, as ones of too many."""
     return [_path(number) for number in _numbers(storage)[:-_KEPT]]
+
+
+def _content(storage: Storage, path: str) -> bytes | None:
+    try:
+        return storage.read(path)
+    except ObjectNotFoundError:  # One of too many since.
+        return None
 
 
 def _path(number: int) -> str:

@@ -3,7 +3,8 @@
 A writer renews one small file per pending instant, in Hudi's place, so that a writer of Hudi's with
 the lazy policy leaves it alone, too. A write whose file is missing or old counts as dead and is
 rolled back by the next writer. The file also says which process it is of: one that is gone from
-this very machine is known to be dead at once, and need not be waited for.
+this very machine is known to be dead at once, and need not be waited for. Within a process it says
+which write it is of, by a name drawn for it: a table's path has many spellings.
 
 Taking a slow writer for dead does no harm but to its work: it cannot commit any more
 (``timeline/outcome.py``).
@@ -29,7 +30,7 @@ INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
 HUDI_EXPIRES_AFTER_MS = 120_000  # Two of Hudi's intervals, at its defaults; its files are empty.
 
-_beating: dict[tuple[str, InstantTime], int] = {}  # Threads of this process's writes.
+_beating: dict[str, tuple[InstantTime, int]] = {}  # This process's writes, and their threads.
 _PROCESS = uuid.uuid4().hex  # A forked process has it too, and another number.
 
 
@@ -51,23 +52,25 @@ def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> I
     AlreadyExistsError
         If another writer is about to take the new instant.
     """
-    stop = threading.Event()
+    stop, write = threading.Event(), uuid.uuid4().hex
     if is_new:
-        storage.put_if_absent(_path(instant), _content())
+        storage.put_if_absent(_path(instant), _content(write))
     else:
-        _beat(storage, instant)
+        _beat(storage, instant, write)
     thread = threading.Thread(
-        target=_renew, args=(storage, instant, stop), name=f"heartbeat-{instant}", daemon=True
+        target=_renew,
+        args=(storage, instant, write, stop),
+        name=f"heartbeat-{instant}",
+        daemon=True,
     )
-    held = (storage.root, instant)
-    _beating[held] = threading.get_ident()
+    _beating[write] = instant, threading.get_ident()
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        del _beating[held]
+        del _beating[write]
         with suppress(StorageError):  # It grows old by itself.
             delete_heartbeat(storage, instant)
 
@@ -85,34 +88,34 @@ def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) 
         return False
     this = _this_process()
     if (process.get("process"), process.get("pid")) == (this["process"], this["pid"]):
-        return (storage.root, instant) in _beating
+        return process.get("write") in _beating
     stored = storage.stat(_path(instant))
     limit_ms = EXPIRES_AFTER_MS if process else HUDI_EXPIRES_AFTER_MS
     is_fresh = stored is not None and now_ms() - stored.modified_at_ms <= limit_ms
     return is_fresh and not _is_gone(process)
 
 
-def is_of_this_thread(storage: Storage, instant: InstantTime) -> bool:
+def is_of_this_thread(instant: InstantTime) -> bool:
     """Tell whether the caller is itself at work on a pending instant."""
-    return _beating.get((storage.root, instant)) == threading.get_ident()
+    return (instant, threading.get_ident()) in [*_beating.values()]
 
 
 def _path(instant: InstantTime) -> str:
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
-def _renew(storage: Storage, instant: InstantTime, stop: threading.Event) -> None:
+def _renew(storage: Storage, instant: InstantTime, write: str, stop: threading.Event) -> None:
     while not stop.wait(INTERVAL_SECONDS):
         with suppress(StorageError):  # The next one may get through.
-            _beat(storage, instant)
+            _beat(storage, instant, write)
 
 
-def _beat(storage: Storage, instant: InstantTime) -> None:
-    storage.put(_path(instant), _content())
+def _beat(storage: Storage, instant: InstantTime, write: str) -> None:
+    storage.put(_path(instant), _content(write))
 
 
-def _content() -> bytes:
-    return json.dumps(_this_process()).encode()
+def _content(write: str) -> bytes:
+    return json.dumps({**_this_process(), "write": write}).encode()
 
 
 def _this_process() -> dict[str, Any]:

@@ -198,8 +198,15 @@ def shift_instant(instant: str, by: timedelta) -> InstantTime:
     return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
 
 
-def parse_as_of(text: str) -> InstantTime:
+def parse_as_of(text: str, argument: str = "as_of") -> InstantTime:
     """Read the time of a time-travel query: an instant, or a date in the timeline's zone.
+
+    Parameters
+    ----------
+    text : str
+        The time.
+    argument : str
+        What the caller calls it, for the error.
 
     Raises
     ------
@@ -215,10 +222,10 @@ def parse_as_of(text: str) -> InstantTime:
     fields = [] if match is None else [part or "00" for part in match.groups()]
     digits = "".join(fields[:6]) + (match[7] or "000") if match else text
     if not re.fullmatch("[0-9]{14}|[0-9]{17}", digits):
-        raise ConfigError("as_of", text, f"it must be {_AS_OF_FORMS}")
+        raise ConfigError(argument, text, f"it must be {_AS_OF_FORMS}")
     if not digits.startswith(_BEFORE_TIME):
         try:
             instant_to_datetime(digits)
         except TimelineError as error:
-            raise ConfigError("as_of", text, f"it must be {_AS_OF_FORMS}") from error
+            raise ConfigError(argument, text, f"it must be {_AS_OF_FORMS}") from error
     return InstantTime(digits)

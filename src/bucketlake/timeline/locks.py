@@ -28,6 +28,7 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.storage.base import Storage, VersionedStorage
+from bucketlake.storage.location import place_of
 from bucketlake.timeline.clock import system_now_ms
 
 FILE_LOCK = f"{HOODIE_FOLDER}/lock"
@@ -76,7 +77,7 @@ class InProcessLock:
     @contextmanager
     def held(self, storage: Storage) -> Iterator[Check]:
         """Hold the lock of a table."""
-        lock = _IN_PROCESS.setdefault(storage.root, threading.Lock())
+        lock = _IN_PROCESS.setdefault(place_of(storage.root), threading.Lock())
         if not lock.acquire(timeout=self.timeout_seconds):
             raise LockError(storage.root, "another thread of this process", self.timeout_seconds)
         try:

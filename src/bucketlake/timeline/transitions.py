@@ -8,6 +8,7 @@ in timeline layout 2, the only one that bucketlake writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from bucketlake.config.table_config import TableConfig
@@ -20,7 +21,7 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import find_archived
+from bucketlake.timeline.archived import commits_archived_after, find_archived
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Outcome, is_rolled_back, read_outcome
 
@@ -42,8 +43,8 @@ def create_requested(
     AlreadyExistsError
         If the time is taken, by whatever action: draw another one. A plan, which may wait for
         years, takes no time either of a write that was rolled back, and could never be completed.
-        Nor does a write take one before the timeline: readers who do not know of it would take it
-        for one that was committed and archived.
+        Nor does a write take one before the timeline, or before a commit that was archived
+        meanwhile: readers who do not know of it would take it for one that was committed.
     """
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(config, requested)
@@ -52,14 +53,30 @@ def create_requested(
     if any(one.requested_at == instant and one.action is not action for one in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
-    writes = (o.requested_at for o in others if o.action.writes_data and o.requested_at != instant)
-    if action.writes_data and instant < min(writes, default=instant):
+    if action.writes_data and _is_late(storage, config, instant, others):
         storage.delete(path)
-        raise AlreadyExistsError(path, "put on the timeline", "the timeline begins later by now")
+        raise AlreadyExistsError(path, "put on the timeline", "the timeline has moved on meanwhile")
     if plan and read_outcome(storage, instant, action) is not None:
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")
     return requested
+
+
+def _is_late(
+    storage: Storage, config: TableConfig, instant: InstantTime, others: Sequence[Instant]
+) -> bool:
+    """Tell whether the active timeline, or the archive, has left a write's time behind.
+
+    Of an archival that has not seen the write the writer sees the manifest here, or the later
+    commits gone; one that has seen it leaves later commits where they are.
+    """
+    writes = [o.requested_at for o in others if o.action.writes_data and o.requested_at != instant]
+    if instant < min(writes, default=instant):
+        return True
+    # No archival goes without leaving a later commit, so mostly there is nothing to ask for.
+    return instant < max(writes, default=instant) and bool(
+        commits_archived_after(storage, config.history_folder, instant)
+    )
 
 
 def to_inflight(

@@ -31,7 +31,7 @@ from bucketlake.format.partition_metadata import (
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
-from bucketlake.read.cleaned import cleans_since
+from bucketlake.read.cleaned import was_cleaned
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -155,20 +155,19 @@ def commit_write(
         If storage failed at the decisive step.
     """
     written = by_partition(stats)
+    touched = touched_buckets(written, replaced)
+
+    def metadata(timeline: Timeline, since: Commits) -> bytes:
+        extra = dict(prepare(timeline, since)) | looked_at_metadata(looked_at - touched)
+        return encode_commit_metadata(
+            CommitMetadata(write.operation.value, written, extra, dict(replaced))
+        )
+
     with write.lock.held(write.storage) as require_held:
-        touched = touched_buckets(written, replaced)
-        timeline, turn, extra = _take_turn(write, written, touched | looked_at, prepare)
-        extra |= looked_at_metadata(looked_at - touched)
-        metadata = CommitMetadata(write.operation.value, written, extra, dict(replaced))
+        timeline, turn, content = _take_turn(write, written, touched | looked_at, metadata)
         completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
         require_held()
-        outcome = claim_commit(
-            write.storage,
-            write.instant,
-            completed_at,
-            write.action,
-            encode_commit_metadata(metadata),
-        )
+        outcome = claim_commit(write.storage, write.instant, completed_at, write.action, content)
         # Nobody else commits a write; one whose time this was does not speak for it.
         if outcome.kind is OutcomeKind.ROLLBACK or not outcome.won:
             raise CommitConflictError(
@@ -181,9 +180,12 @@ def _take_turn(
     write: PendingWrite,
     written: Mapping[str, Sequence[WriteStat]],
     touched: Buckets,
-    prepare: Prepare,
-) -> tuple[Timeline, Turn | None, dict[str, str]]:
-    """Check for conflicts and take the next turn; return what it was checked on."""
+    metadata: Callable[[Timeline, Commits], bytes],
+) -> tuple[Timeline, Turn | None, bytes]:
+    """Check for conflicts and take the next turn; return what it was checked on, and the metadata.
+
+    These are made before: between turn and decision nobody waits for long.
+    """
     while True:
         turn = last_turn(write.storage)
         timeline = after_turn(write.storage, write.config, write.clock, turn, write.instant)
@@ -193,12 +195,14 @@ def _take_turn(
         require_no_undoing(write.instant, timeline)
         require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
         since = commits_since(write.storage, write.config, write.pinned, timeline)
-        cleaned = bool(cleans_since(write.pinned, timeline))
+        cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
+            write.storage, write.config, write.pinned, timeline
+        )
         require_no_common_bucket(write.instant, touched, since, cleaned=cleaned)
         _mark_partitions(write, written)
-        extra = prepare(timeline, since)
+        content = metadata(timeline, since)
         if take_turn(write.storage, write.instant, after=turn):
-            return timeline, turn, dict(extra)
+            return timeline, turn, content
 
 
 def after_turn(

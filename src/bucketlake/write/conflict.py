@@ -69,11 +69,8 @@ def commits_since(
 ) -> Commits:
     """Return what was committed between two looks at a timeline, also what was archived since."""
     known = {instant.requested_at for instant in pinned.completed_commits()}
-    found = [
-        (instant.requested_at, newest.read_commit(storage, instant))
-        for instant in newest.completed_commits()
-        if instant.requested_at not in known
-    ]
+    since = [one for one in newest.completed_commits() if one.requested_at not in known]
+    found = [(one.requested_at, commit) for one, commit in newest.read_commits(storage, since)]
     if newest.start != pinned.start:
         known.update(instant for instant, _ in found)
         # Not older ones: what was archived at the first look, was completed at it.

@@ -48,7 +48,7 @@ def wait_for_writers(
     """
     for one in timeline.pending():
         instant = one.requested_at
-        if one.action not in WRITES or is_of_this_thread(storage, instant):
+        if one.action not in WRITES or is_of_this_thread(instant):
             continue
         common = set(wanted) & _begun(storage, instant)
         if common and is_alive(storage, instant, clock.now_ms):

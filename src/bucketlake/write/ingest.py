@@ -436,6 +436,7 @@ def _commit(
             require_untouched_partitions(write.instant, overwritten, since)
         if prepare is not None:
             prepare(timeline, since)
+        _require_schema_kept(write, target, schema, timeline)
         return {
             **target.index.to_options(),
             **carried_on(write.storage, write.config, timeline, write.instant, batch),
@@ -467,6 +468,29 @@ def _require_same_counts(
                 f"was counted with {used} buckets in partition {partition!r}, which has {held} by "
                 f"{count_origin(target.storage, timeline, partition)}; retry it",
             )
+
+
+def _require_schema_kept(
+    write: PendingWrite, target: Target, schema: pa.Schema, timeline: Timeline
+) -> None:
+    """Refuse a commit after which the table's schema would lack what it, or another one, changed.
+
+    The schema is told by the newest of the commits in order of their requested times.
+    """
+    now = load_snapshot(write.storage, write.config, timeline).schema_or_none
+    if schema == now:
+        return
+    if now != target.snapshot.schema_or_none:
+        raise CommitConflictError(
+            write.instant, "another commit changed the table's schema meanwhile; retry it"
+        )
+    newest = timeline.schema_instant(write.storage)
+    if newest is not None and newest.requested_at > write.instant:
+        raise CommitConflictError(
+            write.instant,
+            f"changes the table's schema, and instant {newest.requested_at}, which began later and "
+            "knows nothing of that, was committed before; retry it",
+        )
 
 
 def _schema_text(target: Target, schema: pa.Schema) -> str:

@@ -1,14 +1,16 @@
-"""Progress of long work, for the logger ``bucketlake``: how many file groups have a file by now.
+"""Progress of long work, for the logger ``bucketlake``.
 
-Nobody counts while tasks run: they may be anywhere, run twice, or be lost. But each file has its
-marker, and whoever waits looks at those from time to time.
+Of tasks it is how many file groups have a file by now. Nobody counts while they run: they may be
+anywhere, run twice, or be lost. But each file has its marker, and whoever waits looks at those from
+time to time.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bucketlake.errors import StorageError
@@ -19,6 +21,19 @@ from bucketlake.timeline.markers import read_markers
 INTERVAL_SECONDS = 5.0
 
 LOGGER = logging.getLogger("bucketlake")
+
+
+def counted(doing: str, total: int, things: str) -> Callable[[int], None]:
+    """Return what logs, every few seconds that it is called, how many of some things are done."""
+    told_at = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= INTERVAL_SECONDS:
+            told_at = time.monotonic()
+            LOGGER.info("%s: %s of %s %s", doing, f"{done:,}", f"{total:,}", things)
+
+    return tell
 
 
 @contextmanager

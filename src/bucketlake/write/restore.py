@@ -28,6 +28,7 @@ from bucketlake.timeline.outcome import OutcomeKind
 from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.planned import decide_plan, put_inflight, put_plan, withdraw_plan
+from bucketlake.write.progress import counted
 from bucketlake.write.rollback import (
     carry_out_rollback,
     read_rollback_plan,
@@ -107,7 +108,9 @@ def carry_out_restore(
     put_inflight(storage, config, instant, Action.RESTORE)
     begun = {one.instant for one in _pending_rollbacks(storage, config, rollbacks).values()}
     actions = {action.value: action for action in Action}
-    for one, name in plan.undone:
+    told = counted(f"restore {instant}", len(plan.undone), "instants")
+    for done, (one, name) in enumerate(plan.undone):
+        told(done)
         if one not in rollbacks:
             continue  # It was undone before.
         timeline = load_timeline(storage, config)

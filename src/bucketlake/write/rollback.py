@@ -20,7 +20,9 @@ from bucketlake.format.rollback_metadata import (
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archiving import keep_active
@@ -32,6 +34,7 @@ from bucketlake.timeline.outcome import OutcomeKind, forbid_commit, is_rolled_ba
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
 from bucketlake.write.conflict import looked_at, touched_buckets
 from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
+from bucketlake.write.progress import counted
 
 _UNDONE = (*WRITES, Action.COMPACTION)
 
@@ -163,8 +166,9 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     before it takes it away.
     """
     marked = (marker.data_path for marker in read_markers(storage, instant))
-    for path in dict.fromkeys([*files, *marked]):
-        storage.delete(path)
+    paths = dict.fromkeys([*files, *marked])
+    told = counted(f"rollback of {instant}", len(paths), "files")
+    at_once(storage, storage.delete, paths, told)
     # Rules and counts of before the timeline would count (RFC-89).
     storage.delete(config_path(instant))
     storage.delete(record_path(instant))
@@ -186,10 +190,17 @@ def builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> boo
     """
     if later.file_groups & earlier.file_groups:
         return True
-    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
-    if overwritten & later.partitions & earlier.partitions:
-        return True
+    if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
+        return True  # It overwrote partitions, too, that had no files then.
     looked = looked_at(later, where)
+    partitions = set(later.partitions)
+    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
+    if later.operation == Operation.INSERT_OVERWRITE.value:
+        # Of one that found no file, and wrote no row, it is all there is.
+        partitions.update(path for path, _ in looked)
+        overwritten |= partitions
+    if overwritten & partitions & earlier.partitions:
+        return True
     return bool(looked) and not looked.isdisjoint(
         touched_buckets(earlier.write_stats, earlier.replaced_file_ids)
     )

@@ -48,6 +48,12 @@ def test_a_page_says_which_aims_are_met_and_which_are_missed(tmp_path: Path) -> 
     assert "hudi-bucket-upsert" not in page  # Not run, so nothing is claimed.
 
 
+def test_a_page_has_the_settings_of_every_contender_of_any_size() -> None:
+    small = _result({"bucketlake-spark4": [1.0], "polars-limit": [0.4], "delta-merge": [7.0]})
+    page = report.page([small, _result({"bucketlake-spark4": [9.0]})])
+    assert [name for name in small["contenders"] if f"<summary>{name}:" not in page] == []
+
+
 def test_a_busy_machine_makes_figures_provisional() -> None:
     result = _result({"polars-limit": [1.0]})
     assert "Provisional" not in report.page([result])

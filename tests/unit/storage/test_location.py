@@ -10,7 +10,7 @@ import pytest
 
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.storage.local import LocalStorage
-from bucketlake.storage.location import open_storage
+from bucketlake.storage.location import open_storage, place_of
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.storage.object_store import ObjectStorage
 from bucketlake.storage.store_address import Service, StoreAddress, parse_store_url
@@ -166,3 +166,28 @@ def test_memory_is_shared_by_name_and_its_folders_are_places_too() -> None:
         assert outer.read("a/b/c") == b"1"
     finally:
         forget("shared")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://b/t", "s3a://b//t/"),
+        ("s3://b/t", "s3n://b/t"),
+        ("abfss://c@acc.dfs.core.windows.net/t", "wasb://c@acc.blob.core.windows.net/t"),
+        ("abfs://c/t", "az://c/t"),
+    ],
+)
+def test_spellings_of_one_place_are_told_from_other_places(one: str, other: str) -> None:
+    assert place_of(one) == place_of(other) != place_of(f"{other}2")
+
+
+def test_places_of_other_stores_and_accounts_differ() -> None:
+    accounts = (f"abfss://c@{name}.dfs.core.windows.net/t" for name in ("one", "two"))
+    places = [place_of(one) for one in ("/b/t", "s3://b/t", "gs://b/t", "memory://b/t", *accounts)]
+    assert len(set(places)) == len(places)
+
+
+def test_a_link_and_what_it_leads_to_are_one_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    link, real, other = (str(tmp_path / name / "t") for name in ("link", "real", "other"))
+    assert place_of(link) == place_of(real) != place_of(other)

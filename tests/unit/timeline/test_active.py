@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,8 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, create_timeline, load_timeline
 from bucketlake.timeline.archived import read_archive
@@ -145,6 +147,30 @@ def test_start_is_that_of_instants_that_write_data_even_pending_ones() -> None:
     assert timeline.start == _time(5)
     assert timeline.is_completed(_time(4))
     assert not timeline.is_completed(_time(5))
+
+
+def test_a_listing_that_an_archival_went_through_is_not_taken() -> None:
+    """Its first commit was listed before it went, and what it would miss are commits."""
+    storage = _Archived(_storage(*(f"{n}_{n}.commit" for n in range(100, 999))))
+    timeline = load_timeline(storage, CONFIG)
+    assert storage.listings == 2
+    assert timeline.start == _time(700)
+    assert all(timeline.is_completed(_time(n)) for n in range(100, 999))
+
+
+class _Archived(FaultyStorage):
+    """A table that is archived while it is listed for the first time."""
+
+    listings = 0
+
+    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+        self.listings += 1
+        listed = [*super().list(folder, recursive=recursive)]
+        if self.listings > 1:
+            return iter(listed)
+        for stored in listed[:600]:
+            self.inner.delete(stored.path)
+        return iter(listed[:1] + listed[600:])
 
 
 def test_savepoint_alone_completes_no_data() -> None:

@@ -146,3 +146,10 @@ def test_clocks_of_one_table_share_what_was_issued_and_others_do_not() -> None:
     first.next_instant(_timeline("20300101000000000"))
     assert second.next_instant(_timeline()) == "20300101000000002"
     assert other.next_instant(_timeline()) == "20240102030405678"
+
+
+def test_clocks_of_one_table_share_what_was_issued_however_its_path_is_spelled() -> None:
+    first = InstantClock("UTC", lambda: NOW_MS, issued_times("s3://spelled/t", "UTC"))
+    second = InstantClock("UTC", lambda: NOW_MS, issued_times("s3a://spelled/t", "UTC"))
+    first.next_instant(_timeline("20300101000000000"))
+    assert second.next_instant(_timeline()) == "20300101000000002"

@@ -51,3 +51,16 @@ def test_a_broken_turn_is_named(storage: Storage) -> None:
     storage.put(f"{FOLDER}/000000000001", b"rubbish")
     with pytest.raises(FormatError, match="commit_order/000000000001"):
         last_turn(storage)
+
+
+def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage) -> None:
+    """Who was slow between its look and its turn would commit on checks that are long outdated."""
+    assert take_turn(storage, instant(1), after=None)
+    slow = last_turn(storage)
+    for number in range(2, 12):
+        assert take_turn(storage, instant(number), after=last_turn(storage))
+    left = {stored.path for stored in storage.list(FOLDER)}
+    assert not take_turn(storage, instant(99), after=slow)
+    lost = FaultyStorage(storage, [Fault(1, Moment.AFTER, Effect.ECHO)])
+    assert not take_turn(lost, instant(99), after=slow)
+    assert {stored.path for stored in storage.list(FOLDER)} == left

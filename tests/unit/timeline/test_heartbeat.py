@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.heartbeat import (
@@ -19,6 +22,7 @@ from bucketlake.timeline.heartbeat import (
     HUDI_EXPIRES_AFTER_MS,
     beating,
     is_alive,
+    is_of_this_thread,
 )
 
 T = InstantTime("20260101000000000")
@@ -48,6 +52,45 @@ def test_a_writer_is_at_work_until_it_ends(storage: Storage) -> None:
 def test_a_write_of_this_process_that_was_given_up_is_dead_at_once(storage: Storage) -> None:
     leave(storage)
     assert not is_alive(storage, T, system_now_ms)
+
+
+def test_a_write_is_at_work_by_whatever_spelling_of_the_path_it_began(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    real, link = (LocalStorage(str(tmp_path / name)) for name in ("real", "link"))
+    with beating(real, T):
+        assert is_alive(link, T, system_now_ms)
+        content = link.read(PATH)
+    link.put(PATH, content)
+    assert not is_alive(link, T, system_now_ms)
+
+
+def test_of_two_attempts_at_one_instant_the_later_one_beats_on(storage: Storage) -> None:
+    """Threads that carry out one plan both put the file; the one that ends takes it away."""
+    with beating(storage, T):
+        with beating(storage, T, is_new=False):
+            content = storage.read(PATH)
+            assert is_alive(storage, T, system_now_ms)
+        storage.put(PATH, content)
+        assert not is_alive(storage, T, system_now_ms)
+        assert is_of_this_thread(T)
+    assert not is_of_this_thread(T)
+
+
+def test_a_thread_knows_its_own_write(storage: Storage) -> None:
+    with beating(storage, T), ThreadPoolExecutor(1) as pool:
+        assert is_of_this_thread(T)
+        assert not is_of_this_thread(InstantTime("20260101000000001"))
+        assert not pool.submit(is_of_this_thread, T).result()
+    assert not is_of_this_thread(T)
+
+
+def test_a_heartbeat_that_does_not_name_its_write_counts(storage: Storage) -> None:
+    told = {**process_of(storage), "process": "another", "machine": "elsewhere"}
+    del told["write"]
+    storage.put(PATH, json.dumps(told).encode())
+    assert is_alive(storage, T, system_now_ms)
+    assert not is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS + 1)
 
 
 def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
