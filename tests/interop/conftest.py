@@ -1,13 +1,15 @@
-"""Real Hudi for the interop tests: one peer for the whole run, started by the first that asks."""
+"""Real Hudi for the interop tests: one peer a test process, started by the first that asks."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 
-from tests.interop.peer.client import HudiPeer, PeerUnavailableError
+from tests.interop.peer.client import PROJECT_ROOT, HudiPeer, PeerUnavailableError
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +31,17 @@ def start_hudi(
 ) -> HudiPeer:
     """Start real Hudi; where it cannot be had, skip, or in CI fail."""
     try:
-        return HudiPeer(environment, settings)
+        with _one_at_a_time():
+            return HudiPeer(environment, settings)
     except PeerUnavailableError as error:
         if os.environ.get("CI", "") not in ("", "0", "false"):
             pytest.fail(f"CI asks for real Hudi, but {error}", pytrace=False)
         pytest.skip(f"real Hudi cannot be had: {error}")
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Keep other test processes from fetching the same packages meanwhile."""
+    with (PROJECT_ROOT / ".venv" / "hudi-peer.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -134,7 +134,7 @@ def planned(table: SharedTable) -> str:
     for operation in count(1):
         faulty = FaultyStorage(storage, [Fault(operation)], reads_count=False)
         with pytest.raises(SimulatedCrash):
-            clean(faulty, table.ours.config(), Retention(count=1), threads=1)
+            clean(faulty, table.ours.config(), Retention(count=1))
         pending = [i for i in table.ours.timeline() if i.state is not State.COMPLETED]
         if pending:
             break

@@ -188,6 +188,10 @@ class StagedStorage:
     def root(self) -> str:
         return self._inner.root
 
+    @property
+    def requests_at_once(self) -> int:
+        return 1
+
     def read(self, path: str) -> bytes:
         self._stage.pause(f"read {path}")
         return self._inner.read(path)

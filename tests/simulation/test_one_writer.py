@@ -212,7 +212,7 @@ def test_death_at_every_step_of_a_clean_keeps_the_rows_and_the_next_clean_ends_i
         return storage
 
     def run(storage: FaultyStorage | MemoryStorage) -> None:
-        clean(storage, read_table_config(storage), Retention(count=1), threads=1)
+        clean(storage, read_table_config(storage), Retention(count=1))
 
     def files(storage: MemoryStorage) -> set[str]:
         return {o.path for p in PARTITIONS for o in storage.list(p) if "parquet" in o.path}
@@ -324,7 +324,7 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
         then = load_timeline(storage, config).completed_commits()[-1].requested_at
         is_held = any(i.action is Action.SAVEPOINT for i in load_timeline(storage, config).instants)
         upsert(storage, 2)
-        clean(storage, config, Retention(CleanPolicy.VERSIONS, 1), threads=1)
+        clean(storage, config, Retention(CleanPolicy.VERSIONS, 1))
         if is_held:  # It is made anew of the files that it held while it was pending.
             assert make_savepoint(storage, config, then) == then
             restore(storage, config, then)

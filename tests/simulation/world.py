@@ -257,7 +257,7 @@ class World:
 
         def run(target: Target) -> None:
             clean(
-                target.storage, target.config, retention, now_ms=lambda: self.now_ms, threads=1
+                target.storage, target.config, retention, now_ms=lambda: self.now_ms
             )  # fmt: skip
 
         self._attempt(run, lambda state: state)

@@ -23,7 +23,7 @@ import org.apache.hudi.common.util.collection.Pair;
 /**
  * Two requests to S3 for Hudi's storage-based lock provider, which looks for them under this name.
  *
- * Hudi has them in hudi-aws, which the registry lacks for 1.2.0; the provider itself is in its bundle.
+ * The provider is taken from Hudi's bundle. Its own S3 client is in hudi-aws, and is not tested.
  * Server and keys come from the environment. In the Java that Spark's own compiler understands.
  */
 public class S3StorageLockClient implements StorageLockClient {

@@ -1,0 +1,80 @@
+"""Actors as processes of their own, which all go by the clock of their stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from bucketlake.read import arrow_reader
+from bucketlake.timeline import clock, commit_order, heartbeat, locks
+from bucketlake.timeline.clock import IssuedTimes
+from bucketlake.write import arrow_source, commit, early_conflict
+from tests.simulation.stage import IDLE_THREADS, InTurn, Stage
+
+
+class Processes:
+    """Gives each life of an actor what a process has for itself.
+
+    Parameters
+    ----------
+    stage : Stage
+        Knows whose turn it is.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._lives: Counter[str] = Counter()
+        self._issued: dict[str, IssuedTimes] = {}
+
+    def begin(self, name: str) -> None:
+        """Let an actor go on as a new process."""
+        self._lives[name] += 1
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Put clock, sleep, threads and what a process knows in their places."""
+        with ExitStack() as stack:
+            set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
+            for module in (commit, early_conflict, locks):
+                set_(module, "time", self._stage)
+            for module in (arrow_source, arrow_reader):
+                set_(module, "ThreadPoolExecutor", InTurn)
+            for module in (heartbeat, locks):
+                set_(module, "threading", IDLE_THREADS)
+            set_(locks, "system_now_ms", lambda: self._stage.now_ms)
+            set_(heartbeat, "_this_process", self._process)
+            set_(heartbeat, "_beating", _PerProcess(self._process))
+            set_(clock, "issued_times", self._issued_times)
+            set_(commit_order, "_KEPT", 1)  # Nobody is as slow as to be overtaken by many.
+            yield
+
+    def _process(self) -> dict[str, Any]:
+        actor = self._stage.actor
+        name = "nobody" if actor is None else actor.name
+        return {"process": f"{name} {self._lives[name]}", "machine": "elsewhere", "pid": 1}
+
+    def _issued_times(self, *_: object) -> IssuedTimes:
+        return self._issued.setdefault(self._process()["process"], IssuedTimes())
+
+
+class _PerProcess(dict[Any, Any]):
+    """What each process knows for itself."""
+
+    def __init__(self, process: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._process = process
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__((self._process()["process"], key), value)
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__((self._process()["process"], key))
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__((self._process()["process"], key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((self._process()["process"], key), default)

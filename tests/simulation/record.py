@@ -1,0 +1,239 @@
+"""What the actors of a crowd did and saw, and what must hold in the end.
+
+The completed commits of the timeline, one after the other in order of completion, must give exactly
+the rows of the table; every deed that was told to be done is among them unless it was undone by
+another, none that was told to have failed is; every batch of a stream is committed once, in its
+order; every read has shown the rows of one moment between its begin and its end; whoever went on
+from range to range of time has seen every row; and each savepoint that is left shows its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import bucketlake as bl
+from bucketlake.errors import TimelineError
+from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.schema import FILE_NAME
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archived import archived_commit, read_archive
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.table_properties import read_table_config
+from tests.simulation.world import SCHEMA, Rows, require_tidy
+
+
+@dataclass
+class Deed:
+    """Something that an actor did: what it means for the rows, and what the actor was told."""
+
+    name: str
+    after: Callable[[Rows], Rows]
+    instants: set[str] = field(default_factory=set)  # That it put on the timeline, with actions.
+    told: str = "unknown"  # Or done, or failed.
+    instant: str | None = None  # Of the commit, where it was told.
+    undoes: set[str] | None = field(default_factory=set)  # Instants, or None where it is unknown.
+    batch: int = -1  # Of the stream.
+
+
+@dataclass
+class Commit:
+    """A commit of either timeline."""
+
+    instant: str
+    action: str
+    completed_at: str
+    compacted: bool
+
+    @property
+    def name(self) -> str:
+        """Instant and action: two may draw one time, of which one has to draw again."""
+        return f"{self.instant}.{self.action}"
+
+
+@dataclass
+class Sight:
+    """What a reader saw, and how many commits there were before and after."""
+
+    rows: Rows
+    before: int
+    after: int
+
+
+@dataclass
+class Follower:
+    """A reader that goes from range to range of completion times.
+
+    Attributes
+    ----------
+    rows : Rows
+        What it has seen, the last of each key.
+    reached : str or None
+        Until when.
+    ranges : list of (str, Rows)
+        The end of each range, and what it showed.
+    """
+
+    rows: Rows = field(default_factory=dict)
+    reached: str | None = None
+    ranges: list[tuple[str, Rows]] = field(default_factory=list)
+
+
+def same(state: Rows) -> Rows:
+    """Change nothing: what a service means for the rows."""
+    return state
+
+
+class Record:
+    """What happened in one crowd.
+
+    Parameters
+    ----------
+    memory : MemoryStorage
+        The table.
+    undoes : bool
+        Whether commits are rolled back or restored over.
+    story : callable
+        Gives a finding and takes it back with all that happened.
+    """
+
+    def __init__(self, memory: MemoryStorage, undoes: bool, story: Callable[[str], str]) -> None:
+        self.memory = memory
+        self.undoes = undoes
+        self.story = story
+        self.deeds: list[Deed] = []
+        self.sights: list[Sight] = []
+        self.follower = Follower()
+        self.log: list[str] = []
+        self._known: dict[tuple[str, str], Commit] = {}  # Commits that were looked at.
+
+    def check(self) -> None:
+        by_name = {name: deed for deed in self.deeds for name in deed.instants}
+        commits = self.completed()
+        completed = {one.instant for one in commits}
+        names = {one.name for one in commits}
+        undone = self._undone()
+        for deed in self.deeds:
+            if deed.told == "done" and deed.instant is not None:
+                is_there = deed.instant in completed
+                assert is_there or undone(deed.instant), self.story(f"{deed} is lost")
+            if deed.told == "failed" and not deed.name.startswith(("compact", "roll back")):
+                assert not deed.instants & names, self.story(f"{deed} was told to have failed")
+        states: list[Rows] = [{}]
+        for one in commits:
+            after = same  # Whoever completes a compaction need not have planned it.
+            if not one.compacted:
+                assert one.name in by_name, self.story(f"nobody made {one}")
+                after = by_name[one.name].after
+            states.append(after(states[-1]))
+            self.log.append(f"{one.instant} to {one.completed_at}: {states[-1]}")
+        found = self.found()
+        assert found == states[-1], self.story(f"read {found}, expected {states[-1]}")
+        if not self.undoes:
+            for sight in self.sights:
+                seen = states[sight.before : sight.after + 1]
+                assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
+            self._check_ranges(commits, states)
+        self._check_batches([by_name[one.name] for one in commits if not one.compacted])
+        self._check_savepoints([one for one in commits if not one.compacted], by_name)
+        require_tidy(self.memory, self.story)
+
+    def _check_ranges(self, commits: list[Commit], states: list[Rows]) -> None:
+        for until, rows in self.follower.ranges:
+            then = states[sum(one.completed_at <= until for one in commits)]
+            assert rows.items() <= then.items(), self.story(f"until {until}: {rows}, not of {then}")
+        last = bl.Table(self.memory.root).to_arrow(since=self.follower.reached).to_pylist()
+        seen = self.follower.rows | self.distinct(last)
+        missed = states[-1].items() - seen.items()
+        assert not missed, self.story(f"whoever went on from range to range missed {missed}")
+
+    def _check_batches(self, committed: list[Deed]) -> None:
+        found = [deed.batch for deed in committed if deed.batch >= 0]
+        assert found == sorted(set(found)), self.story(f"batches were committed as {found}")
+        told = {deed.batch for deed in self.deeds if deed.told == "done"} - {-1}
+        assert self.undoes or told <= {*found}, self.story(f"batches {told} are done, not {found}")
+
+    def _check_savepoints(self, commits: list[Commit], by_name: dict[str, Deed]) -> None:
+        for saved, made_at in self.savepoints().items():
+            then: Rows = {}
+            for one in commits:
+                if one.instant <= saved:
+                    then = by_name[one.name].after(then)
+            try:
+                found = bl.Table(self.memory.root).to_arrow(as_of=saved).to_pylist()
+            except TimelineError as error:
+                # A commit that was requested before the savepoint's may be completed after it was
+                # made. It is of that time, but the savepoint does not hold its files.
+                late = [
+                    one for one in commits if one.instant < saved and one.completed_at > made_at
+                ]
+                assert late, self.story(f"savepoint {saved} is not held: {error}")  # noqa: PT017
+            else:
+                seen = self.distinct(found)
+                assert seen == then, self.story(f"savepoint {saved} shows {seen}, it held {then}")
+
+    def found(self) -> Rows:
+        """Read the table; each row lies in the bucket that the index gives it."""
+        table = bl.open_table(self.memory.root)
+        assert table.index is not None
+        rows = table.to_arrow(columns=[*SCHEMA.names, FILE_NAME])
+        counts = [table.index.count_of(partition) for partition in rows["p"].to_pylist()]
+        buckets = assign_buckets(rows["id"].to_pylist(), np.array(counts, np.int32))
+        held = [bucket_id_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
+        assert buckets.tolist() == held, self.story(f"rows in {held} belong into {buckets}")
+        return self.distinct(rows.to_pylist())
+
+    def _undone(self) -> Callable[[str], bool]:
+        """Tell of a commit that was told to be done whether it may have been undone since."""
+        undoing = [deed.undoes for deed in self.deeds if deed.told != "failed"]
+        known = set().union(*[one for one in undoing if one is not None])
+        return lambda instant: instant in known or None in undoing
+
+    def completed(self) -> list[Commit]:
+        """Return the commits of both timelines in order of completion."""
+        config = read_table_config(self.memory)
+        timeline = load_timeline(self.memory, config)
+        found: dict[str, Commit] = {}
+        for one in timeline.completed_commits():
+            made = partial(timeline.read_commit, self.memory, one)
+            action = one.action.completes_as.value
+            known = self._commit(one.requested_at, action, one.completed_at or "", made)
+            found[one.requested_at] = known
+        for entry in read_archive(self.memory, config):
+            if Action(entry.action).writes_data:
+                kept = partial(archived_commit, entry)
+                known = self._commit(entry.requested_at, entry.action, entry.completed_at, kept)
+                found[entry.requested_at] = known
+        return sorted(found.values(), key=lambda one: one.completed_at)
+
+    def _commit(
+        self,
+        instant: str,
+        action: str,
+        completed_at: str,
+        metadata: Callable[[], CommitMetadata | None],
+    ) -> Commit:
+        place = (instant, completed_at)
+        if place not in self._known:
+            read = metadata()
+            assert read is not None, place
+            self._known[place] = Commit(instant, action, completed_at, read.compacted)
+        return self._known[place]
+
+    def savepoints(self) -> dict[InstantTime, str]:
+        """Return when the savepoints were made, by the instants of their commits."""
+        timeline = load_timeline(self.memory, read_table_config(self.memory))
+        completed = [one for one in timeline.completed() if one.action is Action.SAVEPOINT]
+        return {one.requested_at: one.completed_at or "" for one in completed}
+
+    def distinct(self, found: list[dict[str, Any]]) -> Rows:
+        rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in found}
+        assert len(rows) == len(found), self.story("a row is there twice")
+        return rows

@@ -1,0 +1,386 @@
+"""Random sequences of all that a table offers, on tables of many shapes, against a plain model.
+
+One writer, and nothing fails: what is looked for are operations that do not fit together, such as a
+rollback below a rescale. The model is the list of commits that count, each with what it does to a
+dictionary of rows. So a rollback takes commits out of the list, time travel reads a part of it, and
+a range of times shows the rows whose last commit is of that range.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.errors import IndexStateError, InputError, TimelineError
+from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.model.result import WriteResult
+from bucketlake.model.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from bucketlake.services.findings import FindingKind
+from bucketlake.services.rescale import RescaleReport
+from bucketlake.storage.memory import forget
+from tests.simulation.conditions import Conditions
+from tests.simulation.shapes import MARKER, Key, Row, Shape
+
+State = dict[Key, tuple[Row, str]]
+"""Rows of the table, each with the instant of its last commit, by partition and key values."""
+
+META = [RECORD_KEY, PARTITION_PATH, FILE_NAME]
+BEGINNING = "0" * 17
+PATTERNS = ["a", "b", "^a$", ".*", "=a", "x", "^$", "1", "__"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit, and what it does to the rows."""
+
+    instant: str
+    completed_at: str
+    after: Callable[[State, str], State]
+    rescales: bool
+
+
+class Player:
+    """One run: a table, its model, and what was done."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.shape = Shape(self.random)
+        self.path = f"memory://sequence-{seed}-{id(self)}"
+        self.handles = [self.shape.make(self.path)]
+        self.commits: list[Commit] = []  # That count, the oldest first.
+        self.saved: list[str] = []
+        self.folders: dict[Key, str] = {}  # Partition paths that were seen, by their values.
+        self.is_cleaned = False
+        self.columns = 0  # That were added.
+        self.log = [str(vars(self.shape))]
+
+    def play(self, steps: int) -> None:
+        """Do random things and check the table between them, and in the end."""
+        try:
+            for _ in range(steps):
+                self.step()
+            self.check()
+        except Exception as error:  # Whatever is raised is a finding.
+            replay = f"replay: pytest tests/simulation/test_sequences.py --seed {self.seed}"
+            raise AssertionError("\n".join([repr(error), *self.log, replay])) from error
+        finally:
+            forget(self.path.removeprefix("memory://"))
+
+    def step(self) -> None:
+        """Do one random thing, by a handle that may be as old as the table."""
+        if self.random.random() < 0.3:
+            self.handles.append(bl.open_table(self.path))
+        actions: dict[Callable[[], None], float] = {
+            self.write: 10, self.overwrite: 2, self.overwrite_all: 1, self.delete: 2,
+            self.drop_partitions: 2, self.rescale: 4, self.roll_back: 5, self.save: 1,
+            self.delete_savepoint: 1, self.restore: 1, self.clean: 1, self.archive: 1.5,
+            self.compact: 3,
+        }  # fmt: skip
+        action = self.random.choices([*actions], [*actions.values()])[0]
+        self.log.append(action.__name__)
+        action()
+        if action == self.roll_back or self.random.random() < 0.2:
+            self.check()
+
+    @property
+    def table(self) -> bl.Table:
+        """One of the newest handles."""
+        return self.random.choice(self.handles[-3:])
+
+    # Writes.
+
+    def write(self) -> None:
+        rows, batch = self._batch()
+        operation = self.random.choice(["upsert"] * 8 + ["insert", "bulk_insert"])
+        self.log.append(f"  {operation}")
+        try:
+            result = getattr(self.table, operation)(batch)
+        except InputError as error:
+            assert operation == "bulk_insert", error  # noqa: PT017
+            self.log.append(f"  refused: {error}")
+        else:
+            self._committed(result, self._upserted(rows))
+
+    def overwrite(self) -> None:
+        rows, batch = self._batch()
+        size = len(self.shape.partitions)
+        touched = {self.shape.partition_of(row) for row in rows}
+
+        def after(state: State, instant: str) -> State:
+            kept = {key: held for key, held in state.items() if key[:size] not in touched}
+            return self._upserted(rows)(kept, instant)
+
+        self._committed(self.table.insert_overwrite(batch), after)
+
+    def overwrite_all(self) -> None:
+        rows, batch = self._batch()
+        if self.random.random() < 0.3:
+            rows, batch = [], batch.slice(0, 0)
+            self.log.append("  with nothing")
+        after = self._upserted(rows)
+        result = self.table.insert_overwrite(batch, whole_table=True)
+        self._committed(result, lambda _, instant: after({}, instant))
+
+    def delete(self) -> None:
+        if not self.shape.deletes:
+            return
+        rows, batch = self._batch()
+        gone = {self.shape.key_of(row) for row in rows}
+        result = self.table.delete(batch.select([*self.shape.keys, *self.shape.partitions]))
+        self._committed(result, lambda state, _: {k: v for k, v in state.items() if k not in gone})
+
+    def drop_partitions(self) -> None:
+        held = sorted({bucket.partition_path for bucket in self.table.buckets()})
+        gone = self.random.sample(held, min(len(held), self.random.choice([1, 1, 2])))
+        if not gone:
+            return
+        self.log.append(f"  {gone}")
+        self._read()  # Learns the paths.
+        dropped = {values for values, folder in self.folders.items() if folder in gone}
+        size = len(self.shape.partitions)
+        self._committed(
+            self.table.delete_partitions(gone),
+            lambda state, _: {k: v for k, v in state.items() if k[:size] not in dropped},
+        )
+
+    def rescale(self) -> None:
+        """Give partitions other bucket counts; no row changes."""
+        patterns = self.random.sample(PATTERNS, self.random.choice([1, 2]))
+        rules = {pattern: self.random.randrange(1, 6) for pattern in patterns}
+        asked: dict[str, Any] = {self.random.choice(["rules"] * 4 + ["add"]): rules}
+        if self.random.random() < 0.6:
+            asked["default"] = self.random.randrange(1, 5)
+        self.log.append(f"  {asked}")
+        result = self.table.rescale(**asked, dry_run=False)
+        self._committed(result, lambda state, _: state, rescales=True)
+
+    def _batch(self) -> tuple[list[Row], pa.Table]:
+        """Return some rows, at times of a wider type or with a new column."""
+        schema = self.table.schema()
+        widens, adds = self.random.random() < 0.1, self.random.random() < 0.07
+        if adds:
+            self.columns += 1
+            schema = schema.append(pa.field(f"x{self.columns}", pa.int64()))
+        rows = [self._row(schema.names) for _ in range(self.random.randrange(1, 7))]
+        if widens:
+            place = schema.get_field_index("v")
+            schema = schema.set(place, pa.field("v", pa.int64()))
+            for row in rows:
+                row["v"] += 2**40
+        self.log.append(f"  {rows}")
+        return rows, pa.Table.from_pylist(rows, schema)
+
+    def _row(self, names: list[str]) -> Row:
+        row = {name: self.random.choice(values) for name, values in self.shape.values.items()}
+        row |= {"v": self.random.randrange(1000), "ts": self.random.randrange(5)}
+        if self.shape.has_marker:
+            row[MARKER] = self.random.random() < 0.2
+        added = [name for name in names if name.startswith("x")]
+        return row | {name: self.random.choice([None, 1, 2]) for name in added}
+
+    def _upserted(self, rows: list[Row]) -> Callable[[State, str], State]:
+        """Return what an upsert does: the greater ordering value stays, if any, or the later."""
+
+        def is_late(row: Row, held: Row | None) -> bool:
+            return self.shape.ordered and held is not None and row["ts"] < held["ts"]
+
+        best: dict[Key, Row] = {}
+        for row in rows:
+            key = self.shape.key_of(row)
+            if not is_late(row, best.get(key)):
+                best[key] = row
+
+        def after(state: State, instant: str) -> State:
+            state = dict(state)
+            for key, row in best.items():
+                if is_late(row, state[key][0] if key in state else None):
+                    continue
+                if row.get(MARKER):
+                    state.pop(key, None)
+                else:
+                    state[key] = (row, instant)
+            return state
+
+        return after
+
+    def _committed(
+        self,
+        result: WriteResult | RescaleReport,
+        after: Callable[[State, str], State],
+        *,
+        rescales: bool = False,
+    ) -> None:
+        self.log.append(f"  -> {result.instant}")
+        if result.instant is None:
+            return
+        made = next(i for i in self.table.timeline() if i.requested_at == result.instant)
+        commit = Commit(str(result.instant), str(made.completed_at), after, rescales)
+        self.commits.append(commit)
+
+    # Services.
+
+    def roll_back(self) -> None:
+        """Roll one of the newest commits back, a compaction as well, at times with those on it."""
+        recent = [i for i in self.table.timeline() if i.completed_at and i.action.writes_data][-6:]
+        if not recent:
+            return
+        instant, cascade = self.random.choice(recent).requested_at, self.random.random() < 0.7
+        self.log.append(f"  {instant}, cascade={cascade}")
+        try:
+            report = self.table.rollback(instant, cascade=cascade)
+        except (TimelineError, IndexStateError) as error:
+            self.log.append(f"  refused: {error}")
+        else:
+            gone = {str(one.instant) for one in report.commits}
+            self.log.append(f"  gone: {sorted(gone)}")
+            self.commits = [one for one in self.commits if one.instant not in gone]
+
+    def save(self) -> None:
+        if not self.commits:
+            return
+        instant = self.random.choice([self.commits[-1], *self.commits[-4:]]).instant
+        self.log.append(f"  {instant}")
+        try:
+            self.saved.append(str(self.table.savepoint(instant)))
+        except TimelineError as error:
+            self.log.append(f"  refused: {error}")
+
+    def delete_savepoint(self) -> None:
+        if self.saved:
+            gone = self.random.choice(self.saved)
+            self.log.append(f"  {gone}")
+            self.table.delete_savepoint(gone)
+            self.saved = [one for one in self.saved if one != gone]
+
+    def restore(self) -> None:
+        if self.saved:
+            instant = max(self.saved)
+            self.log.append(f"  {instant}")
+            self.table.restore(instant)
+            self.commits = [one for one in self.commits if one.instant <= instant]
+
+    def clean(self) -> None:
+        kept = self.random.randrange(1, 4)
+        if self.random.random() < 0.5:
+            self.table.clean(retain_commits=kept)
+        else:
+            self.table.clean(retain_versions=kept)
+        self.is_cleaned = True
+
+    def archive(self) -> None:
+        kept = self.random.randrange(1, 5)
+        self.table.archive(keep_min=kept, keep_max=kept + 1)
+
+    def compact(self) -> None:
+        """Turn logs into base files, or plan it only; no row changes."""
+        if self.shape.merges_on_read:
+            schedule_only = self.random.random() < 0.3
+            self.log.append(f"  schedule_only={schedule_only}")
+            files = self.random.choice([1, 1, 2])
+            self.table.compact(min_log_files=files, schedule_only=schedule_only)
+
+    # What must hold.
+
+    def check(self) -> None:
+        """Read the table: all of it, and then what is drawn."""
+        self._check_buckets(self._read())
+        checks: list[Callable[[], None]] = [self._check_where]
+        if self.commits:
+            checks += [self._check_past, self._check_range]
+        self.random.choice(checks)()
+        if self.random.random() < 0.05:  # It is slow: it reads all files.
+            found = bl.open_table(self.path).doctor(
+                check_keys=True, check_files=True, min_age_seconds=0
+            )
+            wrong = [one for one in found if one.kind is not FindingKind.LEFTOVER_OUTCOME]
+            assert not wrong, f"the doctor finds {wrong}"
+
+    def _read(self) -> list[Row]:
+        table = bl.open_table(self.path)
+        rows: list[Row] = table.to_arrow(columns=[*table.schema().names, *META]).to_pylist()
+        for row in rows:
+            self.folders[self.shape.partition_of(row)] = row[PARTITION_PATH]
+        self._require_same(rows, self._state(), "the table")
+        return rows
+
+    def _check_buckets(self, rows: list[Row]) -> None:
+        """Each row lies in the bucket that the index gives it, and is found there."""
+        table = bl.open_table(self.path)
+        assert table.index is not None
+        counts = [table.index.count_of(row[PARTITION_PATH]) for row in rows]
+        buckets = assign_buckets(
+            [row[RECORD_KEY] for row in rows],
+            np.array(counts, np.int32),
+            tuple(table.index.hash_fields or ()),
+        ).tolist()
+        held = [bucket_id_of_file_id(row[FILE_NAME]) for row in rows]
+        assert buckets == held, f"rows in {held} belong into {buckets}"
+        for row in rows[:1]:
+            assert len(table.locate(row[RECORD_KEY], row[PARTITION_PATH])) == 1, row
+
+    def _check_where(self, as_of: str | None = None) -> None:
+        text, holds = Conditions(self.random, self.shape.values).draw()
+        found = bl.open_table(self.path).to_arrow(where=text, as_of=as_of).to_pylist()
+        state = self._state(lambda one: as_of is None or one.instant <= as_of)
+        then = {key: held for key, held in state.items() if holds(held[0])}
+        self._require_same(found, then, f"as of {as_of} where {text}")
+
+    def _check_past(self) -> None:
+        """Read as of a commit: what it was; only a clean may have taken it, and no savepoint's."""
+        instant = self.random.choice(self.commits).instant
+        state = self._state(lambda one: one.instant <= instant)
+        try:
+            found = bl.open_table(self.path).to_arrow(as_of=instant).to_pylist()
+        except TimelineError:
+            if not self.is_cleaned or instant in self.saved:
+                raise
+        else:
+            self._require_same(found, state, f"as of {instant}")
+            self._check_where(instant)
+
+    def _check_range(self) -> None:
+        """Read what changed between two times; a rescale may show rows that it moved."""
+        times = [BEGINNING, *[one.completed_at for one in self.commits]]
+        since = self.random.choice(times)
+        until = self.random.choice([None, *[time for time in times if time > since]])
+        try:
+            found = bl.open_table(self.path).to_arrow(since=since, until=until).to_pylist()
+        except TimelineError:
+            if not self.is_cleaned:
+                raise
+            return
+        state = self._state(lambda one: until is None or one.completed_at <= until)
+        instants = {one.instant for one in self.commits if one.completed_at > since}
+        changed = {key: held for key, held in state.items() if held[1] in instants}
+        what = f"since {since} until {until}"
+        if any(one.rescales for one in self.commits):
+            strange = [row for row in found if self.shape.key_of(row) not in state]
+            assert not strange, f"{what}: {strange}"
+            found = [row for row in found if self.shape.key_of(row) in changed]
+        self._require_same(found, changed, what)
+
+    def _state(self, counts: Callable[[Commit], bool] = lambda _: True) -> State:
+        """Return the rows after the commits that count."""
+        state: State = {}
+        for one in filter(counts, self.commits):
+            state = one.after(state, one.instant)
+        return state
+
+    def _require_same(self, found: list[Row], state: State, what: str) -> None:
+        seen = {self.shape.key_of(row): row for row in found}
+        assert len(seen) == len(found), f"{what}: a row is there twice: {found}"
+        missing, extra = state.keys() - seen.keys(), seen.keys() - state.keys()
+        assert not missing | extra, f"{what}: {missing} are missing, {extra} too many"
+        for key, (row, _) in state.items():
+            for name in row.keys() | seen[key].keys() - {*META}:
+                held, meant = seen[key].get(name), row.get(name)
+                if name in self.shape.partitions:  # Null and an empty one lie in one folder.
+                    held, meant = (None if v == "" else v for v in (held, meant))
+                assert held == meant, f"{what}: {name} of {key} is {held}, not {meant}"

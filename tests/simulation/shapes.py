@@ -1,0 +1,93 @@
+"""What tables of a sequence are like: key and partition columns, types, indexes, odd values."""
+
+from __future__ import annotations
+
+import random
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+
+import bucketlake as bl
+
+Row = dict[str, Any]
+Key = tuple[Any, ...]
+
+MARKER = "_hoodie_is_deleted"
+TYPES_OF_Q: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.int64(), [1, -2, None]),
+    (pa.string(), ["1", "z", ""]),
+    (pa.date32(), [date(2024, 1, 1), None]),
+    (pa.bool_(), [True, False, None]),
+]
+
+
+class Shape:
+    """What a table is like: drawn once, before the first step."""
+
+    def __init__(self, drawn: random.Random) -> None:
+        self.merges_on_read = drawn.random() < 0.5
+        self.ordered = drawn.random() < 0.4
+        # By event time a late row after a delete of a merge-on-read table would find the base row
+        # again, as in Hudi, and the model is no slice.
+        self.deletes = not (self.merges_on_read and self.ordered)
+        self.has_marker = self.deletes and drawn.random() < 0.4
+        self.hive_style = drawn.random() < 0.4
+        self.url_encode = drawn.random() < 0.5
+        self.types: dict[str, pa.DataType] = {}
+        self.values: dict[str, list[Any]] = {}
+        self.keys = ["id"]
+        hash_fields = self._draw_keys(drawn)
+        self.partitions = ["p", "q"][: drawn.choice([0, 1, 1, 2])]
+        self._draw_partitions(drawn)
+        self.types |= {"v": pa.int32(), "ts": pa.int32()}
+        if self.has_marker:
+            self.types[MARKER] = pa.bool_()
+        self.index: bl.SimpleBucket | bl.PartitionBucket = bl.SimpleBucket(
+            drawn.randrange(1, 5), hash_fields
+        )
+        if drawn.random() < 0.3:
+            rules = {"a": drawn.randrange(1, 5)}
+            self.index = bl.PartitionBucket(rules, drawn.randrange(1, 5), hash_fields=hash_fields)
+
+    def _draw_keys(self, drawn: random.Random) -> list[str] | None:
+        self.types["id"] = drawn.choice([pa.string(), pa.string(), pa.int32()])
+        is_text = self.types["id"] == pa.string()
+        self.values["id"] = ["k1", "k2", "k3", "a,b:c", "x:y", "1"] if is_text else [*range(1, 7)]
+        if drawn.random() < 0.6:
+            return None
+        self.keys.append("k2")
+        self.types["k2"] = pa.string()
+        self.values["k2"] = [None, "", "u", ",id:k1", "a,k2:z"]
+        return drawn.choice([None, ["id"]])
+
+    def _draw_partitions(self, drawn: random.Random) -> None:
+        odd = ["x=y", "a/b", "%41", "a:b", "A"] if self.url_encode else ["a,b"]
+        many = ["a", "b", "c d", None, "é", *odd]
+        type_of_q, q = drawn.choice(TYPES_OF_Q)
+        types = {"p": pa.string(), "q": type_of_q}
+        values = {"p": many if drawn.random() < 0.3 else ["a", "b"], "q": q}
+        for name in self.partitions:
+            self.types[name], self.values[name] = types[name], values[name]
+
+    def partition_of(self, row: Row) -> Key:
+        """Return the partition values; an empty one lies where null does."""
+        return tuple(None if row[name] == "" else row[name] for name in self.partitions)
+
+    def key_of(self, row: Row) -> Key:
+        """Return what identifies a row: the values of its partition, and its key."""
+        return (*self.partition_of(row), *[row[name] for name in self.keys])
+
+    def make(self, path: str) -> bl.Table:
+        """Make the table."""
+        return bl.create_table(
+            path,
+            schema=pa.schema([*self.types.items()]),
+            record_key=self.keys,
+            index=self.index,
+            partition_by=self.partitions,
+            ordering="ts" if self.ordered else None,
+            table_type="merge_on_read" if self.merges_on_read else "copy_on_write",
+            hive_style=self.hive_style,
+            url_encode=self.url_encode,
+        )
