@@ -20,10 +20,19 @@ import bucketlake
 from bucketlake import errors
 from bucketlake.cli.main import main as command_line
 from bucketlake.config import write_options
+from bucketlake.index.hashing_config import HashingConfig
+from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.pruning import PruningReport
+from bucketlake.services.archival import ArchiveReport
+from bucketlake.services.cleaning import CleanedPartition, CleanReport
+from bucketlake.services.compaction import CompactedSlice, CompactionReport
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport
+from bucketlake.services.rescale import PartitionChange, RescaleReport
+from bucketlake.services.restore import RestoreReport
+from bucketlake.services.rollback import RollbackReport, UndoneCommit
+from bucketlake.timeline import lock_options
 from bucketlake.timeline.instant import Instant
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference.md"
@@ -42,8 +51,20 @@ import bucketlake as bl
 """
 
 FUNCTIONS = ("create_table", "open_table", "save")
-VALUES = ("SimpleBucket", "TimestampPartition", "WriteResult")
-RETURNED = (Bucket, RecordLocation, PruningReport, Instant, Finding, RepairReport)
+VALUES = (
+    *("SimpleBucket", "PartitionBucket", "TimestampPartition", "WriteResult"),
+    *("FileSystemLock", "StorageLock", "InProcessLock"),
+)
+RETURNED = (
+    *(Bucket, RecordLocation, PruningReport, Instant, HashingConfig, RecordedCount),
+    *(RescaleReport, PartitionChange, CompactionReport, CompactedSlice, ArchiveReport),
+    *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
+    *(Finding, RepairReport),
+)
+LOCK_OPTIONS = (
+    *(lock_options.PROVIDER, lock_options.WAIT_MS, lock_options.EXPIRE_MINUTES),
+    *(lock_options.VALIDITY_SECONDS, lock_options.RENEW_SECONDS),
+)
 HELP_WIDTH = 100
 
 _SECTION = re.compile(r"^(?P<title>[A-Z]\w+)\n-{3,}\n", re.MULTILINE)
@@ -212,18 +233,19 @@ def _options() -> Iterator[str]:
     )
     used = [
         (f"`{key}`", ", ".join(f"`{alias}`" for alias in aliases.get(key, [])) or "–")
-        for key in sorted(write_options._USED)
+        for key in sorted({*write_options._USED, *LOCK_OPTIONS})
     ]
     used.append((f"`{write_options.keys.TIMESTAMP_PREFIX}*`", "–"))
     yield _table_of("option | other spellings", used)
     yield "**Checked.** Another value is refused: it would change the result.\n"
-    checked = sorted(write_options._ONLY_VALUE.items())
+    checked = sorted([*write_options._ONLY_VALUE.items(), (lock_options.LOCK_FOLDER, "")])
     yield _table_of(
         "option | the one value",
         [(f"`{key}`", f"`{value}`" if value else "not set") for key, value in checked],
     )
     yield (
-        "**Passed over.** Tuning of Hudi's engine, which changes no result.\n\n"
+        "**Passed over.** But for the options above: tuning of Hudi's engine, which changes no "
+        "result.\n\n"
         + "\n".join(f"- {pattern}" for pattern in sorted(_tuning_patterns()))
         + "\n\n**Unknown.** Anything else is named in a warning and has no effect.\n"
     )
@@ -237,8 +259,11 @@ def _tuning_patterns() -> Iterator[str]:
         shown = re.sub(r"\(\?![^)]*\)", "", alternative).replace(r"\.", ".").replace(".*", "*")
         but = ""
         if refused is not None:
-            names = [name.removesuffix("$") for name in refused[1].split("|")]
-            but = f", but for names that begin with {', '.join(f'`{name}`' for name in names)}"
+            names = refused[1].split("|")
+            whole = [f"`{name[:-1]}` itself" for name in names if name.endswith("$")]
+            begun = ", ".join(f"`{name}`" for name in names if not name.endswith("$"))
+            spared = [*whole, *([f"what begins with {begun}"] if begun else [])]
+            but = f", but for {' and '.join(spared)}"
         yield f"`hoodie.{shown}`{but}"
 
 

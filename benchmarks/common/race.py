@@ -168,9 +168,17 @@ def machine() -> dict[str, Any]:
         "cores": usage.core_count(),
         "memory_bytes": usage.memory_bytes(),
         "processor": usage.processor_name(),
-        "system": platform.platform(),
+        "system": system_name(),
         "python": platform.python_version(),
     }
+
+
+def system_name() -> str:
+    """System, processor family and C library, without what is of one build of a kernel."""
+    release = ".".join(platform.release().split(".")[:2])
+    library = " ".join(platform.libc_ver()).strip()
+    parts = (f"{platform.system()} {release}", platform.machine(), library)
+    return ", ".join(part for part in parts if part)
 
 
 def say(text: str) -> None:

@@ -42,6 +42,7 @@ WORKER_OVER_GROUP = 3.0
 
 def page(results: Sequence[Result]) -> str:
     """Return the page of these results, in Markdown."""
+    widest = max(results, key=lambda result: len(_names(result)))
     parts = [
         "# Upsert benchmark",
         "Order-like rows (string key, 9 columns, zstd Parquet): a first load, then a batch of 20 % "
@@ -51,7 +52,7 @@ def page(results: Sequence[Result]) -> str:
         "predicts.",
         "![Median seconds of load and upsert](upsert.svg)",
         *(_section(result) for result in results),
-        settings_text(results[-1], _names(results[-1])),
+        settings_text(widest, _names(widest)),
         origin_text("upsert"),
     ]
     return "\n\n".join(parts) + "\n"
