@@ -13,10 +13,19 @@ from tests.interop.peer.client import PROJECT_ROOT, HudiPeer, PeerUnavailableErr
 
 
 @pytest.fixture(scope="session")
-def hudi() -> Iterator[HudiPeer]:
+def hudi_peer() -> Iterator[HudiPeer]:
     """Real Hudi on Spark 3.5; where it cannot be had, a skip, or in CI a failure."""
     with start_hudi() as peer:
         yield peer
+
+
+@pytest.fixture
+def hudi(hudi_peer: HudiPeer) -> Iterator[HudiPeer]:
+    """The same, which afterwards forgets what a test has SET and the tables that it named."""
+    yield hudi_peer
+    for table in hudi_peer.sql("SHOW TABLES"):
+        hudi_peer.sql(f"DROP TABLE {table['tableName']}")
+    hudi_peer.sql("RESET")
 
 
 @pytest.fixture(scope="module")

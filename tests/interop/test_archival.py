@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,14 +30,6 @@ ARCHIVING = {
 MERGING = {"hoodie.timeline.compaction.batch.size": "2"}
 TYPES = pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
 WRITERS = pytest.mark.parametrize("first", list(Writer), ids=lambda w: f"{w.value} first")
-
-
-@pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
-    """The peer, with the table and its setting dropped afterwards."""
-    yield hudi
-    hudi.sql("DROP TABLE IF EXISTS archived")
-    hudi.sql("RESET hoodie.metadata.enable")
 
 
 def made(hudi: HudiPeer, path: Path, *, merge_on_read: bool) -> SharedTable:
@@ -172,9 +163,9 @@ def test_compactions_of_both_are_archived_by_both(hudi: HudiPeer, tmp_path: Path
 
 
 @WRITERS
-def test_replaced_rows_do_not_come_back(session: HudiPeer, tmp_path: Path, first: Writer) -> None:
+def test_replaced_rows_do_not_come_back(hudi: HudiPeer, tmp_path: Path, first: Writer) -> None:
     """Archival waits until Hudi has cleaned the files away; a rescale is among them."""
-    table = SharedTable(session, tmp_path / "archived", BY_RULES.kind)
+    table = SharedTable(hudi, tmp_path / "archived", BY_RULES.kind)
     table.options |= NEVER
     table.begin()
     table.upsert(BUCKETLAKE, rows(range(20), 1))
@@ -186,9 +177,9 @@ def test_replaced_rows_do_not_come_back(session: HudiPeer, tmp_path: Path, first
     assert report.held_back is not None
     assert "clean the table first" in report.held_back
     assert len(archived(table)) == 1
-    session.sql("SET hoodie.metadata.enable=false")
-    session.sql(f"CREATE TABLE IF NOT EXISTS archived USING hudi LOCATION '{table.path}'")
-    session.sql("CALL run_clean(table => 'archived', retain_commits => 1)")
+    hudi.sql("SET hoodie.metadata.enable=false")
+    hudi.sql(f"CREATE TABLE IF NOT EXISTS archived USING hudi LOCATION '{table.path}'")
+    hudi.sql("CALL run_clean(table => 'archived', retain_commits => 1)")
     assert table.ours.archive(keep_min=2, keep_max=4).held_back is None
     assert len(active(table)) == 2
     table.assert_read_by_all()

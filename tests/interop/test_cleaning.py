@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -31,11 +30,10 @@ TYPES = pytest.mark.parametrize("layout", [ONE, merged(ONE)], ids=["cow", "mor"]
 
 
 @pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
+def session(hudi: HudiPeer) -> HudiPeer:
     """The peer, without metadata tables."""
     hudi.sql("SET hoodie.metadata.enable=false")
-    yield hudi
-    hudi.sql("RESET hoodie.metadata.enable")
+    return hudi
 
 
 def name_of(layout: Layout) -> str:

@@ -84,8 +84,6 @@ def test_statements_of_spark_sql_change_a_table_of_ours(table: SharedTable) -> N
         " ON t.id = s.id AND t.region = s.region"
         " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
-    for key in settings:
-        sql(f"RESET {key}")
     updated, inserted, merged = rows(range(3, 4), 1), rows(range(12, 13), 7), rows(range(5, 6), 7)
     table.model.upsert([updated[0] | {"ts": 2, "v": 103}, merged[0] | {"v": 55, "note": "new"}])
     table.model.upsert([inserted[0] | {"note": None}])
@@ -102,7 +100,6 @@ def test_column_that_sql_added_is_ours_too(table: SharedTable) -> None:
     table.hudi.sql(f"CREATE TABLE altered USING hudi LOCATION '{table.path}'")
     table.hudi.sql("SET hoodie.metadata.enable=false")
     table.hudi.sql("ALTER TABLE altered ADD COLUMNS (extra STRING)")
-    table.hudi.sql("RESET hoodie.metadata.enable")
     table.kind = replace(
         table.kind, schema=table.kind.schema.append(pa.field("extra", pa.string()))
     )
@@ -126,8 +123,6 @@ def test_table_whose_columns_were_renamed_on_read_is_refused(table: SharedTable)
     for key, value in (settings | WITHOUT_METADATA).items():
         sql(f"SET {key}={value}")
     sql("ALTER TABLE renamed RENAME COLUMN note TO remark")
-    for key in settings | WITHOUT_METADATA:
-        sql(f"RESET {key}")
     with pytest.raises(UnsupportedFeatureError, match="schema evolution on read"):
         table.ours.to_arrow()
     schema = table.kind.schema

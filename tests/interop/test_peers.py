@@ -55,17 +55,17 @@ def by_id(table: pa.Table) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def trips_path(hudi: HudiPeer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trips_path(hudi_peer: HudiPeer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy-on-write table of real Hudi's: six trips, then one of them changed and two more."""
     path = tmp_path_factory.mktemp("peers") / "trips"
-    hudi.write(path, trips(range(6), ts=1), OPTIONS)
-    hudi.write(path, trips(range(5, 8), ts=2), OPTIONS)
+    hudi_peer.write(path, trips(range(6), ts=1), OPTIONS)
+    hudi_peer.write(path, trips(range(5, 8), ts=2), OPTIONS)
     return path
 
 
 @pytest.fixture(scope="module")
-def commit_times(hudi: HudiPeer, trips_path: Path) -> list[str]:
-    shown = hudi.sql(f"CALL show_timeline(path => '{trips_path}')")
+def commit_times(hudi_peer: HudiPeer, trips_path: Path) -> list[str]:
+    shown = hudi_peer.sql(f"CALL show_timeline(path => '{trips_path}')")
     return sorted(row["instant_time"] for row in shown if row["action"] == "commit")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,6 @@ from tests.interop.table_kind import TableKind
 pytestmark = pytest.mark.interop
 
 NAME = "rescaled"
-
-
-@pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
-    """The peer, with the table and the setting of a rescale dropped afterwards."""
-    yield hudi
-    hudi.sql(f"DROP TABLE IF EXISTS {NAME}")
-    hudi.sql("RESET hoodie.metadata.enable")
 
 
 def rescale(writer: Writer, table: SharedTable, rules: dict[str, int], default: int) -> None:
@@ -53,11 +44,11 @@ def assert_in_their_buckets(table: SharedTable) -> None:
 
 @pytest.mark.parametrize("first", list(Writer), ids=lambda writer: f"{writer.value} first")
 def test_hudi_and_bucketlake_take_turns_across_rescales(
-    session: HudiPeer, tmp_path: Path, first: Writer
+    hudi: HudiPeer, tmp_path: Path, first: Writer
 ) -> None:
     """Each rescales, and then the other is the first to write."""
     other = HUDI if first is BUCKETLAKE else BUCKETLAKE
-    table = SharedTable(session, tmp_path / NAME, BY_RULES.kind)
+    table = SharedTable(hudi, tmp_path / NAME, BY_RULES.kind)
     table.begin()
     table.upsert(first, rows(range(40), 1))
     for step, (writer, rules, default) in enumerate(
@@ -76,13 +67,13 @@ def test_hudi_and_bucketlake_take_turns_across_rescales(
 
 
 def test_a_simple_bucket_table_that_we_rescaled_is_written_by_hudi(
-    session: HudiPeer, tmp_path: Path
+    hudi: HudiPeer, tmp_path: Path
 ) -> None:
     """Hudi's job goes on with its old options; the rules in the table outweigh them."""
-    table = SharedTable(session, tmp_path / NAME, TableKind(rules=()))
+    table = SharedTable(hudi, tmp_path / NAME, TableKind(rules=()))
     table.upsert(HUDI, rows(range(40), 1))
     table.ours.rescale({"eu": 5}, dry_run=False)
-    held = SharedTable(session, table.path, BY_RULES.kind)
+    held = SharedTable(hudi, table.path, BY_RULES.kind)
     held.model, held.options = table.model, table.options
     for turn in (HUDI, BUCKETLAKE, HUDI):
         held.upsert(turn, rows(range(20, 60), 2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,16 +23,8 @@ pytestmark = pytest.mark.interop
 WRITERS = pytest.mark.parametrize("writer", list(Writer), ids=lambda w: f"of {w.value}")
 
 
-@pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
-    """The peer, with the table and its setting dropped afterwards."""
-    yield hudi
-    hudi.sql(f"DROP TABLE IF EXISTS {NAME}")
-    hudi.sql("RESET hoodie.metadata.enable")
-
-
-def begun(session: HudiPeer, path: Path) -> SharedTable:
-    table = SharedTable(session, path, BY_RULES.kind)
+def begun(hudi: HudiPeer, path: Path) -> SharedTable:
+    table = SharedTable(hudi, path, BY_RULES.kind)
     table.begin()
     table.upsert(BUCKETLAKE, rows(range(40), 1))
     return table
@@ -63,9 +54,9 @@ def take_turns(table: SharedTable, first: Writer) -> None:
 
 
 @WRITERS
-def test_we_roll_back_rescales(session: HudiPeer, tmp_path: Path, writer: Writer) -> None:
+def test_we_roll_back_rescales(hudi: HudiPeer, tmp_path: Path, writer: Writer) -> None:
     """Both of two; then Hudi is the first to write."""
-    table = begun(session, tmp_path / NAME)
+    table = begun(hudi, tmp_path / NAME)
     index, groups = table.ours.index, table.file_groups()
     rescale(writer, table, {"eu": 2, "us": 7}, 3)
     first = newest(table)
@@ -79,8 +70,8 @@ def test_we_roll_back_rescales(session: HudiPeer, tmp_path: Path, writer: Writer
     take_turns(table, HUDI)
 
 
-def test_hudi_rolls_back_our_rescale(session: HudiPeer, tmp_path: Path) -> None:
-    table = begun(session, tmp_path / NAME)
+def test_hudi_rolls_back_our_rescale(hudi: HudiPeer, tmp_path: Path) -> None:
+    table = begun(hudi, tmp_path / NAME)
     index, groups = table.ours.index, table.file_groups()
     rescale(BUCKETLAKE, table, {"eu": 2, "us": 7}, 3)
     hudi_rolls_back_rescale(table, newest(table))
@@ -92,18 +83,18 @@ def test_hudi_rolls_back_our_rescale(session: HudiPeer, tmp_path: Path) -> None:
 
 @WRITERS
 def test_we_roll_back_an_upsert_and_hudi_goes_on(
-    session: HudiPeer, tmp_path: Path, writer: Writer
+    hudi: HudiPeer, tmp_path: Path, writer: Writer
 ) -> None:
-    table = begun(session, tmp_path / NAME)
+    table = begun(hudi, tmp_path / NAME)
     table.write(writer, rows(range(30, 60), 9))
     table.ours.rollback(newest(table))
     table.assert_read_by_all()
     take_turns(table, HUDI)
 
 
-def test_hudi_ends_a_rollback_that_we_began(session: HudiPeer, tmp_path: Path) -> None:
+def test_hudi_ends_a_rollback_that_we_began(hudi: HudiPeer, tmp_path: Path) -> None:
     """Our plan is on the timeline and nothing is undone yet; Hudi's next write does it."""
-    table = begun(session, tmp_path / NAME)
+    table = begun(hudi, tmp_path / NAME)
     table.write(BUCKETLAKE, rows(range(30, 60), 9))
     storage, config = LocalStorage(str(table.path)), table.ours.config()
     snapshot = load_snapshot(storage, config)
@@ -117,8 +108,8 @@ def test_hudi_ends_a_rollback_that_we_began(session: HudiPeer, tmp_path: Path) -
     assert all(i.state is State.COMPLETED for i in table.ours.timeline())
 
 
-def test_we_end_a_rollback_of_a_rescale_that_hudi_began(session: HudiPeer, tmp_path: Path) -> None:
-    table = begun(session, tmp_path / NAME)
+def test_we_end_a_rollback_of_a_rescale_that_hudi_began(hudi: HudiPeer, tmp_path: Path) -> None:
+    table = begun(hudi, tmp_path / NAME)
     rescale(HUDI, table, {"eu": 2, "us": 7}, 3)
     rescaled = newest(table)
     held = tmp_path / "held"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,10 @@ TYPES = pytest.mark.parametrize("layout", [ONE, merged(ONE)], ids=["cow", "mor"]
 
 
 @pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
+def session(hudi: HudiPeer) -> HudiPeer:
     """The peer, without metadata tables."""
     hudi.sql("SET hoodie.metadata.enable=false")
-    yield hudi
-    hudi.sql(f"DROP TABLE IF EXISTS {NAME}")
-    hudi.sql("RESET hoodie.metadata.enable")
+    return hudi
 
 
 def call(table: SharedTable, procedure: str, arguments: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -70,26 +70,18 @@ def versions(table: pa.Table) -> set[int]:
     return set(table["v"].to_pylist())
 
 
-@pytest.fixture
-def session(hudi: HudiPeer) -> Iterator[HudiPeer]:
-    """The peer, with the guide's table and setting dropped afterwards."""
-    yield hudi
-    hudi.sql("DROP TABLE IF EXISTS trips")
-    hudi.sql("RESET hoodie.metadata.enable")
-
-
-def run(session: HudiPeer, statements: str, path: Path) -> None:
+def run(hudi: HudiPeer, statements: str, path: Path) -> None:
     for statement in filter(None, map(str.strip, statements.split(";"))):
-        session.sql(statement.replace("/lake/trips", str(path)))
+        hudi.sql(statement.replace("/lake/trips", str(path)))
 
 
 def test_hudi_cleans_and_archives_as_the_guide_says_and_bucketlake_goes_on(
-    session: HudiPeer, tmp_path: Path
+    hudi: HudiPeer, tmp_path: Path
 ) -> None:
     path = tmp_path / "trips"
     table = table_of(path, commits=32)
     files, ours = base_files(path), extension(path)
-    run(session, CLEAN, path)
+    run(hudi, CLEAN, path)
     assert base_files(path) < files
     active = [i for i in table.timeline() if i.action is Action.COMMIT]
     assert 20 <= len(active) < 32
@@ -97,17 +89,17 @@ def test_hudi_cleans_and_archives_as_the_guide_says_and_bucketlake_goes_on(
     assert table.config().metadata_partitions == ()
     assert versions(table.to_arrow()) == {31}
     assert table.upsert(rows(32)).updated == 20
-    assert versions(table.to_arrow()) == versions(session.read(path)) == {32}
+    assert versions(table.to_arrow()) == versions(hudi.read(path)) == {32}
 
 
-def test_hudi_undoes_our_newest_commit_as_the_guide_says(session: HudiPeer, tmp_path: Path) -> None:
+def test_hudi_undoes_our_newest_commit_as_the_guide_says(hudi: HudiPeer, tmp_path: Path) -> None:
     path = tmp_path / "trips"
     table = table_of(path, commits=2)
     newest = table.upsert(rows(2)).instant
-    run(session, re.sub(r"\d{17}", str(newest), UNDO), path)
-    assert versions(table.to_arrow()) == versions(session.read(path)) == {1}
+    run(hudi, re.sub(r"\d{17}", str(newest), UNDO), path)
+    assert versions(table.to_arrow()) == versions(hudi.read(path)) == {1}
     assert table.upsert(rows(3)).updated == 20
-    assert versions(session.read(path)) == {3}
+    assert versions(hudi.read(path)) == {3}
 
 
 def hudi_writes_while_ours_is_pending(
