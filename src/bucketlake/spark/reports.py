@@ -3,13 +3,17 @@
 An error that a repetition cannot cure comes back as a row, so that Spark does not run the task
 again. An error of storage is raised, so that it does; of the last failure Spark hands on the text
 alone, so the error itself stands in a note there. Warnings come back as rows.
+
+That text may quote data. So a note bears a mark that only this process knows, and what it says is
+read as JSON: a class of ``errors.py`` and its facts.
 """
 
 from __future__ import annotations
 
 import base64
-import pickle
+import json
 import re
+import secrets
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -17,16 +21,17 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
+from bucketlake import errors
 from bucketlake.errors import BucketLakeError, NullElementWarning, StorageError
 from bucketlake.spark.workers import spare_modules
 
 REPORT_FIELD = pa.field("report", pa.string())
-"""A pickled error or warning in a row of its own; null in all other rows."""
+"""An error or warning in a row of its own; null in all other rows."""
 
 Batches = Iterator[pa.RecordBatch]
 BatchFunction = Callable[[Batches], Batches]
 
-_NOTE = "bucketlake-error:"
+_NOTE = f"bucketlake-error-{secrets.token_hex(16)}:"
 _NOTED = re.compile(_NOTE + "([A-Za-z0-9+/=]+)")
 
 
@@ -52,12 +57,13 @@ def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
 
 def noting(function: BatchFunction) -> BatchFunction:
     """Let errors of a task carry themselves through Spark's text of them."""
+    note = _NOTE  # The driver's; a worker has one of its own.
 
     def run(batches: Batches) -> Batches:
         try:
             yield from function(batches)
         except BucketLakeError as error:
-            error.add_note(_NOTE + _to_text(error))
+            error.add_note(note + _to_text(error))
             raise
         spare_modules()
 
@@ -87,9 +93,11 @@ def _row(report: Exception, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _to_text(report: Exception) -> str:
-    return base64.b64encode(pickle.dumps(report)).decode()
+    facts = json.dumps([type(report).__name__, *report.args], default=str)
+    return base64.b64encode(facts.encode()).decode()
 
 
 def _from_text(text: str) -> Exception:
-    report: Exception = pickle.loads(base64.b64decode(text))
+    name, *facts = json.loads(base64.b64decode(text))
+    report: Exception = getattr(errors, name)(*facts)
     return report
