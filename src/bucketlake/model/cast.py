@@ -65,6 +65,27 @@ def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
     return type(data).from_arrays(columns, schema=target)
 
 
+def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:
+    """Refuse data whose bytes are not what their types say, such as text that is no UTF-8.
+
+    Arrow and Spark hand such bytes on unseen, and who reads them later fails.
+
+    Raises
+    ------
+    InputError
+        Naming the column.
+    """
+    for name, column in zip(data.schema.names, data.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"{where}, column {name}",
+                f"holds bytes that are no {type_name(column.type)} ({error})",
+                "correct the values; text has to be UTF-8",
+            ) from error
+
+
 class _Cast:
     """One cast of a table, with what its messages need."""
 

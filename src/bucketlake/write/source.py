@@ -22,6 +22,7 @@ from bucketlake.merge.records import (
     comparable,
     delete_flags,
 )
+from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_table
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.group_writer import GroupWriter
@@ -127,6 +128,7 @@ class WriteTask:
     def _incoming(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         if self.deletes_by_key:
             return IncomingRecords(keys, rows.select([]), (), np.ones(rows.num_rows, np.bool_))
+        require_valid(rows, where=f"write to {self.writer.storage.root}")
         columns = cast_table(rows, self.writer.schema).combine_chunks()
         rule = self.writer.rule
         ordering = (

@@ -17,6 +17,7 @@ from bucketlake.index.kinds import BucketIndex
 from bucketlake.index.simple import assign_buckets
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
+from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_table
 
 GROUP_COUNTS = pa.schema(
@@ -76,8 +77,10 @@ class Tagger:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
-        """Locate records; InputError where a key is missing."""
-        columns = cast_table(columns.select(self.columns), self._stored)
+        """Locate records; InputError where a key is missing, or its bytes are not of its type."""
+        columns = columns.select(self.columns)
+        require_valid(columns, where="batch")
+        columns = cast_table(columns, self._stored)
         keys = record_keys(columns, self.key_spec)
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         paths = partition_paths(columns, self.key_spec)

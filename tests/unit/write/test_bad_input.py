@@ -223,3 +223,39 @@ def test_a_table_that_could_not_be_written_is_not_made(
     with pytest.raises(error, match=message):
         bl.create_table(str(table_path), **(usual | settings))
     assert not table_path.exists()
+
+
+def no_utf8(rows: int) -> pa.Array:
+    texts = pa.array([b"\xffA", *[b"plain"] * (rows - 1)], pa.binary())
+    return pa.Array.from_buffers(pa.string(), rows, texts.buffers())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("column", ["id", "part", "note", "inner.note", "notes"])
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_text_that_is_no_utf8_is_refused(
+    tmp_path: Path, table_type: str, column: str, verb: str
+) -> None:
+    """Nobody could read the bucket any more."""
+    good = good_rows().append_column("note", pa.array(["a"] * 4))
+    good = good.append_column("inner", pa.array([{"note": "a"}] * 4))
+    good = good.append_column("notes", pa.array([["a"]] * 4))
+    table = bl.create_table(
+        str(tmp_path / "t"),
+        schema=good.schema,
+        record_key=["id"],
+        partition_by=["part"],
+        index=bl.SimpleBucket(2),
+        table_type=table_type,
+    )
+    spoiled = {
+        "inner.note": lambda: pa.StructArray.from_arrays([no_utf8(4)], ["note"]),
+        "notes": lambda: pa.ListArray.from_arrays([0, 1, 2, 3, 4], no_utf8(4)),
+    }.get(column, lambda: no_utf8(4))()
+    name = column.partition(".")[0]
+    batch = good.set_column(good.column_names.index(name), name, spoiled)
+    with pytest.raises(InputError, match=rf"column {name}: holds bytes that are no .*UTF-?8"):
+        getattr(table, verb)(batch)
+    assert table.to_arrow().num_rows == 0
+    assert not list(table.timeline())
+    assert table.upsert(good).inserted == 4
