@@ -13,11 +13,14 @@ from enum import Enum
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
 from bucketlake.errors import InputError
+from bucketlake.model.cast import cast_table
+from bucketlake.model.column_type import type_name
 
 
 class FileFormat(Enum):
@@ -41,6 +44,8 @@ class FileFormat(Enum):
                 f"name one with --format: {', '.join(known.value for known in cls)}",
             ) from None
 
+
+_EXACT_BELOW = 2.0**53  # Of a column with one number that is not whole the reader makes doubles.
 
 _BY_ENDING = {
     ".parquet": FileFormat.PARQUET,
@@ -96,7 +101,7 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
     try:
         match file_format:
             case FileFormat.PARQUET:
-                table = pq.read_table(path, partitioning=None)
+                table = pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
             case FileFormat.CSV:
                 table = _read_csv(path, known, reading)
             case FileFormat.JSONL:
@@ -139,7 +144,19 @@ def _read_json_lines(path: Path, schema: pa.Schema) -> pa.Table:
     typed = [_json_field(schema.field(name)) for name in names if name in schema.names]
     explicit = pa.schema([field for field in typed if field is not None])
     options = pyarrow.json.ParseOptions(explicit_schema=explicit)
-    return pyarrow.json.read_json(path, parse_options=options).select(names)
+    table = pyarrow.json.read_json(path, parse_options=options).select(names)
+    for name in names:
+        is_whole = name in schema.names and pa.types.is_integer(schema.field(name).type)
+        if is_whole and pa.types.is_floating(table[name].type):
+            most = pc.max(pc.abs(table[name])).as_py()
+            if most is not None and most >= _EXACT_BELOW:
+                raise InputError(
+                    f"{path}, column {name}",
+                    f"some numbers have a point or an exponent, and {most:.0f} is too large to be "
+                    "told exactly beside them",
+                    "write whole numbers with digits alone",
+                )
+    return table
 
 
 def _json_field(field: pa.Field) -> pa.Field | None:
@@ -162,19 +179,44 @@ def _require_distinct_columns(table: pa.Table, path: Path) -> None:
 def _cast(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
     """Give the columns that a schema names its types, without loss."""
     for position, name in enumerate(table.column_names):
-        if name not in schema.names:
-            continue
-        field = schema.field(name)
-        try:
-            column = table[name].cast(field.type)
-        except pa.ArrowException as reason:
-            raise InputError(
-                f"{path}, column {name!r}",
-                f"{table[name].type} does not fit the table's {field.type}: {_first_line(reason)}",
-                "correct the values, or convert the column first",
-            ) from reason
-        table = table.set_column(position, field.with_nullable(True), column)
+        if name in schema.names:
+            field = schema.field(name).with_nullable(True)
+            column = _cast_column(table.select([position]), field, path)
+            table = table.set_column(position, field, column)
     return table
+
+
+def _cast_column(given: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    cast = cast_table(given, pa.schema([field]), where=str(path))
+    source = given.schema.types[0]
+    problem = _refusal(source, field.type)
+    if problem is None and not (source == field.type or pa.types.is_null(source)):
+        back = cast.column(0).cast(source)
+        if not pa.types.is_string(source) and _changed(given.column(0), back):
+            problem = "some values would change"
+    if problem is not None:
+        raise InputError(
+            f"{path}, column {field.name}",
+            f"{type_name(source)} does not fit the table's {type_name(field.type)}: {problem}",
+            "correct the values, or convert the column first",
+        )
+    return cast.column(0)
+
+
+def _refusal(source: pa.DataType, to: pa.DataType) -> str | None:
+    """Return why values of one type cannot stand for those of another at all; None if they can."""
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(to) and source.tz and not to.tz:
+        return "without its zone a time is another one"
+    is_number = pa.types.is_integer(source) or pa.types.is_floating(source)
+    if is_number and pa.types.is_temporal(to):
+        return "a number does not say of what unit it is"
+    return None
+
+
+def _changed(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    if pa.types.is_floating(one.type):  # NaN is NaN here.
+        one, other = (pc.if_else(pc.is_nan(held), None, held) for held in (one, other))
+    return not one.equals(other)
 
 
 def _first_line(error: Exception) -> str:
