@@ -29,6 +29,7 @@ from bucketlake.model.keys import (
     TimestampPartition,
     inferred_generator,
 )
+from bucketlake.model.names import Names, names_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
 from bucketlake.model.table_type import LogFormat, Operation
@@ -85,10 +86,10 @@ def create_table(
     path: str,
     *,
     schema: StructType | pa.Schema,
-    record_key: Sequence[str],
+    record_key: Names,
     index: TableIndex,
-    partition_by: Sequence[str] = (),
-    ordering: str | Sequence[str] | None = None,
+    partition_by: Names = (),
+    ordering: Names | None = None,
     table_type: str = "copy_on_write",
     name: str | None = None,
     hive_style: bool = False,
@@ -104,11 +105,11 @@ def create_table(
         Folder of the table: a local path, or ``s3://``, ``s3a://``, ``gs://``, ``abfs://`` …
     schema : StructType or pa.Schema
         Columns of the records, partition columns among them.
-    record_key : sequence of str
+    record_key : str or sequence of str
         Columns that identify a record within its partition.
     index : SimpleBucket or PartitionBucket
         How keys find their file group.
-    partition_by : sequence of str
+    partition_by : str or sequence of str
         Partition columns, outermost first; none makes a table without partitions.
     ordering : str, sequence of str or None
         Columns whose greater value wins (event-time ordering); None lets the later commit win.
@@ -148,7 +149,7 @@ def create_table(
     2
     """
     storage = open_storage(path, storage_options)
-    keys, partitions = tuple(record_key), tuple(partition_by)
+    keys, partitions = names_of(record_key), names_of(partition_by)
     inferred = inferred_generator(keys, partitions)
     spec = KeySpec(
         keys,
@@ -162,7 +163,7 @@ def create_table(
         storage,
         arrow_schema(schema),
         spec,
-        (ordering,) if isinstance(ordering, str) else tuple(ordering or ()),
+        names_of(ordering or ()),
         index,
         table_type=table_type,
         name=name,
@@ -424,18 +425,19 @@ class Table:
         """
         return self._write(Operation.DELETE, keys)
 
-    def delete_partitions(self, partitions: Sequence[str]) -> WriteResult:
+    def delete_partitions(self, partitions: Names) -> WriteResult:
         """Delete whole partitions.
 
         Parameters
         ----------
-        partitions : sequence of str
+        partitions : str or sequence of str
             Partition paths, as :meth:`buckets` shows them.
 
         Returns
         -------
         WriteResult
-            ``file_groups`` counts the file groups that went; rows are not counted.
+            ``file_groups`` counts the file groups that went; rows are not counted. Without an
+            instant where no partition was named.
 
         Raises
         ------
@@ -443,7 +445,8 @@ class Table:
             If one of the partitions holds no records.
         """
         storage, config = self._open()
-        return retried(lambda: delete_partitions(self._target(storage, config), partitions))
+        paths = names_of(partitions)
+        return retried(lambda: delete_partitions(self._target(storage, config), paths))
 
     # Reads.
 
@@ -452,7 +455,7 @@ class Table:
         spark: SparkSession | None = None,
         *,
         where: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names | None = None,
         as_of: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -467,7 +470,7 @@ class Table:
         where : str, optional
             SQL condition. Partitions and buckets that cannot match are not read; a ``.filter()``
             on the result is right too, but prunes no buckets.
-        columns : sequence of str, optional
+        columns : str or sequence of str, optional
             Columns to return; meta columns only by name.
         as_of : str, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
@@ -519,7 +522,7 @@ class Table:
         self,
         *,
         where: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: Names | None = None,
         as_of: str | None = None,
         since: str | None = None,
         until: str | None = None,
@@ -533,7 +536,7 @@ class Table:
             SQL condition, of comparisons of a column with literals (``IN``, ``BETWEEN``, ``LIKE``
             and ``IS NULL`` among them), ``AND``, ``OR`` and ``NOT``. Another one is refused, for
             only Spark can answer it.
-        columns : sequence of str, optional
+        columns : str or sequence of str, optional
             Columns to return; meta columns only by name.
         as_of : str, optional
             Time travel, as in :meth:`read`.
@@ -1257,12 +1260,13 @@ class BatchUpsert:
 
 
 def _of_changes(
-    changes: Changes | None, snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
+    changes: Changes | None, snapshot: Snapshot, where: str | None, columns: Names | None
 ) -> tuple[str | None, Sequence[str] | None]:
     """Return condition and columns of a read, which for an incremental one look at meta columns."""
+    names = None if columns is None else names_of(columns)
     if changes is None:
-        return where, columns
-    return changes.condition(where), snapshot.schema.names if columns is None else columns
+        return where, names
+    return changes.condition(where), snapshot.schema.names if names is None else names
 
 
 def _rehash_runner(session: SparkSession | None) -> RehashRunner:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.hashing.index_key import hash_index_keys
 from bucketlake.model.file_name import FileId
+from bucketlake.model.names import Names, names_of
 
 BUCKET_COUNT_MAX = 99_999_999  # A bucket id is eight digits of a file id.
 _BUCKET_DIGITS = 8
@@ -209,8 +210,8 @@ def new_file_id(instant: str, partition_path: str, bucket_id: int) -> FileId:
     return FileId(f"{file_id_prefix(bucket_id, unique)}-0")
 
 
-def _checked_fields(hash_fields: Sequence[str]) -> tuple[str, ...] | None:
-    names = (hash_fields,) if isinstance(hash_fields, str) else tuple(hash_fields)
+def _checked_fields(hash_fields: Names) -> tuple[str, ...] | None:
+    names = names_of(hash_fields)
     for name in names:
         if not name or "," in name or names.count(name) > 1:
             raise ConfigError(

@@ -256,6 +256,8 @@ def rewrite_partition(target: Target, partition: str, source: GroupSource) -> Wr
 
 def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
     """Take whole partitions out of the table, by a replace commit that lists their file groups."""
+    if not partitions:
+        return WriteResult(None)
     held = {path: target.snapshot.partition_slices([path]) for path in dict.fromkeys(partitions)}
     absent = [path for path, slices in held.items() if not slices]
     if absent:
@@ -333,19 +335,31 @@ def _check_schema(target: Target, operation: Operation, source: RecordSource) ->
     require_columns(source, spec.partition_fields, root, "partition")
     if operation is Operation.DELETE:
         source.keep(list(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))))
+        _require_key_types(target, source)
         return target.snapshot.schema
     require_columns(source, config.ordering_fields, root, "ordering")
-    incoming = normalise_schema(source.schema, f"write to {root}")
+    where = f"write to {root}"
+    incoming = normalise_schema(source.schema, where)
     current = target.snapshot.schema_or_none
     if current is None:
         return incoming
-    evolved = evolve(current, incoming, where=f"write to {root}")
-    _require_same_keys(current, evolved, config, root)
+    evolved = evolve(current, incoming, where=where)
+    _require_same_keys(current, evolved, config, where)
     return evolved
 
 
+def _require_key_types(target: Target, source: RecordSource) -> None:
+    """Refuse keys of another type: cast to the table's they might be those of other records."""
+    where = f"delete from {target.storage.root}"
+    held = pa.schema([target.snapshot.schema.field(name) for name in source.names])
+    # A column of nulls alone has no type of its own; nulls are refused as nulls.
+    given = [held.field(f.name) if pa.types.is_null(f.type) else f for f in source.schema]
+    evolved = evolve(held, pa.schema(given), where=where)
+    _require_same_keys(held, evolved, target.config, where)
+
+
 def _require_same_keys(
-    current: pa.Schema, evolved: pa.Schema, config: TableConfig, root: str
+    current: pa.Schema, evolved: pa.Schema, config: TableConfig, where: str
 ) -> None:
     """Refuse a wider type that would spell the keys of stored records anew."""
     for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
@@ -353,7 +367,7 @@ def _require_same_keys(
         integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
         if held != wider and not integers:
             raise InputError(
-                f"write to {root}, column {name!r}",
+                f"{where}, column {name}",
                 f"as a part of the key it is {held} in the table and cannot become {wider}",
                 f"cast the column to {held}",
             )

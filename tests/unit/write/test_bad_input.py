@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -223,6 +225,69 @@ def test_a_table_that_could_not_be_written_is_not_made(
     with pytest.raises(error, match=message):
         bl.create_table(str(table_path), **(usual | settings))
     assert not table_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("held", "kept", "given"),
+    [
+        (pa.decimal128(10, 2), [Decimal("1.00"), Decimal("2.00")], pa.array([1.004, 1.9999])),
+        (pa.date32(), [date(2020, 1, 1), date(2020, 1, 2)], pa.array([datetime(2020, 1, 1, 5)])),
+        (pa.int64(), [1, 2], pa.array([True])),
+        (pa.int64(), [1, 2], pa.array([1.0])),
+        (pa.string(), ["1", "2"], pa.array([1])),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else None,
+)
+@pytest.mark.parametrize("column", ["id", "part"])
+def test_a_delete_by_keys_of_another_type_is_refused(
+    tmp_path: Path, held: pa.DataType, kept: list[object], given: pa.Array, column: str
+) -> None:
+    """Cast to the table's they would be the keys of other records."""
+    other = "part" if column == "id" else "id"
+    rows = pa.table({column: pa.array(kept, held), other: ["x", "x"]})
+    table = bl.create_table(
+        str(tmp_path / "t"),
+        schema=rows.schema,
+        record_key="id",
+        partition_by="part",
+        index=bl.SimpleBucket(2),
+    )
+    table.upsert(rows)
+    keys = pa.table({column: given, other: ["x"] * len(given)})
+    with pytest.raises(InputError, match=f"column {column}: "):
+        table.delete(keys)
+    assert len(list(table.timeline())) == 1
+    assert table.delete(rows.slice(0, 1)).deleted == 1
+
+
+def test_a_delete_takes_keys_of_narrower_integers_and_an_empty_batch_of_no_type(
+    tmp_path: Path,
+) -> None:
+    rows = pa.table({"id": [1, 2]})
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=rows.schema, record_key="id", index=bl.SimpleBucket(2)
+    )
+    table.upsert(rows)
+    assert table.delete(pa.table({"id": []})).instant is None
+    assert table.delete(pa.table({"id": pa.array([1], pa.int8())})).deleted == 1
+
+
+def test_a_name_that_comes_alone_is_one_name(tmp_path: Path) -> None:
+    """And not one of its letters each: partitions 1 and 2 are not partition 12."""
+    rows = pa.table({"id": ["a"] * 3, "part": ["1", "2", "12"], "n": [1, 2, 3]})
+    table = bl.create_table(
+        str(tmp_path / "t"),
+        schema=rows.schema,
+        record_key="id",
+        partition_by="part",
+        index=bl.SimpleBucket(2, "id"),
+    )
+    table.upsert(rows)
+    table.delete_partitions("12")
+    assert table.to_arrow(columns="part").sort_by("part").to_pydict() == {"part": ["1", "2"]}
+    before = len(list(table.timeline()))
+    assert table.delete_partitions([]).instant is None
+    assert len(list(table.timeline())) == before
 
 
 def no_utf8(rows: int) -> pa.Array:
