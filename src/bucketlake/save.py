@@ -12,20 +12,24 @@ import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.errors import AlreadyExistsError, BucketLakeError, ConfigError, ServiceWarning
+from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
+from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table, arrow_schema, open_table
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.create import make_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_DELETES = (Operation.DELETE, Operation.DELETE_PARTITION)
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 
 
@@ -46,7 +50,9 @@ def save(
         Folder of the table; it is created where there is none.
     mode : {"append", "overwrite", "errorifexists", "error", "ignore"}
         As Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the
-        table's history, where Hudi deletes the table.
+        table's history, where Hudi deletes the table. A table that nobody has committed to yet is
+        none to ``errorifexists`` and ``ignore``: a job that failed on bad rows runs again.
+        Operations ``delete`` and ``delete_partition`` take ``append`` alone.
     options : mapping of str to str
         Options as the job has them. Tuning of Hudi's engine is passed over; an option that is not
         known is named in a warning; one that bucketlake cannot follow, in an error.
@@ -64,6 +70,8 @@ def save(
         If an option cannot be followed, or contradicts the table.
     AlreadyExistsError
         If there is a table, and ``mode`` is ``errorifexists``.
+    TableNotFoundError
+        If there is none, and the operation is ``delete`` or ``delete_partition``.
     BucketLakeError
         Further as ``Table.upsert``.
 
@@ -88,29 +96,35 @@ def save(
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
     job = parse_job_options(options or {})
+    if job.operation in _DELETES and mode.lower() != "append":
+        raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} takes 'append'")
     lock = lock_from_options(job.lock_options)
     if job.unknown:
         warnings.warn(
             f"options without effect, bucketlake does not know them: {', '.join(job.unknown)}",
             stacklevel=2,
         )
-    exists = open_storage(path, storage_options).stat(PROPERTIES_FILE) is not None
-    if exists and mode.lower() in ("errorifexists", "error"):
+    storage = open_storage(path, storage_options)
+    exists = storage.stat(PROPERTIES_FILE) is not None
+    if exists and mode.lower() in ("errorifexists", "error", "ignore") and _has_commits(storage):
+        if mode.lower() == "ignore":
+            return WriteResult(None)
         raise AlreadyExistsError(
             path,
             "save",
             f"a Hudi table is there and mode is {mode!r}; write with mode='append' or 'overwrite'",
         )
-    if exists and mode.lower() == "ignore":
-        return WriteResult(None)
-    table = _open(path, job, storage_options) if exists else _create(df, path, job, storage_options)
+    if exists or job.operation in _DELETES:
+        table = _open(path, job, storage_options)
+    else:
+        table = _create(df, path, job, storage_options)
     table = replace(table, log_format=job.log_format, lock=lock)
     if job.without_metadata_table and table.config().metadata_partitions:
         table.drop_metadata_table()
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
     try:
         _serve(table, job)
-    except BucketLakeError as error:
+    except Exception as error:  # An engine's own among them.
         # What was written is committed: an error here would say that it is not.
         warnings.warn(
             f"the rows are committed (instant {result.instant}), but what follows a write was not "
@@ -119,6 +133,11 @@ def save(
             stacklevel=2,
         )
     return result
+
+
+def _has_commits(storage: Storage) -> bool:
+    """Tell whether anybody has committed to a table; no archival takes the last commit."""
+    return bool(load_timeline(storage, read_table_config(storage)).completed_commits())
 
 
 def _serve(table: Table, job: JobOptions) -> None:

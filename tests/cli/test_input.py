@@ -91,7 +91,9 @@ def test_json_lines_give_the_columns_they_name_and_no_others(tmp_path: Path) -> 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_file_and_column(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jsonl", '{"id": "1", "pieces": 3000000000}\n')
-    with pytest.raises(InputError, match=r"a\.jsonl, column pieces: .*does not fit int .*3000000000"):
+    with pytest.raises(
+        InputError, match=r"a\.jsonl, column pieces: .*does not fit int .*3000000000"
+    ):
         read_file(path, SCHEMA, READING)
 
 
@@ -152,7 +154,7 @@ def test_large_whole_numbers_in_json_lines_are_exact_or_refused(tmp_path: Path) 
     path = write(tmp_path, "a.jsonl", '{"n": 7.0}\n{"n": 1e3}\n')
     assert read_file(path, schema, READING)["n"].to_pylist() == [7, 1000]
     path = write(tmp_path, "a.jsonl", '{"n": 9007199254740993}\n{"n": 1e3}\n')
-    with pytest.raises(InputError, match="column n: .*9007199254740992 is too large"):
+    with pytest.raises(InputError, match=r"column n: .*9007199254740992 is too large"):
         read_file(path, schema, READING)
 
 

@@ -14,8 +14,10 @@ from bucketlake.errors import (
     BucketLakeError,
     ConfigError,
     IndexStateError,
+    InputError,
     LockError,
     ServiceWarning,
+    TableNotFoundError,
     UnsupportedFeatureError,
 )
 
@@ -96,6 +98,50 @@ def test_partitions_to_delete_are_deleted(table_path: Path) -> None:
     assert ids_of(table_path) == ["a"]
 
 
+@pytest.mark.parametrize("asked", [{}, {"hoodie.datasource.write.partitions.to.delete": "K*"}])
+def test_partitions_to_delete_have_to_be_named(table_path: Path, asked: dict[str, str]) -> None:
+    bl.save(rows("x", city="Kyiv"), str(table_path), options=OPTIONS)
+    options = OPTIONS | asked | {"hoodie.datasource.write.operation": "delete_partition"}
+    with pytest.raises(ConfigError, match="paths of partitions, one by one"):
+        bl.save(rows("x", city="Kyiv"), str(table_path), options=options)
+    assert ids_of(table_path) == ["x"]
+
+
+DELETES = [
+    {"hoodie.datasource.write.operation": "delete"},
+    {
+        "hoodie.datasource.write.operation": "delete_partition",
+        "hoodie.datasource.write.partitions.to.delete": "Bonn",
+    },
+]
+
+
+@pytest.mark.parametrize("deletes", DELETES, ids=["delete", "delete_partition"])
+def test_a_delete_is_no_overwrite(table_path: Path, deletes: dict[str, str]) -> None:
+    bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
+    for mode in ("overwrite", "ignore", "errorifexists"):
+        with pytest.raises(ConfigError, match="takes 'append'"):
+            bl.save(rows("a"), str(table_path), mode=mode, options=OPTIONS | deletes)
+    assert ids_of(table_path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("deletes", DELETES, ids=["delete", "delete_partition"])
+def test_a_delete_makes_no_table(table_path: Path, deletes: dict[str, str]) -> None:
+    with pytest.raises(TableNotFoundError):
+        bl.save(rows("a"), str(table_path), options=OPTIONS | deletes)
+    assert not table_path.exists()
+
+
+@pytest.mark.parametrize("mode", ["ignore", "errorifexists"])
+def test_a_job_that_failed_on_its_first_rows_writes_when_it_runs_again(
+    table_path: Path, mode: str
+) -> None:
+    bad = rows("a", "b").set_column(0, "id", pa.array(["a", None]))
+    with pytest.raises(InputError):
+        bl.save(bad, str(table_path), mode=mode, options=OPTIONS)
+    assert bl.save(rows("a", "b"), str(table_path), mode=mode, options=OPTIONS).inserted == 2
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -172,11 +218,14 @@ def test_a_write_is_followed_by_a_clean_where_the_job_asks_for_one(
     assert ids_of(table_path) == ["a"]
 
 
+@pytest.mark.parametrize(
+    "error", [LockError("a lock", "somebody", 1.0), OSError("a lock"), pa.ArrowInvalid("a lock")]
+)
 def test_a_clean_that_fails_after_the_write_is_told_and_the_write_is_not_said_to_have_failed(
-    table_path: Path, monkeypatch: pytest.MonkeyPatch
+    table_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise LockError("a lock", "somebody", 1.0)
+        raise error
 
     monkeypatch.setattr(bl.Table, "clean", fail)
     cleaning = {**OPTIONS, "hoodie.clean.automatic": "true"}

@@ -226,7 +226,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         ordering_fields=_ordering(given, entries),
         index_options={k: v for k, v in given.items() if "index" in k},
-        partitions_to_delete=entries.fields(PARTITIONS_TO_DELETE),
+        partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
         table_type=_table_type(given),
@@ -312,6 +312,20 @@ def _operation(given: Mapping[str, str]) -> Operation:
     if text not in _OPERATIONS:
         raise ConfigError(OPERATION, text, f"one of {', '.join(_OPERATIONS)}")
     return _OPERATIONS[text]
+
+
+def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
+    if _operation(given) is not Operation.DELETE_PARTITION:
+        return ()
+    paths: tuple[str, ...] = entries.fields(PARTITIONS_TO_DELETE)
+    # Hudi takes the partitions of the records without it, and * for any text.
+    if not paths or any("*" in path for path in paths):
+        raise ConfigError(
+            PARTITIONS_TO_DELETE,
+            given.get(PARTITIONS_TO_DELETE),
+            "operation delete_partition takes the paths of partitions, one by one",
+        )
+    return paths
 
 
 def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from bucketlake.index.kinds import BucketIndex
 from bucketlake.index.simple import assign_buckets
+from bucketlake.model.cast import require_valid
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
-from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_table
 
 GROUP_COUNTS = pa.schema(
