@@ -138,6 +138,8 @@ def create_table(
         files of something else.
     AlreadyExistsError
         If there is a table already.
+    IndexStateError
+        If the folder holds another index setting, of a table that was not made to its end.
 
     Examples
     --------

@@ -196,6 +196,14 @@ def test_several_files_become_one_table_in_their_order(tmp_path: Path) -> None:
     ]
 
 
+def test_files_that_have_to_be_alike_have_the_same_columns(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.csv", "id,pieces\n1,1\n")
+    second = write(tmp_path, "b.csv", "id\n2\n")
+    with pytest.raises(InputError, match=r"b\.csv: it lacks column 'pieces'"):
+        read_files([first, second], SCHEMA, READING, alike=True)
+    assert read_files([second], SCHEMA, READING, alike=True).num_rows == 1
+
+
 def test_files_whose_columns_contradict_each_other_are_refused(tmp_path: Path) -> None:
     first = write(tmp_path, "a.csv", "id,note\n1,yes\n")
     second = write(tmp_path, "b.csv", "id,note\n1,2013-01-01\n")

@@ -243,6 +243,24 @@ def test_the_draft_name_of_the_rule_option_is_understood(table_path: Path) -> No
     assert index == bl.PartitionBucket({"2024..2025": 4}, 2, rule="range")
 
 
+@pytest.mark.parametrize("other", [bl.PartitionBucket({"2024": 5}, default=2), bl.SimpleBucket(2)])
+def test_rules_of_a_table_that_was_not_made_to_its_end_are_not_taken_for_others(
+    table_path: Path, other: bl.PartitionBucket | bl.SimpleBucket
+) -> None:
+    table_path.mkdir(parents=True)
+    config = HashingConfig(INDEX.expressions, INDEX.default, INDEX.rule_name, INITIAL_INSTANT)
+    save_config(LocalStorage(str(table_path)), config)
+
+    def create(index: bl.PartitionBucket | bl.SimpleBucket) -> bl.Table:
+        return bl.create_table(str(table_path), schema=SCHEMA, record_key="id", index=index)
+
+    with pytest.raises(IndexStateError, match="was asked for"):
+        create(other)
+    assert not (table_path / ".hoodie" / "hoodie.properties").exists()
+    (table_path / ".hoodie/.bucket_index/ext/engine.json").unlink()
+    assert create(INDEX).index == INDEX
+
+
 def test_death_while_a_table_of_hudi_is_taken_up_leaves_no_count_without_its_rules(
     golden_table: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -64,7 +64,9 @@ class Reading:
     null_values: tuple[str, ...] = ("",)  # CSV: what stands for null, outside quotes.
 
 
-def read_files(paths: Sequence[Path], schema: pa.Schema | None, reading: Reading) -> pa.Table:
+def read_files(
+    paths: Sequence[Path], schema: pa.Schema | None, reading: Reading, *, alike: bool = False
+) -> pa.Table:
     """Read data files into one table.
 
     Parameters
@@ -75,6 +77,8 @@ def read_files(paths: Sequence[Path], schema: pa.Schema | None, reading: Reading
         Types of the columns it names; None takes all types from the files.
     reading : Reading
         Format, and what CSV takes for null.
+    alike : bool
+        Whether each file has to have the columns that another one has.
 
     Returns
     -------
@@ -87,6 +91,8 @@ def read_files(paths: Sequence[Path], schema: pa.Schema | None, reading: Reading
         If a file is not what its format says, or a value does not fit its column.
     """
     tables = [read_file(path, schema, reading) for path in paths]
+    if alike:
+        _require_alike(paths, tables)
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as reason:
@@ -167,6 +173,18 @@ def _json_field(field: pa.Field) -> pa.Field | None:
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return None
     return field.with_type(pa.string()) if pa.types.is_date(field.type) else field
+
+
+def _require_alike(paths: Sequence[Path], tables: Sequence[pa.Table]) -> None:
+    """Refuse a file without a column of another one: its nulls would replace what is stored."""
+    for name in dict.fromkeys(name for table in tables for name in table.column_names):
+        lacking = [p for p, t in zip(paths, tables, strict=True) if name not in t.column_names]
+        if lacking:
+            raise InputError(
+                str(lacking[0]),
+                f"it lacks column {name!r}, which another of the files has",
+                "add the column, or write the files one by one",
+            )
 
 
 def _require_distinct_columns(table: pa.Table, path: Path) -> None:

@@ -154,7 +154,7 @@ def upsert(
     """
     index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    rows = _read(files, table, reading_of(file_format, null_values), output)
+    rows = _read(files, table, reading_of(file_format, null_values), output, alike=True)
     if not add_columns:
         require_known_columns(rows, table.schema(), ", ".join(map(str, files)))
     if without_metadata_table:
@@ -209,9 +209,16 @@ def _schema(like: Path | None, schema_text: str | None, file_format: str | None)
     return read_file(like, None, Reading(file_format)).schema
 
 
-def _read(files: tuple[Path, ...], table: bl.Table, reading: Reading, output: Output) -> pa.Table:
+def _read(
+    files: tuple[Path, ...],
+    table: bl.Table,
+    reading: Reading,
+    output: Output,
+    *,
+    alike: bool = False,
+) -> pa.Table:
     with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
-        return read_files(files, table.schema(), reading)
+        return read_files(files, table.schema(), reading, alike=alike)
 
 
 def _facts(result: bl.WriteResult) -> dict[str, object]:

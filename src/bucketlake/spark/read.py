@@ -18,6 +18,7 @@ from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.files import read_parquet
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import Batches, BatchFunction, noting
 from bucketlake.spark.schema import spark_from_arrow
@@ -26,8 +27,6 @@ from bucketlake.write.plan import spread
 
 _TASK_BYTES = 32 * 2**20  # Of the files of its slices; a task in Python costs some 40 ms itself.
 _TASKS_LEAST = 8  # As long as there are as many slices.
-
-_GLOB_CHARACTERS = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
@@ -75,13 +74,8 @@ def read_files(
     frame: DataFrame | None = None
     address = spark_address(root)
     for schema, files in plan.files:
-        paths = [f"{address.rstrip('/')}/{f.path}".translate(_GLOB_CHARACTERS) for f in files]
-        part = (
-            spark.read.schema(spark_from_arrow(schema))
-            .option("recursiveFileLookup", "true")  # The folders' names are no columns.
-            .option("ignoreMissingFiles", "false")  # Cleaned meanwhile: an error, not fewer rows.
-            .parquet(*paths)
-        )
+        paths = [f"{address.rstrip('/')}/{file.path}" for file in files]
+        part = read_parquet(spark, spark_from_arrow(schema), paths)
         if schema != plan.schema:
             part = _widened(part, schema, plan.schema).to(spark_from_arrow(plan.schema))
         frame = part if frame is None else frame.unionByName(part)

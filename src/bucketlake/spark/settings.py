@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 
 from pyspark.sql import SparkSession
+
+_lock = Lock()
+_changed: dict[tuple[int, str], tuple[int, str | None]] = {}
+"""By session and key: how many steps want it changed, and what was there before the first."""
 
 
 @contextmanager
 def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Give settings other values, and put back afterwards what was there.
 
-    Threads that share the session see the change, so only settings without influence on what
-    others of them write or read are changed this way.
+    Threads that share the session see the change. Steps that overlap want a setting at the same
+    value, and the last of them puts it back.
     """
-    before = {key: spark.conf.get(key, None) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+    with _lock:
+        for key, value in settings.items():
+            count, before = _changed.get((id(spark), key), (0, spark.conf.get(key, None)))
+            spark.conf.set(key, value)
+            _changed[id(spark), key] = count + 1, before
     try:
         yield
     finally:
-        for key, held in before.items():
-            if held is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, held)
+        with _lock:
+            for key in settings:
+                _put_back(spark, key)
+
+
+def _put_back(spark: SparkSession, key: str) -> None:
+    count, before = _changed.pop((id(spark), key))
+    if count > 1:
+        _changed[id(spark), key] = count - 1, before
+    elif before is None:
+        spark.conf.unset(key)
+    else:
+        spark.conf.set(key, before)

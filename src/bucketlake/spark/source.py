@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from bucketlake.errors import IndexStateError
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
@@ -31,8 +32,8 @@ from bucketlake.spark.reports import (
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
 from bucketlake.spark.settings import changed_settings
 from bucketlake.spark.spool import Spool
-from bucketlake.write.plan import GroupPlan, Placement, WritePlan
-from bucketlake.write.source import GroupCounts, WriteTask
+from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
+from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, GroupCounts, WriteTask
 from bucketlake.write.tag import GROUP_COUNTS, Tagger, count_groups
 
 # Of the records that go into Python, and of the pieces that do: 1 GiB of them at most.
@@ -97,7 +98,7 @@ class SparkSource:
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
         packed = rows.mapInArrow(
-            noting(_packing(task.tagger, plan.placement(), values)), spark_from_arrow(_PLACED)
+            noting(_packing(task, plan.placement(), values)), spark_from_arrow(_PLACED)
         )
         shuffled = packed.union(_groups(rows.sparkSession, plan, values)).repartition(
             plan.task_count, "task"
@@ -127,12 +128,19 @@ def _counting(tagger: Tagger) -> BatchFunction:
     return reporting(count, _COUNTS)
 
 
-def _packing(tagger: Tagger, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
-    """Pack the records of each task; those of groups that are left alone end here."""
+def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
+    """Pack the records of each task; keys to delete of groups that are not there end here."""
 
     def pack_batches(batches: Batches) -> Batches:
         for rows in chunks(batches):
-            tasks, pieces = pack(rows, placement.place(tagger.tag(rows)))
+            places = placement.place(task.tagger.tag(rows))
+            if not task.deletes_by_key and (places == NO_TASK).any():
+                raise IndexStateError(
+                    "every record was counted for a bucket of the plan",
+                    f"{(places == NO_TASK).sum()} are of others: {INPUT_CHANGED}",
+                    STABLE_INPUT,
+                )
+            tasks, pieces = pack(rows, places)
             columns = [pa.array(values[tasks]), pieces, pa.nulls(len(tasks), pa.string())]
             yield pa.RecordBatch.from_arrays(columns, schema=_PLACED)
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.files import read_parquet
 from bucketlake.spark.settings import changed_settings
 from bucketlake.storage.base import Storage
 
@@ -26,8 +27,9 @@ SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"
 _STABLE_NODES = frozenset(
     {"Relation", "LocalRelation", "Project", "Filter", "SubqueryAlias", "Range", "Union", "View"}
 )
-# Of relations only files are stable: a query over a live source, such as JDBC, is one too.
-_FILE_RELATION = re.compile(r"\] (?:parquet|orc|avro|csv|json|text|xml)$")
+# Of relations only files are stable: a query over a live source, such as JDBC, is one too, and a
+# table of the catalog, which has a name, may list its partitions anew at each evaluation.
+_FILE_RELATION = re.compile(r"\bRelation \[.*\] (?:parquet|orc|avro|csv|json|text|xml)$")
 _UNSTABLE = re.compile(
     r"\b(?:rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
     r"spark_partition_id|input_file_name|input_file_block_start|input_file_block_length|"
@@ -73,7 +75,7 @@ class Spool:
         path = f"{self._root}/{self._folder}"
         with changed_settings(df.sparkSession, _SPOOL_AS_IS):
             df.write.parquet(path)
-        return df.sparkSession.read.schema(df.schema).parquet(path)
+        return read_parquet(df.sparkSession, df.schema, [path])
 
     def drop(self) -> None:
         """Delete the copy."""

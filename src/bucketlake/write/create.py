@@ -14,13 +14,13 @@ from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro_schema import avro_from_arrow
-from bucketlake.index.settings import TableIndex, store_index
+from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import create_timeline
+from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.table_properties import create_table_properties
 
 
@@ -57,6 +57,8 @@ def make_table(
     ------
     InputError, ConfigError, UnsupportedFeatureError, AlreadyExistsError
         As ``create_table``.
+    IndexStateError
+        If the folder holds another index setting, of a table that was not made to its end.
     """
     path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
@@ -77,6 +79,8 @@ def make_table(
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
+    # Rules may be there, of somebody who died before the table was one.
+    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
 

@@ -32,6 +32,9 @@ from bucketlake.write.tag import Tagger
 GroupCounts = Mapping[tuple[str, int], int]
 """Incoming records by (partition path, bucket id)."""
 
+INPUT_CHANGED = "the input changed between two evaluations of it"
+STABLE_INPUT = "write from a stable input, or cache it to storage first"
+
 
 class GroupSource(Protocol):
     """Records on their way into file groups."""
@@ -167,6 +170,6 @@ def _require_count(group: GroupPlan, found: int) -> None:
         raise IndexStateError(
             f"bucket {group.bucket_id} of partition {group.partition_path!r} was counted to get "
             f"{group.records} records",
-            f"{found} arrived: the input changed between two evaluations of it",
-            "write from a stable input, or cache it to storage first",
+            f"{found} arrived: {INPUT_CHANGED}",
+            STABLE_INPUT,
         )
