@@ -186,3 +186,14 @@ def test_a_batch_of_another_schema_object_is_refused(table: bl.Table, good: Data
         with pytest.raises(InputError, match=r"hand in a Spark DataFrame or a pyarrow\.Table"):
             table.upsert(data)
     require_as_it_was(table, before)
+
+
+@pytest.mark.parametrize("column", ["id", "part", "note"])
+def test_text_that_is_no_utf8_is_refused(spark: SparkSession, table: bl.Table, column: str) -> None:
+    before = files_of(Path(table.path))
+    texts = dict.fromkeys(("id", "part", "note"), "'a'") | {column: "CAST(X'ff41' AS string)"}
+    columns = ", ".join(f"{text} AS {name}" for name, text in texts.items())
+    frame = spark.sql(f"SELECT {columns}, 1L AS ts, CAST(NULL AS decimal(5, 2)) AS price")
+    with pytest.raises(InputError, match=rf"column {column}: holds bytes that are no .*UTF"):
+        table.upsert(frame)
+    require_as_it_was(table, before)

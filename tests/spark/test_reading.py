@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,6 +13,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, ConfigError, InputError
+from bucketlake.format import base_file
 from bucketlake.model.schema import META_NAMES
 from tests.spark.frames import Row, frame_of, in_order, rows_of
 
@@ -32,6 +35,20 @@ class Written(NamedTuple):
     @property
     def rows(self) -> list[Row]:
         return list(self.states.values())[-1]
+
+
+@pytest.fixture
+def set_to(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Gives a setting of the session another value for one test."""
+    before: dict[str, str | None] = {}
+
+    def change(key: str, value: str) -> None:
+        before[key] = spark.conf.get(key, None)
+        spark.conf.set(key, value)
+
+    yield change
+    for key, held in before.items():
+        spark.conf.unset(key) if held is None else spark.conf.set(key, held)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +183,7 @@ def test_reading_before_any_write_gives_the_columns_and_no_row(
 
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 def test_a_frame_whose_files_were_cleaned_since_is_an_error_and_not_fewer_rows(
-    spark: SparkSession, tmp_path: Path, table_type: str
+    spark: SparkSession, set_to: Callable[[str, str], None], tmp_path: Path, table_type: str
 ) -> None:
     """Whatever the session says of missing files."""
     table = bl.create_table(
@@ -181,10 +198,53 @@ def test_a_frame_whose_files_were_cleaned_since_is_an_error_and_not_fewer_rows(
     if table_type == "merge_on_read":
         table.compact()
     table.clean(retain_versions=1)
-    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
-    try:
-        with pytest.raises(Exception, match=r"(?i)FILE_NOT_EXIST|does not exist|is gone since"):
-            frame.collect()
-    finally:
-        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    set_to("spark.sql.files.ignoreMissingFiles", "true")
+    with pytest.raises(Exception, match=r"(?i)FILE_NOT_EXIST|does not exist|is gone since"):
+        frame.collect()
     assert table.read(spark).count() == 9
+
+
+def one_file(path: Path) -> tuple[bl.Table, pa.Table]:
+    rows = pa.table(
+        {
+            "id": [f"k{n}" for n in range(100)],
+            "day": [date(1500, 1, 1)] * 100,
+            "at": pa.array([datetime(1500, 1, 1, tzinfo=UTC)] * 100, pa.timestamp("us", "UTC")),
+        }
+    )
+    table = bl.create_table(
+        str(path), schema=rows.schema, record_key="id", index=bl.SimpleBucket(1)
+    )
+    table.upsert(rows)
+    return table, rows
+
+
+@pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION", "CORRECTED"])
+def test_old_days_in_files_that_do_not_name_their_writer_are_read_as_they_are(
+    set_to: Callable[[str, str], None],
+    table_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    """Hudi's own files are such ones."""
+    monkeypatch.setattr(base_file, "CALENDAR", {})
+    table, rows = one_file(table_path)
+    set_to("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+    set_to("spark.sql.parquet.int96RebaseModeInRead", mode)
+    read = table.read().selectExpr("day = DATE'1500-01-01' AS d", "unix_micros(at) AS a").distinct()
+    micros = rows["at"].cast(pa.int64())[0].as_py()
+    assert [tuple(row) for row in read.collect()] == [(True, micros)]
+
+
+def test_a_damaged_file_is_an_error_whatever_the_session_says(
+    set_to: Callable[[str, str], None], table_path: Path
+) -> None:
+    table, _ = one_file(table_path)
+    (file,) = table_path.glob("*.parquet")
+    content = bytearray(file.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    content[4:-footer] = bytes(len(content) - footer - 4)
+    file.write_bytes(content)
+    set_to("spark.sql.files.ignoreCorruptFiles", "true")
+    with pytest.raises(Exception, match=r"(?i)FAILED_READ_FILE|can ?not read|corrupt|decompress"):
+        table.read().collect()

@@ -37,13 +37,14 @@ _NOTED = re.compile(_NOTE + "([A-Za-z0-9+/=]+)")
 
 def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
     """Let a task report in rows of ``schema``, which has ``REPORT_FIELD``."""
+    noted = noting(function)
 
     def run(batches: Batches) -> Batches:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", NullElementWarning)
             try:
-                yield from noting(function)(batches)
+                yield from noted(batches)
             except StorageError:
                 raise
             except BucketLakeError as error:

@@ -21,6 +21,7 @@ from bucketlake.errors import (
     NullElementWarning,
     StorageError,
 )
+from bucketlake.spark import reports
 from bucketlake.spark.reports import REPORT_FIELD, Batches, collect, noting, reporting
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), REPORT_FIELD])
@@ -62,7 +63,9 @@ def raising(report: Exception) -> Callable[[Batches], Batches]:
 
 
 def as_spark_tells(task: Callable[[Batches], Batches]) -> str:
-    with pytest.raises(BucketLakeError) as raised:
+    """Run a task in a worker, whose own mark is another one, and quote its traceback."""
+    with pytest.MonkeyPatch.context() as worker, pytest.raises(BucketLakeError) as raised:
+        worker.setattr(reports, "_NOTE", "the worker's own:")
         list(task(iter(())))
     notes: list[Any] = raised.value.__notes__
     return "\n".join(["Job aborted: Traceback (most recent call last):", *notes, "at Scheduler"])
