@@ -84,6 +84,11 @@ BATCHES = [
         r"column price: .*int does not fit decimal\(5,2\)",
     ),
     BadBatch("a name of Hudi's", and_column("_hoodie_file_name", "x"), "the name belongs to Hudi"),
+    BadBatch(
+        "a flag that is none",
+        and_column("_hoodie_is_deleted", "yes"),
+        "column _hoodie_is_deleted: .*cast it to boolean",
+    ),
     BadBatch("a name of no column", and_column("a-b", 1), "column a-b: the name cannot be stored"),
     BadBatch("names that differ by case", and_column("PRICE", 1), r"\(price, PRICE\)"),
     BadBatch(

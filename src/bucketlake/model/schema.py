@@ -92,7 +92,8 @@ def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
     ------
     InputError
         For a type that cannot be stored, a name that Avro cannot hold, two names that differ by
-        case alone, a name that Hudi keeps for itself, or no column at all.
+        case alone, a name that Hudi keeps for itself, a flag of deletes that is not boolean, or no
+        column at all.
 
     Examples
     --------
@@ -107,4 +108,10 @@ def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
             raise InputError(
                 f"{where}, column {name}", "the name belongs to Hudi", "drop or rename the column"
             )
+    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+        raise InputError(
+            f"{where}, column {IS_DELETED}",
+            f"it tells which records are deleted, and is {schema.field(IS_DELETED).type}",
+            "cast it to boolean",
+        )
     return pa.schema(stored_fields(list(schema), "", where))

@@ -36,6 +36,8 @@ from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
 from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, GroupCounts, WriteTask
 from bucketlake.write.tag import GROUP_COUNTS, Tagger, count_groups
 
+_TASKS_USUAL = 200
+
 # Of the records that go into Python, and of the pieces that do: 1 GiB of them at most.
 _SHORT_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
 
@@ -82,8 +84,9 @@ class SparkSource:
 
     @property
     def tasks_wanted(self) -> int:
-        """The session's number of shuffle partitions."""
-        return int(self._given.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+        """The session's number of shuffle partitions; where it has none, Spark's own default."""
+        text = self._given.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
+        return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms take "auto".
 
     def count_groups(self, tagger: Tagger) -> GroupCounts:
         """Count the records of each file group, in a job over key and partition columns."""
