@@ -108,6 +108,18 @@ def test_several_files_of_several_formats_are_one_commit(run: Run) -> None:
     assert len(bl.open_table("t").timeline()) == 1
 
 
+def test_files_of_one_upsert_have_the_same_columns(run: Run) -> None:
+    """The nulls of one that lacks a column would replace what is stored."""
+    Path("a.csv").write_text("id,n\n1,1\n2,2\n")
+    Path("b.csv").write_text("id\n1\n")
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    run("upsert", "t", "a.csv")
+    refused = run("upsert", "t", "a.csv", "b.csv", exit_code=1).stderr
+    assert "b.csv: it lacks column 'n', which another of the files has" in refused
+    run("delete", "t", "a.csv", "b.csv")
+    assert bl.open_table("t").to_arrow().num_rows == 0
+
+
 def test_upsert_adds_columns_to_the_table_only_when_asked_to(run: Run) -> None:
     Path("a.csv").write_text("id,n,note\n1,1,new\n")
     run("create", "t", "--schema", "id:string,n:int", "--key", "id")
