@@ -14,7 +14,7 @@ from bucketlake.index.kinds import BucketIndex
 from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.keys import KeySpec, key_text
+from bucketlake.model.keys import key_text
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
@@ -91,7 +91,7 @@ def locate_key(
     partition: str | None,
 ) -> list[RecordLocation]:
     """Find a record by its key; see ``Table.locate``."""
-    text = key if isinstance(key, str) else _key_text(snapshot.config.key_spec, key, snapshot)
+    text = key if isinstance(key, str) else _key_text(key, snapshot)
     slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
     if index is not None:
         counts = np.array([index.count_of(s.partition_path) for s in slices], np.int32)
@@ -143,7 +143,11 @@ def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime) -> s
     return (own or file_slice.log_files)[-1].path
 
 
-def _key_text(spec: KeySpec, values: Mapping[str, Any], snapshot: Snapshot) -> str:
+def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
+    spec, foreign = snapshot.config.key_spec, snapshot.config.foreign_key_generator
+    if foreign is not None:
+        allowed = f"only {foreign} knows how keys are made of values; give the key as it is stored"
+        raise ConfigError("key", dict(values), allowed)
     absent = [name for name in spec.record_key_fields if name not in values]
     if absent:
         raise ConfigError("key", dict(values), f"give a value for {absent[0]!r} too")

@@ -114,13 +114,20 @@ def find_hash_keys(
     *,
     plain_fields: Collection[str] = (),
     bare_keys: bool = True,
+    foreign_key_generator: str | None = None,
 ) -> HashKeys:
-    """Do as :func:`matching_hash_keys`, and say why where any key may match."""
+    """Do as :func:`matching_hash_keys`, and say why where any key may match.
+
+    Where keys are made by a ``foreign_key_generator``, ``key_spec`` is a guess: conditions on the
+    record key itself prune alone.
+    """
     possible = _possible(predicate, schema)
     if possible is None:
         return HashKeys(())
     if RECORD_KEY in possible:
         return _limited(sorted(str(key) for key in possible[RECORD_KEY]))
+    if foreign_key_generator is not None:
+        return HashKeys(None, f"only {foreign_key_generator} knows how keys are made")
     fields = tuple(hash_fields) or key_spec.record_key_fields
     inner = [name for name in key_spec.record_key_fields if name not in schema.names]
     if inner:

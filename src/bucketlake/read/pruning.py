@@ -17,7 +17,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.schema import with_meta
 from bucketlake.read.changes import Changes
-from bucketlake.read.hash_pruning import find_hash_keys, matching_hash_keys
+from bucketlake.read.hash_pruning import HashKeys, find_hash_keys, matching_hash_keys
 from bucketlake.read.partition_pruning import (
     partition_may_match,
     partitions_that_may_match,
@@ -119,6 +119,8 @@ def prune_slices(
         index,
         with_meta(schema),
         bare_keys=(config.initial_version or 0) < _BARE_KEYS_ENDED,
+        paths_follow_keys=config.paths_follow_keys,
+        foreign_key_generator=config.foreign_key_generator,
     )
 
 
@@ -130,42 +132,53 @@ def prune(
     schema: pa.Schema,
     *,
     bare_keys: bool = True,
+    paths_follow_keys: bool = True,
+    foreign_key_generator: str | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do as :func:`prune_slices` with a predicate, on slices at hand.
 
-    ``bare_keys`` is that of :func:`matching_hash_keys`.
+    ``bare_keys`` is that of :func:`matching_hash_keys`; ``paths_follow_keys`` and
+    ``foreign_key_generator`` are those of ``TableConfig``, and say what of ``key_spec`` is a guess.
     """
     paths = sorted({one.partition_path for one in slices})
-    may_match = partitions_that_may_match(predicate, paths, key_spec, schema)
-    partitions = {path for path, kept in zip(paths, may_match, strict=True) if kept}
+    partitions = {*paths}
+    if paths_follow_keys:
+        may_match = partitions_that_may_match(predicate, paths, key_spec, schema)
+        partitions = {path for path, kept in zip(paths, may_match, strict=True) if kept}
     in_partitions = [one for one in slices if one.partition_path in partitions]
-    buckets, bucket_reason = _buckets(
-        predicate, in_partitions, key_spec, index, schema, bare_keys=bare_keys
+    # A partition field's values stand in the paths.
+    commas = any("," in one.partition_path for one in in_partitions)
+    plain = paths_follow_keys and not commas
+    found = find_hash_keys(
+        predicate,
+        key_spec,
+        () if index is None else tuple(index.hash_fields or ()),
+        schema,
+        plain_fields=readable_fields(key_spec, schema) if plain else (),
+        bare_keys=bare_keys,
+        foreign_key_generator=foreign_key_generator,
     )
+    buckets, bucket_reason = _buckets(in_partitions, index, found)
     kept = in_partitions
     if buckets is not None:
         readable = {path: {*held, None} for path, held in buckets.items()}
         kept = [one for one in in_partitions if _bucket_of(one) in readable[one.partition_path]]
-    none_left_out = len(partitions) == len(paths)
+    partition_reason = None
+    if len(partitions) == len(paths):
+        partition_reason = _why_all(predicate, key_spec, schema, paths_follow_keys)
     return kept, PruningReport(
         partitions_total=len(paths),
         partitions_kept=len(partitions),
         file_groups_total=len(slices),
         file_groups_kept=len(kept),
         bucket_ids=None if buckets is None else tuple(sorted(set().union(*buckets.values()))),
-        partition_reason=_why_all(predicate, key_spec, schema) if none_left_out else None,
+        partition_reason=partition_reason,
         bucket_reason=bucket_reason,
     )
 
 
 def _buckets(
-    predicate: Predicate,
-    slices: Sequence[FileSlice],
-    key_spec: KeySpec,
-    index: BucketIndex | None,
-    schema: pa.Schema,
-    *,
-    bare_keys: bool,
+    slices: Sequence[FileSlice], index: BucketIndex | None, found: HashKeys
 ) -> tuple[dict[str, frozenset[int]] | None, str | None]:
     """Return the buckets to read in each partition, or None and why all are."""
     if index is None:
@@ -175,16 +188,9 @@ def _buckets(
         bucket, count = _bucket_of(one), counts[one.partition_path]
         if bucket is not None and bucket >= count:
             return None, f"there is a bucket {bucket}, where {count} buckets are set"
-    fields = tuple(index.hash_fields or ())
-    # A partition field's values stand in the paths.
-    commas = any("," in one.partition_path for one in slices)
-    plain_fields = () if commas else readable_fields(key_spec, schema)
-    found = find_hash_keys(
-        predicate, key_spec, fields, schema, plain_fields=plain_fields, bare_keys=bare_keys
-    )
     if found.keys is None:
         return None, found.reason
-    keys = found.keys
+    keys, fields = found.keys, tuple(index.hash_fields or ())
     of_count = {count: buckets_for_literals(keys, count, fields) for count in {*counts.values()}}
     if counts and all(len(buckets) == count for count, buckets in of_count.items()):
         return None, f"{len(keys)} keys fall into all buckets"
@@ -197,8 +203,12 @@ def _bucket_of(one: FileSlice) -> int | None:
     return bucket_id_of_file_id(one.file_id) if prefix.isascii() and prefix.isdecimal() else None
 
 
-def _why_all(predicate: Predicate, key_spec: KeySpec, schema: pa.Schema) -> str:
+def _why_all(
+    predicate: Predicate, key_spec: KeySpec, schema: pa.Schema, paths_follow_keys: bool
+) -> str:
     fields = readable_fields(key_spec, schema)
+    if not paths_follow_keys:
+        return "the table's properties do not tell how its partition paths are made"
     if not key_spec.partition_fields:
         return "the table has no partitions"
     if not fields:

@@ -1,15 +1,21 @@
 """Pruning file slices, and the report of it."""
 
 import pickle
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
+import bucketlake as bl
+from bucketlake.config.table_keys import KEY_GENERATOR_TYPE, PARTITION_FIELDS
+from bucketlake.errors import ConfigError
 from bucketlake.index.simple import SimpleBucket, assign_buckets, file_id_prefix
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.read.pruning import PruningReport, prune
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
@@ -121,3 +127,49 @@ def test_second_key_field_that_is_the_partition_is_known_from_the_paths() -> Non
 def test_table_without_file_groups_gives_none() -> None:
     kept, report = pruned("id = 'a'", [])
     assert (kept, report.partitions_total, report.partitions_kept) == ([], 0, 0)
+
+
+@pytest.fixture
+def formatted(new_path: Callable[[], str]) -> bl.Table:
+    """A table with one row, whose partition path is its time as a date."""
+    made = bl.create_table(
+        new_path(), schema=pa.schema({"id": pa.string(), "ts": pa.int64()}), record_key=["id"],
+        partition_by=["ts"], index=bl.SimpleBucket(8),
+        timestamp_partition=bl.TimestampPartition("UNIX_TIMESTAMP", "yyyyMMdd"),
+    )  # fmt: skip
+    made.upsert(pa.table({"id": ["a"], "ts": [1_700_000_000]}))
+    return made
+
+
+@pytest.mark.parametrize("generator", ["CUSTOM", "USER_PROVIDED", "com.example.OwnKeyGenerator"])
+def test_paths_that_the_properties_do_not_tell_do_not_prune(
+    formatted: bl.Table, generator: str
+) -> None:
+    """Custom generators store no kinds before table version 8, so a time looks like plain text."""
+    storage = open_storage(formatted.path)
+    update_table_properties(storage, {KEY_GENERATOR_TYPE: generator, PARTITION_FIELDS: "ts"})
+    table = bl.open_table(formatted.path)
+    assert table.to_arrow(where="ts >= 1700000000").num_rows == 1
+    assert "do not tell" in str(table.explain("ts >= 1700000000").partition_reason)
+
+
+def test_keys_of_a_foreign_generator_are_found_by_the_key_itself_alone(
+    formatted: bl.Table,
+) -> None:
+    storage = open_storage(formatted.path)
+    update_table_properties(storage, {KEY_GENERATOR_TYPE: "com.example.OwnKeyGenerator"})
+    table = bl.open_table(formatted.path, index=bl.SimpleBucket(8))
+    by_value, by_key = table.explain("id = 'a'"), table.explain("_hoodie_record_key = 'a'")
+    assert by_value.bucket_ids is None
+    assert "only com.example.OwnKeyGenerator knows" in str(by_value.bucket_reason)
+    assert by_key.bucket_ids == (BUCKET_OF_A,)
+    assert len(table.locate("a")) == 1
+    with pytest.raises(ConfigError, match="give the key as it is stored"):
+        table.locate({"id": "a"})
+
+
+def test_second_key_field_counts_as_unknown_where_paths_do_not_tell_it() -> None:
+    spec = KeySpec(("id", "p"), ("p",), KeyGenerator.CUSTOM)
+    by_id = SimpleBucket(8, ("id",))
+    predicate = parse_where("id = 'a'", SCHEMA)
+    assert prune(predicate, SLICES, spec, by_id, SCHEMA, paths_follow_keys=False)[0] == SLICES
