@@ -122,6 +122,31 @@ def test_deletes_by_flag_keep_their_ordering_value(table: bl.Table) -> None:
     assert values(table) == {**keys(range(2), 1), **keys(range(2, 4), 6), **keys(range(4, 10), 1)}
 
 
+@pytest.mark.parametrize(
+    ("narrow", "value", "wide"),
+    [
+        (pa.float32(), 0.7, pa.float64()),
+        (pa.int64(), 2**53 + 1, pa.float64()),
+    ],
+)
+def test_deletes_by_flag_stay_where_their_ordering_column_was_widened(
+    new_path: Callable[[], str], narrow: pa.DataType, value: float, wide: pa.DataType
+) -> None:
+    made = bl.create_table(
+        new_path(), schema=pa.schema({"id": pa.string(), "ts": narrow, FLAG: pa.bool_()}),
+        record_key=["id"], ordering="ts", index=bl.SimpleBucket(1), table_type="merge_on_read",
+    )  # fmt: skip
+    old = pa.array([value], narrow)
+    for key, times, flag in (
+        ("a", old, False),
+        ("a", old, True),
+        ("b", old.cast(wide, safe=False), False),
+    ):
+        made.upsert(pa.table({"id": [key], "ts": times, FLAG: [flag]}))
+    assert made.schema().field("ts").type == wide
+    assert made.to_arrow()["id"].to_pylist() == ["b"]
+
+
 def test_deletes_by_key_win_over_what_was_written_before(table: bl.Table) -> None:
     table.upsert(rows(range(3), 2, 99))
     table.delete(rows(range(3), 0, 0).select(["id", "day"]))

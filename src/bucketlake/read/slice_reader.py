@@ -151,11 +151,14 @@ class SliceReader:
         is_reset = found.is_commit_time.to_numpy(zero_copy_only=False).copy()
         if not self.ordering_fields:
             return LogEntries(found.record_keys, (), deleted, deleted & False)
-        types = [self.schema.field(name).type for name in self.ordering_fields]
-        told = found.orderings or tuple(pa.nulls(count, one) for one in types)
-        if len(told) != len(types):
-            raise block.malformed(f"{len(types)} ordering values a delete", f"{len(told)}")
-        ordering = tuple(comparable(one.cast(t)) for one, t in zip(told, types, strict=True))
+        names = list(self.ordering_fields)
+        told = list(found.orderings) or [pa.nulls(count)] * len(names)
+        if len(told) != len(names):
+            raise block.malformed(f"{len(names)} ordering values a delete", f"{len(told)}")
+        # As those of rows: a value has to stay equal to itself where its column was widened.
+        wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
+        values = cast_table(pa.table(told, names), wanted, where=block.path)
+        ordering = tuple(comparable(one) for one in values.columns)
         return LogEntries(found.record_keys, ordering, deleted, is_reset)
 
 
