@@ -12,7 +12,9 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import UnsupportedFeatureError
+from tests.golden.objects import objects_of_table
 from tests.golden.rows import plain_rows
+from tests.storages import memory_of
 
 TABLES = Path(__file__).parent / "tables"
 
@@ -24,6 +26,7 @@ REFUSED = {
     "mor_partial_update_mode": "partial update mode IGNORE_DEFAULTS",
     "mor_v8_partial_update_payload": r"custom merging \(.*PartialUpdateAvroPayload\)",
 }
+UNRANGED = {"cow_v6_archived"}  # Archives in the form of that version are not read.
 HISTORIES = sorted(p.name.removesuffix(".history.parquet") for p in TABLES.rglob("*.history.*"))
 WITH_LOGS = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("mor_*.tar.gz"))
 
@@ -50,6 +53,15 @@ def test_table_of_hudi_gives_hudis_own_rows(golden_table: Callable[[str], Path],
     assert plain_rows(got, columns) == plain_rows(expected, columns)
     assert got.num_rows > 0
     assert set(got.column_names) == set(expected.column_names)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES + WITH_LOGS if n not in {*REFUSED, *UNRANGED}])
+def test_range_of_all_times_holds_every_row_of_the_table(name: str) -> None:
+    storage = memory_of(objects_of_table(name))
+    table = bl.open_table(storage.root)
+    keys = ["_hoodie_partition_path", "_hoodie_record_key"]
+    every = table.to_arrow(since="00000000000000", columns=keys)
+    assert plain_rows(every, keys) == plain_rows(table.to_arrow(columns=keys), keys)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -34,6 +34,15 @@ def may_change_schema(metadata: CommitMetadata) -> bool:
     return metadata.operation not in _SERVICE_OPERATIONS
 
 
+def stamps_rows(metadata: CommitMetadata) -> bool:
+    """Tell whether rows that the commit wrote bear its time.
+
+    Those of table services keep the time of the commit that they come from, but not in a log
+    compaction of Hudi's.
+    """
+    return metadata.operation not in _SERVICE_OPERATIONS - {"LOG_COMPACT"}
+
+
 def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
     """Write commit metadata as Hudi keeps it from table version 8 on.
 

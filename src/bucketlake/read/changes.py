@@ -4,7 +4,8 @@ The range is of completion times, its begin excluded and its end included, so th
 ranges see every commit once, whatever order commits were requested in. Up to table version 6
 commits know requested times alone. A record counts once, as it was at the end of the range, and
 where one of those commits wrote it last; Hudi's own reader also returns records of log files that
-lost against a base file outside of the range.
+lost against a base file outside of the range. Rows that a rescale, a repair or a log compaction of
+Hudi's wrote anew bear its time, and so count as changed by it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.format.commit_metadata import may_change_schema
+from bucketlake.format.commit_metadata import stamps_rows
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
@@ -101,7 +102,7 @@ def changes_between(
                 commit = archived_commit(entry)
                 if commit is not None:
                     found.append((entry.requested_at, commit))
-    written = [(instant, commit) for instant, commit in found if may_change_schema(commit)]
+    written = [(instant, commit) for instant, commit in found if stamps_rows(commit)]
     groups: dict[str, set[FileId]] = defaultdict(set)
     for _, commit in written:
         for partition, stats in commit.write_stats.items():
