@@ -3,7 +3,7 @@
 Log files come in their total order. A rollback block cancels the blocks of its target, and a block
 of a log compaction stands for those that it was made of. Up to table version 6 a log file holds the
 blocks of many instants, and each is asked whether its instant is committed; from version 8 on the
-name of the file has answered that.
+name of the file has answered that for the blocks of its own instant, which should be all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -36,13 +36,14 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
         for block in read_log_blocks(storage, file.path, file.size_bytes):
             if block.kind is BlockKind.COMMAND:
                 groups.pop(InstantTime(block.headers[HeaderKey.TARGET_INSTANT_TIME]), None)
-            elif block.kind in _DATA and _is_committed(block, timeline):
+            elif block.kind in _DATA and _is_committed(block, file, timeline):
                 groups.setdefault(block.instant, []).append(block)
     return [block for instant in _in_order(groups) for block in groups[instant]]
 
 
-def _is_committed(block: LogBlock, timeline: Timeline) -> bool:
-    return timeline.layout_version > 1 or timeline.is_completed(block.instant)
+def _is_committed(block: LogBlock, file: DataFile, timeline: Timeline) -> bool:
+    is_of_name = timeline.layout_version > 1 and block.instant == file.name.instant
+    return is_of_name or timeline.is_completed(block.instant)
 
 
 def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
