@@ -8,8 +8,9 @@ name of the file has answered that for the blocks of its own instant, which shou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from bucketlake.errors import FormatError
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -27,7 +28,8 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
     Raises
     ------
     FormatError
-        If a log file is damaged; Hudi's readers would leave its records out.
+        If a log file is damaged, where Hudi's readers would leave its records out; or if log
+        compactions stand for each other.
     UnsupportedFeatureError
         If a block is of a kind that is not known.
     """
@@ -54,9 +56,7 @@ def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
     compactions = set(covering.values())
     newest_first: list[InstantTime] = []
     for instant in reversed(groups):
-        standing = instant
-        while standing in covering:
-            standing = covering[standing]
+        standing = _last_of(instant, covering, groups)
         if standing in compactions and standing == instant:
             continue  # It is placed where the first instant that it covers is met.
         if standing not in newest_first:
@@ -68,6 +68,25 @@ def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
         at = next((i for i, o in enumerate(newest_first) if order[o] < order[one]), None)
         newest_first.insert(len(newest_first) if at is None else at, one)
     return newest_first[::-1]
+
+
+def _last_of(
+    instant: InstantTime,
+    covering: Mapping[InstantTime, InstantTime],
+    groups: Mapping[InstantTime, Sequence[LogBlock]],
+) -> InstantTime:
+    """Return the log compaction that stands for an instant in the end, or the instant itself."""
+    passed = [instant]
+    while passed[-1] in covering:
+        standing = covering[passed[-1]]
+        if standing in passed:
+            raise FormatError(
+                groups[standing][0].path,
+                "log compactions of earlier blocks",
+                f"a circle of them: {', '.join(passed)}",
+            )
+        passed.append(standing)
+    return passed[-1]
 
 
 def _covered(blocks: list[LogBlock]) -> Iterator[InstantTime]:

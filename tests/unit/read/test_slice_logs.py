@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bucketlake.errors import FormatError
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -81,6 +82,19 @@ def test_a_log_compaction_stands_where_the_newest_of_its_originals_stood(
     files: list[bytes], expected: list[str]
 ) -> None:
     assert order(files) == expected
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [block("1"), block("2", "1,2")],
+        [block("1", "2"), block("2", "1")],
+        [block("1"), block("2", "1,4"), block("3", "2"), block("4", "3")],
+    ],
+)
+def test_log_compactions_that_stand_for_each_other_are_refused(files: list[bytes]) -> None:
+    with pytest.raises(FormatError, match=r"\.log\..*: expected log compactions of earlier blocks"):
+        order(files)
 
 
 def test_before_version_8_each_block_is_asked_whether_it_is_committed() -> None:
