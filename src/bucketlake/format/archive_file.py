@@ -182,7 +182,7 @@ def decode_archive_file(
     try:
         table = pq.read_table(pa.BufferReader(data), columns=columns, filters=wanted)
         rows = table.select(columns).to_pylist()  # A few thousand small rows at the most.
-    except (pa.ArrowException, KeyError) as error:
+    except Exception as error:  # Broken bytes make Arrow raise any exception at all.
         raise FormatError(path, f"Parquet with columns {', '.join(columns)}", str(error)) from error
     return [
         ArchivedInstant(

@@ -13,7 +13,7 @@ import pytest
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
-from bucketlake.format.archive_file import ArchivedInstant
+from bucketlake.format.archive_file import ArchivedInstant, decode_archive_file
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
@@ -171,6 +171,18 @@ def test_broken_file_is_refused_by_its_name(content: bytes) -> None:
     storage.put(path, content)
     with pytest.raises(FormatError, match=path):
         read_archive(storage, CONFIG)
+
+
+def test_file_with_a_damaged_byte_is_refused_by_its_name_or_read() -> None:
+    data, refused = _file([_entry(30)]), []
+    for at in range(0, len(data), 6):
+        damaged = data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
+        try:
+            decode_archive_file(damaged, "30_30_0.parquet")
+        except FormatError as error:
+            refused.append(error.path)
+    assert len(refused) > 100
+    assert {*refused} == {"30_30_0.parquet"}
 
 
 def test_file_without_the_columns_of_an_archive_is_refused_by_its_name() -> None:
