@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -20,6 +20,7 @@ from bucketlake.timeline.active import Timeline
 _DATA = frozenset(
     {BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA, BlockKind.DELETE}
 )
+_ROLLBACK = "0"
 
 
 def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> list[LogBlock]:
@@ -31,16 +32,29 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
         If a log file is damaged, where Hudi's readers would leave its records out; or if log
         compactions stand for each other.
     UnsupportedFeatureError
-        If a block is of a kind that is not known.
+        If a block is of a kind, or is a command, that is not known.
     """
     groups: dict[InstantTime, list[LogBlock]] = {}
     for file in file_slice.log_files:
         for block in read_log_blocks(storage, file.path, file.size_bytes):
             if block.kind is BlockKind.COMMAND:
-                groups.pop(InstantTime(block.headers[HeaderKey.TARGET_INSTANT_TIME]), None)
+                groups.pop(_rolled_back(block), None)
             elif block.kind in _DATA and _is_committed(block, file, timeline):
                 groups.setdefault(block.instant, []).append(block)
     return [block for instant in _in_order(groups) for block in groups[instant]]
+
+
+def _rolled_back(command: LogBlock) -> InstantTime:
+    """Return the target of a rollback block; no other command is known."""
+    for key in (HeaderKey.TARGET_INSTANT_TIME, HeaderKey.COMMAND_BLOCK_TYPE):
+        if not command.headers.get(key):
+            told = ", ".join(one.name for one in command.headers)
+            raise command.malformed(f"header {key.name} of a command", told)
+    kind = command.headers[HeaderKey.COMMAND_BLOCK_TYPE]
+    if kind != _ROLLBACK:
+        where = f"{command.path} at byte {command.offset_bytes}"
+        raise UnsupportedFeatureError(f"command {kind} of a log", where, "read it with Hudi")
+    return InstantTime(command.headers[HeaderKey.TARGET_INSTANT_TIME])
 
 
 def _is_committed(block: LogBlock, file: DataFile, timeline: Timeline) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -62,6 +62,21 @@ def test_blocks_come_by_file_and_of_one_instant_together() -> None:
 def test_a_rollback_block_cancels_the_blocks_of_its_target() -> None:
     assert order([block("1"), block("2"), rollback("3", "2"), block("4")]) == ["1", "4"]
     assert order([block("1"), rollback("2", "1"), block("1")]) == ["1"]
+
+
+@pytest.mark.parametrize("missing", ["TARGET_INSTANT_TIME", "COMMAND_BLOCK_TYPE"])
+def test_a_command_that_lacks_a_header_is_refused_by_its_name(missing: str) -> None:
+    told = {"INSTANT_TIME": "2", "TARGET_INSTANT_TIME": "1", "COMMAND_BLOCK_TYPE": "0"}
+    headers = {HeaderKey[name]: text for name, text in told.items() if name != missing}
+    command = encode_block(BlockKind.COMMAND, headers)
+    with pytest.raises(FormatError, match=rf"\.log\.1.*: expected header {missing}"):
+        order([block("1") + command])
+
+
+def test_a_command_other_than_rollback_is_not_obeyed() -> None:
+    command = rollback("2", "1").replace(b"\0\0\0\x010", b"\0\0\0\x011")
+    with pytest.raises(UnsupportedFeatureError, match="command 1 of a log"):
+        order([block("1") + command])
 
 
 def test_blocks_of_changes_are_no_records() -> None:
