@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import fastavro
@@ -194,13 +195,15 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
         found = _written_name(data)
         if found not in names:
             raise FormatError(path, expected, f"an Avro container of {found}")
-        records = list(fastavro.reader(io.BytesIO(data), reader_schema=_parsed_schema(found)))
+        read = fastavro.reader(io.BytesIO(data), reader_schema=_parsed_schema(found))
+        records = list(islice(read, 2))  # Of records without a field any number takes no room.
     except FormatError:
         raise
     except Exception as error:
         raise FormatError(path, expected, f"{type(error).__name__}: {error}") from error
     if len(records) != 1 or not isinstance(records[0], dict):
-        raise FormatError(path, f"{expected} with one record", f"{len(records)} records")
+        count = "2 records or more" if records[1:] else f"{len(records)} records"
+        raise FormatError(path, f"{expected} with one record", count)
     return records[0]
 
 

@@ -122,3 +122,11 @@ def test_two_records_in_a_container_are_refused() -> None:
     fastavro.writer(buffer, schema, [ROLLBACK_PLAN, ROLLBACK_PLAN])
     with pytest.raises(FormatError, match="2 records"):
         decode_record(buffer.getvalue(), "f", "HoodieRollbackPlan")
+
+
+def test_a_count_of_records_that_take_no_room_is_not_believed() -> None:
+    name = "HoodieIndexCommitMetadata"  # Each of its fields has a default, so that none is needed.
+    buffer = io.BytesIO()
+    fastavro.writer(buffer, {"type": "record", "name": name, "fields": []}, [{}] * 200_000)
+    with pytest.raises(FormatError, match="2 records or more"):
+        decode_record(buffer.getvalue(), "f", name)
