@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import CommitConflictError, ConfigError, FormatError, TimelineError
+from bucketlake.config.table_keys import ORDERING_FIELDS
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    FormatError,
+    TimelineError,
+    UnsupportedFeatureError,
+)
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.model.file_name import InstantTime
@@ -30,6 +37,7 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
@@ -202,6 +210,17 @@ def test_log_files_are_written_in_avro_by_option(table: bl.Table) -> None:
     assert values(table) == {**keys(range(5), 3), **keys(range(5, 10), 2)}
     with pytest.raises(ConfigError, match="log_format"):
         bl.open_table(table.path, log_format="orc")
+
+
+@pytest.mark.parametrize("field", ["m.ts", "gone"])
+def test_a_table_that_is_ordered_by_what_is_no_column_is_refused(
+    table: bl.Table, field: str
+) -> None:
+    table.upsert(rows(range(5), 2, 11))
+    update_table_properties(storage_of(table), {ORDERING_FIELDS: field})
+    for read in (bl.Table.to_arrow, lambda one: one.locate("k1"), bl.Table.compact):
+        with pytest.raises(UnsupportedFeatureError, match=f"ordering field '{field}'"):
+            read(bl.open_table(table.path))
 
 
 def test_a_read_optimized_read_is_as_old_as_the_last_compaction(table: bl.Table) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
@@ -24,7 +25,7 @@ from bucketlake.merge.records import BoolArray, comparable, delete_flags
 from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
-from bucketlake.model.table_type import MergeMode
+from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.cleaned import telling_what_is_gone
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
@@ -65,7 +66,13 @@ class SliceReader:
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> SliceReader:
-        """Return a reader of a pinned table, with its merge rule."""
+        """Return a reader of a pinned table, with its merge rule.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If a merge-on-read table is ordered by a field that is no column of it.
+        """
         config = snapshot.config
         compares = config.merge_mode is MergeMode.EVENT_TIME
         marker = None
@@ -73,6 +80,10 @@ class SliceReader:
             marker = config.delete_field, config.delete_marker
         ordering = config.ordering_fields if compares else ()
         schema = with_meta(snapshot.schema)
+        absent = [name for name in ordering if name not in schema.names]
+        if absent and config.table_type is TableType.MERGE_ON_READ:
+            feature = f"ordering field {absent[0]!r}, which is no column of its own,"
+            raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
         return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
