@@ -494,7 +494,7 @@ class Table:
         Raises
         ------
         InputError
-            If the table has no such column, or ``where`` is no condition.
+            If the table has no such column, ``columns`` is empty, or ``where`` is no condition.
         ConfigError
             If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
         TimelineError
@@ -556,7 +556,7 @@ class Table:
         Raises
         ------
         InputError
-            If the table has no such column, or ``where`` is no condition.
+            If the table has no such column, ``columns`` is empty, or ``where`` is no condition.
         ConfigError
             If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
         TimelineError

@@ -75,7 +75,7 @@ def plan_read(
     where : str, optional
         SQL condition to prune by.
     columns : sequence of str, optional
-        Columns that are asked for; InputError where the table lacks one.
+        Columns that are asked for; InputError where there are none, or the table lacks one.
     time_zone : str, optional
         Zone of times in ``where`` that name none; None prunes by no such time.
     usual_settings : bool
@@ -118,6 +118,12 @@ def _plan(
 def _readable_schema(
     snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
 ) -> pa.Schema:
+    if columns is not None and not columns:  # Rows without columns have no count in Arrow.
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            "the list of columns is empty",
+            "name some, or leave the argument out for all",
+        )
     asked = {c.lower() for c in columns or ()}
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
     schema = with_meta(snapshot.schema) if meta else snapshot.schema
