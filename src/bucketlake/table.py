@@ -277,7 +277,8 @@ class Table:
             one key the greatest ordering value stays; of equal ones the later row of an Arrow
             table, or one that its contents decide on in a DataFrame, which has no order. Against
             a stored record the incoming one stays unless its ordering value is less. A record
-            whose ``_hoodie_is_deleted`` is true deletes its key.
+            whose ``_hoodie_is_deleted`` is true deletes its key; where its ordering value is null,
+            whatever is stored.
 
         Returns
         -------

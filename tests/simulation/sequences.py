@@ -200,7 +200,8 @@ class Player:
         def after(state: State, instant: str) -> State:
             state = dict(state)
             for key, row in best.items():
-                if is_late(row, state[key][0] if key in state else None):
+                resets = row.get(MARKER) and row["ts"] == 0  # An int's 0 is no ordering value.
+                if not resets and is_late(row, state[key][0] if key in state else None):
                     continue
                 if row.get(MARKER):
                     state.pop(key, None)

@@ -130,6 +130,58 @@ def test_deletes_by_flag_keep_their_ordering_value(table: bl.Table) -> None:
     assert values(table) == {**keys(range(2), 1), **keys(range(2, 4), 6), **keys(range(4, 10), 1)}
 
 
+MOMENT = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "deletes", "is_gone"),
+    [
+        ([pa.int32()], [None], True),
+        ([pa.int32()], [0], True),
+        ([pa.int32()], [4], False),
+        ([pa.int64()], [None], True),
+        ([pa.int64()], [0], False),
+        ([pa.float64()], [None], True),
+        ([pa.float64()], [0.0], False),
+        ([pa.string()], [None], True),
+        ([pa.string()], [""], False),
+        ([MOMENT], [None], True),
+        ([MOMENT], [0], False),
+        ([pa.date32()], [None], True),
+        ([pa.date32()], [0], True),
+        ([pa.date32()], [4], False),
+        ([pa.int32(), pa.string()], [None, None], True),
+        ([pa.int32(), pa.string()], [0, None], False),
+        ([pa.int32(), pa.int64()], [None, 9], False),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_deletes_by_flag_without_ordering_value_win_in_tables_of_either_type(
+    new_path: Callable[[], str],
+    kinds: list[pa.DataType],
+    deletes: list[Any],
+    is_gone: bool,
+    table_type: str,
+) -> None:
+    """An int's 0, and a date's, is spelled as none in log files."""
+    names = [f"o{i}" for i in range(len(kinds))]
+    fields = [("id", pa.string()), *zip(names, kinds, strict=True), (FLAG, pa.bool_())]
+    made = bl.create_table(
+        new_path(), schema=pa.schema(fields), record_key=["id"], ordering=names,
+        index=bl.SimpleBucket(1), table_type=table_type,
+    )  # fmt: skip
+    stored = ["5" if kind == pa.string() else 5 for kind in kinds]
+    for told, flag in ((stored, False), (deletes, True)):
+        ordering = [pa.array([one], kind) for one, kind in zip(told, kinds, strict=True)]
+        made.upsert(pa.table([["a"], *ordering, [flag]], ["id", *names, FLAG]))
+        expected = 1 - int(flag and is_gone)
+        assert made.to_arrow().num_rows == expected
+    if table_type == "merge_on_read":
+        made.compact()
+        assert made.to_arrow().num_rows == expected
+
+
 @pytest.mark.parametrize(
     ("narrow", "value", "wide"),
     [

@@ -134,7 +134,7 @@ class GroupMerge:
         at_rows, at_positions = pa.array(rows), pa.array(positions)
         new = tuple(o.take(at_positions) for o in self.incoming.ordering)
         old = tuple(comparable(chunk[f].take(at_rows)) for f in self.rule.ordering_fields)
-        return at_least(new, old)
+        return self.incoming.is_reset[positions] | at_least(new, old)
 
     def _fresh(self, matched: BoolArray) -> IntArray:
         positions = np.flatnonzero(~matched & ~self.incoming.deleted)

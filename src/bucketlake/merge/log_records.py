@@ -41,7 +41,7 @@ class LogEntries:
     deleted : ndarray of bool, shape (n_entries,)
         True where an entry deletes its key.
     is_reset : ndarray of bool, shape (n_entries,)
-        True for a commit-time delete.
+        True for a commit-time delete, see :func:`~bucketlake.merge.records.commit_time_deletes`.
     columns : pa.Table or None
         Rows of the entries; None for a block of deletes.
     partial : tuple of str or None
@@ -64,14 +64,11 @@ class LogSurvivors:
     ----------
     records : IncomingRecords
         One entry a key. Rows with columns come first, deletes after them.
-    always : ndarray of bool, shape (n_records,)
-        True where an entry wins over a stored row whatever their ordering values are.
     unset : ndarray of bool, shape (n_rows, n_columns), or None
         Where a row has no value of its own, and takes a stored row's; None where all have.
     """
 
     records: IncomingRecords
-    always: BoolArray
     unset: MaskMatrix | None = None
 
 
@@ -172,8 +169,9 @@ class _Concatenated:
             self.rows.take(pa.array(self.row_of_entry[rows])),
             tuple(values.take(indices) for values in self.ordering),
             self.deleted[chosen],
+            self.is_reset[chosen],
         )
-        return LogSurvivors(records, self.is_reset[chosen])
+        return LogSurvivors(records)
 
     def combined(self, counting: IntArray, compares: bool) -> LogSurvivors:
         """Put rows of partial blocks together with the other entries of their keys.
@@ -230,8 +228,9 @@ class _Concatenated:
             pa.Table.from_arrays(columns, names=self.schema.names),
             tuple(values.take(indices) for values in self.ordering),
             self.deleted[current[codes]],
+            self.is_reset[current[codes]],
         )
-        return LogSurvivors(records, self.is_reset[current[codes]], source[row_codes] < 0)
+        return LogSurvivors(records, source[row_codes] < 0)
 
     def _by_rank(self, counting: IntArray) -> list[IntArray]:
         codes = self.codes[counting]

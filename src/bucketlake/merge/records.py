@@ -8,6 +8,7 @@ the way Hudi compares them. Which incoming record wins over a stored one is said
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Self
@@ -37,12 +38,16 @@ class IncomingRecords:
         Comparable ordering values, see :func:`comparable`; empty under commit-time ordering.
     deleted : ndarray of bool, shape (n_records,)
         True where a record deletes its key.
+    is_reset : ndarray of bool, shape (n_records,)
+        True for a commit-time delete, which wins over all that was written before it; see
+        :func:`commit_time_deletes`.
     """
 
     keys: pa.Array
     columns: pa.Table
     ordering: tuple[pa.Array, ...]
     deleted: BoolArray
+    is_reset: BoolArray
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -55,6 +60,7 @@ class IncomingRecords:
             self.columns.take(indices),
             tuple(o.take(indices) for o in self.ordering),
             self.deleted[positions],
+            self.is_reset[positions],
         )
 
 
@@ -66,6 +72,34 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     if marker is not None and marker[0] in columns.column_names:
         flags |= _true_values(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
     return flags
+
+
+def commit_time_deletes(
+    deleted: BoolArray, columns: pa.Table, ordering_fields: Sequence[str]
+) -> BoolArray:
+    """Return which deletes have no ordering value, as far as a log file can tell.
+
+    That is a null, in each of several fields, and of a single field also 0 of type int or the date
+    1970-01-01: a delete block spells them like none. Under commit-time ordering no delete has one.
+    Whatever the type of the table is, the same rows delete.
+
+    Parameters
+    ----------
+    deleted : ndarray of bool, shape (n_records,)
+        True where a record deletes its key.
+    columns : pa.Table, shape (n_records, n_fields)
+        The records; ordering fields in the table's types.
+    ordering_fields : sequence of str
+        Fields whose values decide; none under commit-time ordering.
+    """
+    found = deleted.copy()
+    for name in ordering_fields:
+        found &= columns[name].is_null().to_numpy()
+    if len(ordering_fields) == 1:
+        values = columns[ordering_fields[0]]
+        if pa.types.is_int32(values.type) or pa.types.is_date32(values.type):
+            found |= deleted & _true_values(pc.equal(values.cast(pa.int32()), 0))
+    return found
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -79,9 +79,10 @@ class SliceMerge:
         if not self.ordering_fields:
             return np.ones(len(rows), np.bool_)
         at_rows, at_positions = pa.array(rows), pa.array(positions)
-        new = tuple(values.take(at_positions) for values in self.survivors.records.ordering)
+        records = self.survivors.records
+        new = tuple(values.take(at_positions) for values in records.ordering)
         old = tuple(comparable(chunk[name].take(at_rows)) for name in self.ordering_fields)
-        return self.survivors.always[positions] | at_least(new, old)
+        return records.is_reset[positions] | at_least(new, old)
 
     def _gather(self, chunk: pa.Table, source: IntArray, places: IntArray) -> pa.Table:
         """Take rows; ``source`` counts stored ones first, ``places`` are their stored rows."""

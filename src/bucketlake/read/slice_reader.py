@@ -21,7 +21,12 @@ from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.hashing.index_key import hash_index_keys
 from bucketlake.merge.log_records import LogEntries, LogMerge
-from bucketlake.merge.records import BoolArray, comparable, delete_flags
+from bucketlake.merge.records import (
+    BoolArray,
+    commit_time_deletes,
+    comparable,
+    delete_flags,
+)
 from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
@@ -146,14 +151,9 @@ class SliceReader:
         rows = cast_table(read.drop_columns([OPERATION]), needed, where=block.path)
         deleted = delete_flags(rows, self.delete_marker) | _deleting(read[OPERATION])
         keys = rows[RECORD_KEY].combine_chunks()
-        no_order = np.zeros(len(keys), np.bool_)
-        if not self.ordering_fields:
-            return LogEntries(keys, (), deleted, no_order, rows, partial)
-        values = [rows[name].combine_chunks() for name in self.ordering_fields]
-        for one in values:
-            no_order |= pc.is_null(one).to_numpy(zero_copy_only=False)
-        ordering = tuple(comparable(one) for one in values)
-        return LogEntries(keys, ordering, deleted, deleted & no_order, rows, partial)
+        ordering = tuple(comparable(rows[name]) for name in self.ordering_fields)
+        is_reset = commit_time_deletes(deleted, rows, self.ordering_fields)
+        return LogEntries(keys, ordering, deleted, is_reset, rows, partial)
 
     def _deletes(self, block: LogBlock) -> LogEntries:
         found = decode_delete_block(block)
@@ -161,7 +161,7 @@ class SliceReader:
         deleted = np.ones(count, np.bool_)
         is_reset = found.is_commit_time.to_numpy(zero_copy_only=False).copy()
         if not self.ordering_fields:
-            return LogEntries(found.record_keys, (), deleted, deleted & False)
+            return LogEntries(found.record_keys, (), deleted, deleted)
         names = list(self.ordering_fields)
         told = list(found.orderings) or [pa.nulls(count)] * len(names)
         if len(told) != len(names):

@@ -85,17 +85,12 @@ def _deletes(
 ) -> Deletes:
     indices, count = pa.array(positions), len(positions)
     orderings: tuple[pa.Array, ...] = ()
-    is_commit_time = np.ones(count, np.bool_)
     if rule.compares:
         columns = [incoming.columns[name].take(indices) for name in rule.ordering_fields]
         orderings = tuple(column.combine_chunks() for column in columns)
-        # A null counts as no ordering value, as in Hudi's default.
-        is_commit_time = np.logical_and.reduce(
-            [pc.is_null(one).to_numpy(zero_copy_only=False) for one in orderings]
-        )
     return Deletes(
         incoming.keys.take(indices),
         pa.repeat(partition_path, count),
-        pa.array(is_commit_time),
+        pa.array(incoming.is_reset[positions]),
         orderings,
     )

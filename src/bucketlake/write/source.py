@@ -19,6 +19,7 @@ from bucketlake.errors import IndexStateError, InputError
 from bucketlake.merge.records import (
     IncomingRecords,
     collapse_duplicates,
+    commit_time_deletes,
     comparable,
     delete_flags,
 )
@@ -130,16 +131,20 @@ class WriteTask:
 
     def _incoming(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         if self.deletes_by_key:
-            return IncomingRecords(keys, rows.select([]), (), np.ones(rows.num_rows, np.bool_))
+            every = np.ones(rows.num_rows, np.bool_)
+            return IncomingRecords(keys, rows.select([]), (), every, every)
         require_valid(rows, where=f"write to {self.writer.storage.root}")
         columns = cast_table(rows, self.writer.schema).combine_chunks()
         rule = self.writer.rule
-        ordering = (
-            tuple(comparable(columns[field]) for field in rule.ordering_fields)
-            if rule.compares
-            else ()
+        fields = rule.ordering_fields if rule.compares else ()
+        deleted = delete_flags(rows, self.delete_marker)
+        return IncomingRecords(
+            keys,
+            columns,
+            tuple(comparable(columns[field]) for field in fields),
+            deleted,
+            commit_time_deletes(deleted, columns, fields),
         )
-        return IncomingRecords(keys, columns, ordering, delete_flags(rows, self.delete_marker))
 
 
 def require_columns(source: RecordSource, names: tuple[str, ...], table: str, role: str) -> None:
