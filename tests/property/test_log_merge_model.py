@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,6 +157,23 @@ def test_a_record_after_a_commit_time_delete_cancels_it_as_hudi_does() -> None:
     found = [one("a", 12, 7), delete("a"), one("a", 11, 8)]
     assert merged(found, base, True)["a"]["ts"] == 11
     assert merged([one("a", 7, 7), delete("a")], base, True) == {}
+
+
+def calls_for(blocks: int) -> int:
+    """Count the calls that merging so many parts of one row takes."""
+    merge, calls = LogMerge(SCHEMA, True), Counter[str]()
+    for number in range(blocks):
+        merge.add(entries_of(("ts", "v"), [Entry("a", number, v=number)], True))
+    sys.setprofile(lambda _, event, __: calls.update([event]))
+    try:
+        merge.survivors()
+    finally:
+        sys.setprofile(None)
+    return calls.total()
+
+
+def test_many_parts_of_one_row_cost_as_much_each_as_few() -> None:
+    assert calls_for(320) < 9 * calls_for(40)
 
 
 def test_a_part_that_is_late_gives_what_the_greater_part_lacks_as_in_hudi() -> None:

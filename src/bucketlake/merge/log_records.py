@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +119,7 @@ class _Concatenated:
         rows = [b.columns for b in blocks if b.columns is not None]
         self.rows = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
         self.row_of_entry = _rows_of(blocks)
+        self.block_of_entry = np.repeat(np.arange(len(blocks)), [len(b.keys) for b in blocks])
         encoded = self.keys.dictionary_encode()
         self.codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         self.key_count = len(encoded.dictionary)
@@ -178,7 +180,7 @@ class _Concatenated:
 
         Of two rows the greater one keeps its values, and takes from the other what it lacks, even
         where that one came later. Entries of one rank, the n-th of their keys, are dealt with at
-        once.
+        once; each is looked at once, however many ranks and blocks there are.
         """
         source = np.full((self.key_count, len(self.schema)), -1)  # Rows that values come from.
         current = np.full(self.key_count, -1)
@@ -190,9 +192,11 @@ class _Concatenated:
             # What was deleted, and what a delete wins over, leaves no values behind.
             source[self.codes[entries[wins & ~both_rows]]] = -1
             for columns, inside in self._columns_of(entries):
+                of_block, put = entries[inside], wins[inside]
+                fill = both_rows[inside] & ~put
                 for column in columns:
-                    self._put(source[:, column], entries, inside & wins)
-                    self._fill(source[:, column], entries, inside & both_rows & ~wins)
+                    self._put(source[:, column], of_block, put)
+                    self._fill(source[:, column], of_block, fill)
             current[self.codes[entries[wins]]] = entries[wins]
         return self._assemble(np.flatnonzero(current >= 0), current, source)
 
@@ -204,13 +208,15 @@ class _Concatenated:
         rows = self.row_of_entry[entries[chosen]]
         source[codes] = np.where(source[codes] < 0, rows, source[codes])
 
-    def _columns_of(self, entries: IntArray) -> Iterator[tuple[list[int], BoolArray]]:
-        """Yield, block by block, which columns its rows hold, and which entries are of it."""
-        for block, start, stop in self._blocks():
-            inside = (entries >= start) & (entries < stop)
-            if block.columns is not None and inside.any():
+    def _columns_of(self, entries: IntArray) -> Iterator[tuple[list[int], slice]]:
+        """Yield for each block of entries which columns its rows hold, and where they stand."""
+        numbers = self.block_of_entry[entries]  # Ascending, as the entries are.
+        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])).tolist()
+        for start, stop in pairwise([*starts, len(entries)]):
+            block = self.blocks[numbers[start]]
+            if block.columns is not None:
                 names = self.schema.names if block.partial is None else block.partial
-                yield [self.schema.get_field_index(name) for name in names], inside
+                yield [self.schema.get_field_index(name) for name in names], slice(start, stop)
 
     def _assemble(self, codes: IntArray, current: IntArray, source: IntArray) -> LogSurvivors:
         is_row = ~self.deleted[current[codes]]
@@ -233,6 +239,7 @@ class _Concatenated:
         return LogSurvivors(records, source[row_codes] < 0)
 
     def _by_rank(self, counting: IntArray) -> list[IntArray]:
+        """Return the entries of each rank, in their order."""
         codes = self.codes[counting]
         order = np.argsort(codes, kind="stable")
         sorted_codes = codes[order]
@@ -240,19 +247,13 @@ class _Concatenated:
         sizes = np.diff(np.append(starts, len(order)))
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order)) - np.repeat(starts, sizes)
-        return [counting[rank == r] for r in range(int(rank.max(initial=-1)) + 1)]
+        ends = np.cumsum(np.bincount(rank))
+        return np.split(counting[np.argsort(rank, kind="stable")], ends[:-1])
 
     def _at_least(self, entries: IntArray, held: IntArray) -> BoolArray:
         new = tuple(values.take(pa.array(entries)) for values in self.ordering)
         old = tuple(values.take(pa.array(held)) for values in self.ordering)
         return at_least(new, old)
-
-    def _blocks(self) -> list[tuple[LogEntries, int, int]]:
-        found, start = [], 0
-        for block in self.blocks:
-            found.append((block, start, start + len(block.keys)))
-            start += len(block.keys)
-        return found
 
 
 def _joined(parts: list[BoolArray]) -> BoolArray:
