@@ -58,3 +58,25 @@ def test_greater_ordering_value_wins(
 def winners(found: pa.Table) -> dict[str, Any]:
     assert found.num_rows == len(set(found["id"].to_pylist()))
     return {row["id"]: row["v"] for row in found.to_pylist()}
+
+
+@pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
+@pytest.mark.parametrize("name", ["int", "long"])
+def test_a_delete_by_flag_at_zero_does_what_it_does_in_hudi(
+    hudi: HudiPeer, tmp_path: Path, name: str, merge_on_read: bool
+) -> None:
+    """Of an int the value 0 is none, and such a delete wins."""
+    types, _ = ASCENDING[name]
+    schema = pa.schema([("id", pa.string()), *types.items(), ("_hoodie_is_deleted", pa.bool_())])
+    kind = TableKind(schema=schema, partition_by=(), ordering="at", merge_on_read=merge_on_read)
+    stored = {"a": -1, "b": 0, "c": 7}
+    rows = [{"id": i, "at": at, "_hoodie_is_deleted": False} for i, at in stored.items()]
+    left = {}
+    for writer in Writer:
+        table = SharedTable(hudi, tmp_path / writer.value, kind)
+        table.begin()
+        table.write(BUCKETLAKE, rows)
+        table.write(writer, [row | {"at": 0, "_hoodie_is_deleted": True} for row in rows])
+        left[writer] = sorted(table.ours.to_arrow()["id"].to_pylist())
+        assert sorted(hudi.read(table.path)["id"].to_pylist()) == left[writer]
+    assert left == dict.fromkeys(Writer, [] if name == "int" else ["c"])
