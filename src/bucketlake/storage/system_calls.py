@@ -128,12 +128,18 @@ def link_file(staged: str, target: str) -> None:
     try:
         os.link(staged, target)
     except FileExistsError:
-        # NFS may repeat a request whose answer was lost. The staged name is ours alone, so a
-        # second name of its file is the target's.
-        if os.stat(staged).st_nlink < 2:
+        # NFS may repeat a request whose answer was lost: then the file that is there is ours.
+        if not _is_one_file(staged, target):
             raise
     except OSError as error:
         raise OSError(error.errno, _why_no_link(error)) from error
+
+
+def _is_one_file(staged: str, target: str) -> bool:
+    try:
+        return os.path.samestat(os.stat(staged), os.lstat(target))
+    except FileNotFoundError:  # Removed meanwhile: whose it was nobody knows.
+        return False
 
 
 def _why_no_link(error: OSError) -> str:

@@ -135,9 +135,23 @@ def _parsed(content: bytes) -> dict[str, Any]:
 def _is_gone(process: dict[str, Any]) -> bool:
     """Tell whether a process of this machine has ended; False of one on another machine."""
     machine, pid = process.get("machine"), process.get("pid")
-    if not machine or machine != _machine() or not isinstance(pid, int):
+    if not machine or machine != _machine() or not isinstance(pid, int) or pid < 1:
         return False
-    return _started(pid) != process.get("started")
+    started = _started(pid)
+    if started is None:
+        return not _exists(pid)
+    return started != process.get("started")
+
+
+def _exists(pid: int) -> bool:
+    """Tell whether there is a process, also of another user whose processes /proc hides."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _machine() -> str:
@@ -150,7 +164,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, since numbers are used again; None where there is none."""
+    """Return when a process started, since numbers are used again; None where /proc tells not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -37,6 +37,7 @@ STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
 _SKEW_MS = 500  # Of two hosts' clocks; Hudi allows as much.
 _RENEWALS_LEAST = 10  # In the time that a lock is valid, as Hudi asks for it.
 _PAUSE_SECONDS = 0.25
+_ATTEMPTS = 3
 
 Check = Callable[[], None]
 """Raises LockError where a lock that was taken is no longer held."""
@@ -113,18 +114,16 @@ class FileSystemLock:
     def held(self, storage: Storage) -> Iterator[Check]:
         """Hold the lock of a table."""
         own = uuid.uuid4().hex.encode()
-        _until(lambda: self._taken(storage, own), storage, FILE_LOCK, self.timeout_seconds)
 
         def check() -> None:
             if _read(storage, FILE_LOCK) != own:
                 raise LockError(f"{storage.root}/{FILE_LOCK}", "somebody who took it over", None)
 
         try:
+            _until(lambda: self._taken(storage, own), storage, FILE_LOCK, self.timeout_seconds)
             yield check
-        finally:
-            with suppress(StorageError):
-                if _read(storage, FILE_LOCK) == own:
-                    storage.delete(FILE_LOCK)
+        finally:  # Also where a put failed that has arrived: nobody else removes the file.
+            _give_up(storage, own)
 
     def _taken(self, storage: Storage, own: bytes) -> bool:
         try:
@@ -139,6 +138,15 @@ class FileSystemLock:
         if self.expire_minutes and age_ms > self.expire_minutes * 60_000:
             storage.delete(FILE_LOCK)
         return False
+
+
+def _give_up(storage: Storage, own: bytes) -> None:
+    """Remove a file lock unless it is another's, if storage lets us."""
+    for _ in range(_ATTEMPTS):
+        with suppress(StorageError):
+            if _read(storage, FILE_LOCK) == own:
+                storage.delete(FILE_LOCK)
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,23 +187,24 @@ class StorageLock:
                 "use FileSystemLock",
             )
         lease = _Lease(storage, self.validity_seconds * 1000)
-        _until(lease.taken, storage, STORAGE_LOCK, self.timeout_seconds)
         ended = threading.Event()
 
         def renew() -> None:
             while not ended.wait(self.renew_seconds):
                 with suppress(StorageError):  # The next one may get through.
-                    if not lease.taken():
+                    if not lease.renewed():
                         return
 
         renewer = threading.Thread(target=renew, name="lock-renewal", daemon=True)
-        renewer.start()
         try:
+            _until(lease.taken, storage, STORAGE_LOCK, self.timeout_seconds)
+            renewer.start()
             yield lease.check
         finally:
             ended.set()
-            renewer.join()
-            with suppress(StorageError):  # It ends by itself.
+            if renewer.ident is not None:
+                renewer.join()
+            with suppress(StorageError, FormatError):  # It ends by itself.
                 lease.release()
 
 
@@ -209,21 +218,40 @@ class _Lease:
         self._valid_until_ms = 0
 
     def taken(self) -> bool:
-        """Take the lock, or keep it for longer; False where another owner has it."""
+        """Take the lock; False where another owner has it."""
         found = self._storage.read_version(STORAGE_LOCK)
         if found is None:
             return self._put(None)
-        content, version = found
-        held = _parsed(content, f"{self._storage.root}/{STORAGE_LOCK}")
+        held, version = self._parsed(found)
         # One of this owner's is taken again: perhaps the answer to its put was lost.
         is_free = held.expired or held.owner == self._owner
         return (is_free or held.valid_until_ms + _SKEW_MS < system_now_ms()) and self._put(version)
 
+    def renewed(self) -> bool:
+        """Keep the lock for longer; False for good where somebody else has, or had, it since.
+
+        What this owner has checked may be out of date then, even if the lock is free again.
+        """
+        for _ in range(_ATTEMPTS):  # A put that arrived and was repeated lost to itself.
+            version = self._own_version()
+            if version is None:
+                break
+            if self._put(version):
+                return True
+        self._version = None
+        return False
+
     def release(self) -> None:
         """Give it up; the object stays, and says so."""
-        if self._version is not None:
+        version = self._version
+        for _ in range(_ATTEMPTS):  # The answer to a renewal may have been lost.
+            version = version or self._own_version()
+            if version is None:
+                return
             with suppress(AlreadyExistsError):
-                self._write(self._version, valid_until_ms=self._valid_until_ms, expired=True)
+                self._write(version, valid_until_ms=self._valid_until_ms, expired=True)
+                return
+            version = None
 
     def check(self) -> None:
         """Raise where it is no longer held."""
@@ -237,10 +265,21 @@ class _Lease:
         try:
             self._version = self._write(version, valid_until_ms=valid_until_ms, expired=False)
         except AlreadyExistsError:
-            self._version = None
             return False
         self._valid_until_ms = valid_until_ms
         return True
+
+    def _own_version(self) -> str | None:
+        """Return the version of the object as this owner holds it; None where it does not."""
+        found = self._storage.read_version(STORAGE_LOCK)
+        if found is None:
+            return None
+        held, version = self._parsed(found)
+        return version if held.owner == self._owner and not held.expired else None
+
+    def _parsed(self, found: tuple[bytes, str]) -> tuple[_Held, str]:
+        content, version = found
+        return _parsed(content, f"{self._storage.root}/{STORAGE_LOCK}"), version
 
     def _write(self, version: str | None, *, valid_until_ms: int, expired: bool) -> str:
         fields = {"expired": expired, "validUntil": valid_until_ms, "owner": self._owner}

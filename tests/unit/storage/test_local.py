@@ -161,6 +161,22 @@ def test_link_that_took_effect_although_it_said_exists_has_won(
     assert local.read("a") == b"1"
 
 
+def test_a_second_name_that_a_backup_gave_to_a_staged_file_wins_nothing(
+    local: LocalStorage, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, backup = os.link, tmp_path_factory.mktemp("backup") / "staged"
+
+    def link(source: str, target: str) -> None:
+        plain(source, backup)  # As "cp -al" of the folder does.
+        Path(target).write_bytes(b"theirs")
+        plain(source, target)
+
+    monkeypatch.setattr(system_calls.os, "link", link)
+    with pytest.raises(AlreadyExistsError):
+        local.put_if_absent("a", b"mine")
+    assert local.read("a") == b"theirs"
+
+
 @WRITES
 def test_object_is_flushed_before_it_has_its_name_and_its_folder_after(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write

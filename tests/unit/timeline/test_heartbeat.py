@@ -111,6 +111,20 @@ def test_a_process_that_is_gone_from_this_machine_is_dead_at_once(storage: Stora
     assert not is_alive(storage, T, system_now_ms)
 
 
+def test_a_process_whose_facts_are_hidden_from_this_user_lives(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc mounted with hidepid does it."""
+    leave(storage, process="another", pid=os.getppid())
+    told = json.loads(storage.read(PATH))
+    monkeypatch.setattr(heartbeat, "_started", lambda _: None)
+    assert is_alive(storage, T, system_now_ms)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    storage.put(PATH, json.dumps({**told, "pid": ended.pid}).encode())
+    assert not is_alive(storage, T, system_now_ms)
+
+
 def test_a_number_that_another_process_has_by_now_is_no_sign_of_life(
     storage: Storage,
 ) -> None:

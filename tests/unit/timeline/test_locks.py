@@ -6,12 +6,19 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import ConfigError, FormatError, LockError, UnsupportedFeatureError
-from bucketlake.storage.base import Storage
+from bucketlake.errors import (
+    ConfigError,
+    FormatError,
+    LockError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from bucketlake.storage.base import Storage, VersionedStorage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
@@ -25,6 +32,7 @@ from bucketlake.timeline.locks import (
     InProcessLock,
     StorageLock,
     TableLock,
+    _Lease,
 )
 
 SOON = 0.3
@@ -183,6 +191,66 @@ def test_a_put_whose_answer_was_lost_still_holds_the_lock_or_leaves_none(
     else:
         with pytest.raises(Exception, match="simulated"):
             kind(SOON).held(puts).__enter__()
+        with kind(SOON).held(storage):
+            pass
+
+
+@pytest.mark.parametrize("by", ["another owner", "nobody: its object is gone"])
+def test_a_lock_that_was_lost_is_not_renewed_though_it_is_free_again(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """What its owner checked before may be out of date: another one has perhaps committed."""
+    slept, other = _Lease(storage, 10_000), _Lease(storage, 10_000)
+    assert slept.taken()
+    later = locks.system_now_ms() + 20_000
+    monkeypatch.setattr(locks, "system_now_ms", lambda: later)
+    if by == "another owner":
+        assert other.taken()
+        other.release()
+    else:
+        storage.delete(STORAGE_LOCK)
+    held = storage.read_version(STORAGE_LOCK)
+    assert not slept.renewed()
+    assert not slept.renewed()
+    with pytest.raises(LockError, match="ran out"):
+        slept.check()
+    slept.release()
+    assert storage.read_version(STORAGE_LOCK) == held
+
+
+def test_a_lock_that_nobody_took_meanwhile_is_renewed_after_a_long_sleep(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = _Lease(storage, 10_000)
+    assert lease.taken()
+    later = locks.system_now_ms() + 20_000
+    monkeypatch.setattr(locks, "system_now_ms", lambda: later)
+    assert lease.renewed()
+    lease.check()
+
+
+@pytest.mark.parametrize("effect", [Effect.ERROR, Effect.ECHO])
+def test_a_renewal_whose_answer_was_lost_keeps_the_lock_which_is_given_up_in_the_end(
+    storage: Storage, effect: Effect
+) -> None:
+    puts = FaultyStorage(storage, [Fault(2, Moment.AFTER, effect)], reads_count=False)
+    lease = _Lease(cast(VersionedStorage, puts), 10_000)
+    assert lease.taken()
+    if effect is Effect.ECHO:
+        assert lease.renewed()
+    else:
+        with pytest.raises(StorageError):
+            lease.renewed()
+    lease.check()
+    lease.release()
+    assert json.loads(storage.read(STORAGE_LOCK))["expired"] is True
+
+
+def test_a_file_lock_goes_though_storage_fails_at_first(storage: Storage) -> None:
+    fails = FaultyStorage(storage, [Fault(2, Moment.BEFORE, Effect.ERROR)], reads_count=False)
+    with FileSystemLock(timeout_seconds=SOON).held(fails):
+        pass
+    assert storage.stat(FILE_LOCK) is None
 
 
 def test_a_lock_object_that_is_damaged_is_an_error_that_names_it(storage: Storage) -> None:

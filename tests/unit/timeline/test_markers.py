@@ -27,6 +27,10 @@ LOG = ".00000001-aaaa-0_20240102030405678.log.1_1-0-1"
         (Marker("", BASE, MarkerType.MERGE), f"{BASE}.marker.MERGE"),
         (Marker("2024/01", LOG, MarkerType.CREATE), f"2024/01/{LOG}.marker.CREATE"),
         (Marker("eu", LOG, MarkerType.APPEND), f"eu/{LOG}.marker.APPEND"),
+        *(
+            (Marker(name, BASE, MarkerType.CREATE), f"{name}/{BASE}.marker.CREATE")
+            for name in ("a\nb", "\n", "a\u2028b", "a\x85b", "a.marker.CREATE/b")
+        ),
     ],
 )
 def test_marker_is_written_and_read_back(marker: Marker, text: str) -> None:
@@ -61,6 +65,13 @@ def test_lists_of_the_timeline_server_are_read() -> None:
         Marker("us", BASE, MarkerType.MERGE),
         Marker("ä", LOG, MarkerType.CREATE),
     ]
+
+
+@pytest.mark.parametrize("character", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_lists_are_cut_where_java_cuts_lines(character: str) -> None:
+    text = f"a{character}b/{BASE}.marker.CREATE\n"
+    storage = memory_of({f"{FOLDER}/MARKERS0": text.encode()})
+    assert read_markers(storage, T) == [Marker(f"a{character}b", BASE, MarkerType.CREATE)]
 
 
 def test_other_files_are_no_markers() -> None:
