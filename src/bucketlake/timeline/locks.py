@@ -199,11 +199,12 @@ class StorageLock:
         try:
             _until(lease.taken, storage, STORAGE_LOCK, self.timeout_seconds)
             renewer.start()
-            yield lease.check
-        finally:
-            ended.set()
-            if renewer.ident is not None:
+            try:
+                yield lease.check
+            finally:
+                ended.set()
                 renewer.join()
+        finally:
             with suppress(StorageError, FormatError):  # It ends by itself.
                 lease.release()
 
