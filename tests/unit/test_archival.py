@@ -993,6 +993,28 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
         assert not set(archived(table)) & set(left), storage.replay()
 
 
+def test_ranges_miss_nothing_of_an_archival_that_died_among_commits_that_overtook_each_other(
+    table: bl.Table,
+) -> None:
+    """One that began first and completed last goes first; who completed before it may be there."""
+    commits = [upsert(table, v, range(v, v + 1)) for v in range(6)]
+    storage, config = storage_of(table), table.config()
+    completed = [str(one.completed_at) for one in commits]
+    late, overtaking = commits[1], commits[2]
+    old = f"{config.timeline_folder}/{late.to_file_name(2)}"
+    completed[1] = str(int(str(overtaking.completed_at)) + 1)
+    storage.put(old.replace(str(late.completed_at), completed[1]), storage.read(old))
+    storage.delete(old)
+    objects = objects_of(storage)
+    for fault in crash_points(steps_of(archive_now, table, reads_count=False)):
+        faulty = FaultyStorage(restore(table, objects), [fault], reads_count=False)
+        with pytest.raises(SimulatedCrash):
+            archive_now(faulty)
+        for since in completed:
+            expected = {f"k{v}": v for v, at in enumerate(completed) if at > since}
+            assert values(table, since=since) == expected, faulty.replay()
+
+
 def test_files_are_merged_and_old_manifests_go(any_table: bl.Table) -> None:
     commits = upserts(any_table, 2)
     for v in range(3, 25):

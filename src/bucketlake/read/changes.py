@@ -21,7 +21,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import archived_commit, read_archive
+from bucketlake.timeline.archived import archived_commit, newest_manifest, read_archive
 from bucketlake.timeline.instant import Instant
 
 
@@ -92,7 +92,7 @@ def changes_between(
         elif since is None or at > since:
             within.append(instant)
     found = [(one.requested_at, commit) for one, commit in timeline.read_commits(storage, within)]
-    if timeline.start is not None and (since is None or since < timeline.start):
+    if _reaches_into_archive(storage, timeline, since):
         for entry in read_archive(storage, config):
             if timeline.find_completed(entry.requested_at) is not None:
                 continue  # It is still in both timelines.
@@ -110,6 +110,21 @@ def changes_between(
     return Changes(
         timeline.without(later), tuple(sorted(instant for instant, _ in written)), dict(groups)
     )
+
+
+def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTime | None) -> bool:
+    """Tell whether the archive may hold commits that completed after a time.
+
+    An archival takes none that completed after the first one that stays was requested. But one
+    that died half-way may have taken a commit, and left one that began later and completed first.
+    """
+    start, folder = timeline.start, timeline.history_folder
+    if start is None:
+        return False
+    if since is None or since < start:
+        return True
+    files = () if folder is None else newest_manifest(storage, folder).files
+    return any(file.may_hold(start, None) for file in files)
 
 
 def _time_of(timeline: Timeline, instant: InstantTime) -> InstantTime:
