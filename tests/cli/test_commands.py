@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -235,6 +236,15 @@ def test_what_cannot_be_done_is_said_in_one_line_and_exits_with_one(
     error = json.loads(flights(*arguments, "--output", "json", exit_code=1).stderr)["error"]
     assert reason in error["message"]
     assert error["type"].endswith("Error")
+    assert bl.open_table("flights").timeline() == before
+
+
+@pytest.mark.parametrize("file_format", ["csv", "jsonl", "parquet"])
+def test_rows_in_a_pipe_are_refused_and_not_taken_for_none(flights: Run, file_format: str) -> None:
+    os.mkfifo("pipe")
+    before = bl.open_table("flights").timeline()
+    said = flights("upsert", "flights", "pipe", "--format", file_format, exit_code=1).stderr
+    assert said == "Error: pipe: it is no regular file; write the rows to one first\n"
     assert bl.open_table("flights").timeline() == before
 
 

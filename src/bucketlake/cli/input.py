@@ -102,6 +102,8 @@ def read_files(
 
 def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Table:
     """Read one data file; as `read_files`."""
+    if not path.is_file():  # A pipe can be read once only, and says that it is of size 0.
+        raise InputError(str(path), "it is no regular file", "write the rows to one first")
     file_format = FileFormat.of(path, reading.file_format)
     known = pa.schema([]) if schema is None else schema
     try:
