@@ -54,8 +54,26 @@ def test_given_options_are_a_mapping_that_cannot_change() -> None:
         "s3://lake/t?X-Amz-Credential=x&X-Amz-Signature=hush",
         "gs://lake/../t?x-goog-signature=hush",
         "abfss://c@acc.dfs.core.windows.net/t?sv=2024&sig=hush",
+        "abfss://c@acc.dfs.core.windows.net?sv=2024&sig=hush",
+        "az://c?sv=2024&sig=hush",
+        "s3://lake?X-Amz-Signature=hush",
+        "s3://lake/t?AWSAccessKeyId=AKID&Signature=hush",
         "https://lake/t?sig=hush",
+        "https://lake/t?AWSAccessKeyId=AKID&Signature=hush",
         "s3://hush@lake/t",
+        "s3a://AKID:hush@lake/t",
+        "s3a://AKID:hush/hush/hush@lake/t",
+        "s3a://AKID:hush/../hush@lake/t",
+        "gs://user:hush/hush@lake/t",
+        "az://account:hush/hush@c/t",
+        "abfss://account:hush/hush@c@acc.dfs.core.windows.net/t",
+        "s3:///AKID:hush@lake/t",
+        "s3:/AKID:hush@lake/t",
+        "https://user:hush/hush@host/t",
+        "https://user:hush@hush@host/t",
+        "webhdfs:/user:hush@host/t",
+        "file://user:hush@host/t",
+        "file://user:hush@host",
     ],
 )
 def test_an_address_with_a_secret_is_refused_and_not_repeated(path: str) -> None:
@@ -64,13 +82,30 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(path: str) -> None
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("path", "host"), [("https://user:hush@host/t", "host/t"), ("file://user:hush@host/t", "host")]
+)
+def test_an_address_that_is_refused_is_known_by_what_is_no_secret(path: str, host: str) -> None:
+    with pytest.raises((ConfigError, UnsupportedFeatureError), match=f"{path[:5]}.*@{host}"):
+        open_storage(path)
+
+
 def test_a_question_mark_in_an_address_is_part_of_the_key() -> None:
     assert open_storage("s3://lake/sig=1/what?x=sig").root == "s3://lake/sig=1/what?x=sig"
 
 
-def test_a_store_that_cannot_be_reached_is_told_without_them() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"endpoint": "http://user:hush-hush@127.0.0.1:9"},
+        {"endpoint": "http://user:hush/hush@127.0.0.1:9"},
+        {"proxy_url": "http://user:hush-hush@127.0.0.1:9"},
+    ],
+)
+def test_a_store_that_cannot_be_reached_is_told_without_them(given: dict[str, str]) -> None:
     with pytest.raises(BucketLakeError) as caught:
-        bl.open_table("s3://lake/t", storage_options=NOBODY)
+        bl.open_table("s3://lake/t", storage_options=NOBODY | given)
     assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
@@ -92,4 +127,25 @@ def test_the_command_line_says_what_is_wrong_without_them(given: list[str], outp
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code in (1, 2)
     assert len(done.output) > 20
+    assert "hush" not in done.output
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "t", "-o", "region=eu", f"secret_access_key={SECRET}"],
+        ["show", "t", "-o", "region=eu", "fs.s3a.secret.key=hush hush"],
+        ["show", "t", "AWS_SESSION_TOKEN=hush=hush", "sas=hush"],
+        ["show", "t", "endpoint=http://user:hush@store"],
+        ["upsert", "t", __file__, f"secret_access_key={SECRET}"],
+        [f"account_key={SECRET}", "show", "t"],
+    ],
+)
+def test_an_option_that_is_not_expected_is_named_without_its_value(
+    arguments: list[str], output: str
+) -> None:
+    done = CliRunner().invoke(main, [*arguments, "--output", output])
+    assert done.exit_code == 2
+    assert "=(hidden)" in done.output or "(hidden)@store" in done.output
     assert "hush" not in done.output

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from bucketlake.cli.options import CommandWithExample, asks_for_json
+from bucketlake.cli.options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
 from bucketlake.cli.upkeep import (
@@ -52,6 +52,7 @@ class CommandGroup(CommandWithExample, click.Group):
             output.error(error)
             ctx.exit(EXIT_FAILED)
         except click.UsageError as error:
+            error.message = without_secrets(error.message, ctx.meta[_WORDS])
             if not in_json:
                 raise
             output.error(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent, indent
@@ -12,7 +13,10 @@ import click
 import bucketlake as bl
 from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
+# Before the "=" of a word whose -o was forgotten.
+_NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -155,6 +159,15 @@ def asks_for_json(arguments: list[str]) -> bool:
     """Whether the arguments say ``--output json``, though they may be wrong otherwise."""
     joined = " ".join(arguments)
     return "--output json" in joined or "--output=json" in joined
+
+
+def without_secrets(message: str, arguments: list[str]) -> str:
+    """Hide the values of storage options that stand where none is expected."""
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        if equals and _NAME_OF_A_SECRET.search(name):
+            message = message.replace(word, f"{name}={HIDDEN}")
+    return StoreOptions().redact(message)
 
 
 def _apply(command: Command, decorators: list[Decorator[Command]]) -> Command:

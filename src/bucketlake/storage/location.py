@@ -19,7 +19,7 @@ from bucketlake.storage.memory import MemoryStorage
 from bucketlake.storage.object_store import ObjectStorage
 from bucketlake.storage.paths import check_folder
 from bucketlake.storage.store_address import SERVICES, parse_store_url
-from bucketlake.storage.store_options import HIDDEN, StoreOptions
+from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 from bucketlake.storage.subfolder import Subfolder
 
 _SCHEMES = ("file", "memory", *SERVICES)
@@ -78,10 +78,10 @@ wasb:, wasbs:
         return _open_local(_file_path(path, rest), options)
     if scheme not in _SCHEMES:
         # A password may stand before the host, a signature at the end.
-        shown = StoreOptions().redact(re.sub("//[^/]*@", "//", path))
+        shown = StoreOptions().redact(without_user(path))
         raise UnsupportedFeatureError(f"storage {scheme}:", shown, _SERVED)
     if not rest.startswith("//"):
-        raise ConfigError("path", path, f"it starts with {scheme}://")
+        raise ConfigError("path", without_user(path), f"it starts with {scheme}://")
     if scheme == "memory":
         return _open_memory(rest[2:], options)
     address = parse_store_url(scheme, rest[2:])
@@ -111,7 +111,7 @@ def _file_path(path: str, rest: str) -> str:
         return rest
     host, slash, below_root = rest[2:].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError("path", path, "a file: path starts with file:/ or file:///")
+        raise ConfigError("path", without_user(path), "a file: path starts with file:/ or file:///")
     return f"/{below_root}"
 
 

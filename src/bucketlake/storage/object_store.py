@@ -274,7 +274,8 @@ class ObjectStorage:
             told = [found[1] for tag in _TOLD if (found := tag.search(text))]
             text = f"the store answered {': '.join([answer[1].strip(), *told])}"
         hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
-        return self._options.redact(" ".join(text.split())[:_REASON_LENGTH_MAX]) + hint
+        text = self._options.redact(text)  # Before it is cut: half a secret would not be known.
+        return " ".join(text.split())[:_REASON_LENGTH_MAX] + hint
 
 
 class _ConflictError(AlreadyExistsError):

@@ -16,7 +16,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from bucketlake.errors import ConfigError
-from bucketlake.storage.store_options import HIDDEN, StoreOptions
+from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -49,7 +49,7 @@ SERVICES = {
 # container@account.dfs.core.windows.net, and the national clouds' suffixes.
 _AZURE_HOST = re.compile(r"(?P<container>[^@]+)@(?P<account>[^.@]+)\.(dfs|blob)\.(?P<suffix>.+)")
 # What a signed link to an object ends in, which opens it to whoever reads it.
-_SIGNED = re.compile(r"\?(.*&)?(X-Amz-Signature|X-Goog-Signature|sig)=", re.IGNORECASE)
+_SIGNED = re.compile(r"(?is)\?(.*&)?(X-Amz-Signature|X-Goog-Signature|Signature|sig)=")
 
 _AZURE_PUBLIC_SUFFIX = "core.windows.net"
 
@@ -95,18 +95,20 @@ prefix='orders/p%201', account=None, endpoint=None)
     """
     host, _, path = rest.partition("/")
     service = SERVICES[scheme]
-    if _SIGNED.search(path):
+    if _SIGNED.search(rest):
         allowed = "a signed link opens no table; give credentials as storage_options"
+        raise ConfigError("path", HIDDEN, allowed)
+    # A secret may hold slashes: then its "@" is not in the host, but the ":" before it is.
+    if ":" in host or ("@" in host and service is not Service.AZURE):
+        allowed = "secrets and ports do not belong into a path; give them as storage_options"
         raise ConfigError("path", HIDDEN, allowed)
     segments = [segment for segment in path.split("/") if segment]  # Hadoop joins slashes, too.
     prefix = "/".join(segments)
     if not {".", ".."}.isdisjoint(segments):
         raise ConfigError("path", f"{scheme}://…/{prefix}", "it has no '.' and '..' segments")
-    if "@" in host and service is not Service.AZURE:
-        allowed = "secrets do not belong into a path; give them as storage_options"
-        raise ConfigError("path", HIDDEN, allowed)
     if not host:
-        raise ConfigError("path", f"{scheme}://{rest}", "it names a bucket after ://")
+        shown = without_user(f"{scheme}://{rest}")
+        raise ConfigError("path", shown, "it names a bucket after ://")
     root = f"{scheme}://{host}/{prefix}".rstrip("/")
     if service is not Service.AZURE or "@" not in host:
         return StoreAddress(root, service, host, prefix)

@@ -55,6 +55,18 @@ _SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWOR
 _SIGNED_PARAMETERS = re.compile(
     r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
 )
+_USER = re.compile(r"//[^/\s]*@")  # In an endpoint or a proxy, perhaps with a password.
+
+
+def without_user(address: str) -> str:
+    """Hide what stands before the last ``@`` of an address, but for the scheme.
+
+    >>> without_user("https://user:pass/word@host/t")
+    'https:(hidden)@host/t'
+    """
+    scheme, colon, rest = address.partition(":")
+    _, at, host = rest.rpartition("@")
+    return f"{scheme}{colon}{HIDDEN}@{host}" if at else address
 
 
 class GivenOptions(Mapping[str, str]):
@@ -135,6 +147,9 @@ class StoreOptions:
             if config.setdefault(key, text) != text:
                 allowed = f"the option {key} is given too, with another value; keep one of them"
                 raise ConfigError(f"fs.s3a.* for {key}", HIDDEN, allowed)
+        for key, text in config.items():
+            if _ENDPOINT.match(key) and "@" in text:
+                raise ConfigError(key, HIDDEN, "a host, without a user; name credentials apart")
         # Apart, for some of obstore's stores ignore them among the others.
         client = {name: config.pop(key) for key in [*config] if (name := _client_name(key))}
         if any(_ENDPOINT.match(key) and text.startswith("http://") for key, text in config.items()):
@@ -166,11 +181,12 @@ class StoreOptions:
     def redact(self, text: str) -> str:
         """Hide what may be secret in a message of the store."""
         given = [*self.config.items(), *self.client.items()]
-        own = (value for key, value in given if not _HARMLESS.search(key.lower()))
+        own = (text for key, text in given if "@" in text or not _HARMLESS.search(key.lower()))
         foreign = (value for key, value in os.environ.items() if _SECRET_VARIABLES.match(key))
         for secret in sorted({*own, *foreign}, key=len, reverse=True):
             if len(secret) >= _SECRET_LENGTH_MIN:
                 text = text.replace(secret, HIDDEN)
+        text = _USER.sub(f"//{HIDDEN}@", text)
         return _SIGNED_PARAMETERS.sub(rf"\1={HIDDEN}", text)
 
 

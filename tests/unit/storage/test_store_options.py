@@ -130,6 +130,13 @@ def test_secrets_are_redacted_from_messages_and_harmless_values_stay(
     )
 
 
+def test_the_user_in_an_endpoint_is_redacted_from_messages_and_the_host_stays() -> None:
+    message = "sending a request to http://user:hush@store:9000/lake/a@b failed"
+    assert StoreOptions().redact(message) == (
+        "sending a request to http://(hidden)@store:9000/lake/a@b failed"
+    )
+
+
 @pytest.mark.parametrize(
     ("environment", "given", "expected"),
     [
