@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 import bucketlake as bl
 from bucketlake.cli.main import main
+from bucketlake.cli.output import render_table
 from bucketlake.index.settings import SETTINGS_FILE
 
 FLIGHTS_CSV = """\
@@ -486,3 +488,31 @@ def test_a_table_is_repaired_once_it_is_asked_for(flights: Run) -> None:
     assert answer(flights(*repair, "--run"))["left"] == []
     assert marker.exists()
     assert answer(flights(*repair, "--run"))["repaired"] == []
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_nothing_that_a_terminal_obeys_comes_out_of_names_and_properties(
+    run: Run, output: str
+) -> None:
+    """A title, a cleared screen, a control character of eight bits."""
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    properties = Path("t/.hoodie/hoodie.properties")
+    odd = "\\u001b]0;owned\\u0007\\u009b2J"
+    properties.write_text(properties.read_text() + f"hoodie.bootstrap.base.path={odd}\n")
+    said = run("show", "t", "--output", output, exit_code=1)
+    Path("\x1b[2J.csv").write_text("id,\x1b[2Jn\n1,2\n")
+    more = run("upsert", "t", "\x1b[2J.csv", "--output", output, exit_code=1)
+    for text in (said.stdout, said.stderr, more.stdout, more.stderr):
+        assert all(letter.isprintable() or letter == "\n" for letter in text), text
+    lines, _ = render_table([{"\x1b[2Jx": 1}], ["\x1b[2Jx"])
+    assert lines[0] == "\\x1b[2Jx"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_times_that_python_has_no_value_for_are_shown_as_text(run: Run, output: str) -> None:
+    run("create", "t", "--schema", "id:string,at:timestamp", "--key", "id")
+    late = pa.array([300_000_000_000_000_000], pa.timestamp("us", "UTC"))  # The year 11476.
+    bl.open_table("t").upsert(pa.table({"id": ["a"], "at": late}))
+    assert "11476-" in run("read", "t", "--output", output).stdout
+    run("read", "t", "--to", "t.jsonl")
+    assert "11476-" in Path("t.jsonl").read_text()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -228,3 +231,45 @@ def test_a_failed_export_leaves_the_old_file_and_no_other(tmp_path: Path) -> Non
 def test_an_export_into_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file or directory"):
         write_file(pa.table({"a": [1]}), tmp_path / "no" / "a.csv", None)
+
+
+def test_a_damaged_parquet_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [f"k{n}" for n in range(1000)]}), path)
+    content = bytearray(path.read_bytes())
+    for first in (4, len(content) - 60):  # Rows, and the footer.
+        damaged = bytearray(content)
+        damaged[first : first + 40] = b"\xff" * 40
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot be read as parquet"):
+            read_file(path, SCHEMA, READING)
+
+
+def test_an_export_replaces_no_pipe_and_no_link(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1]})
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(StorageError, match="a pipe or a device is there"):
+        write_file(rows, tmp_path / "pipe.csv", None)
+    target = write(tmp_path, "real.csv", "old")
+    target.chmod(0o600)
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    write_file(rows, tmp_path / "link.csv", None)
+    assert (tmp_path / "link.csv").is_symlink()
+    assert target.read_text() == '"a"\n1\n'
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_exports_to_one_file_do_not_mix_and_follow_no_planted_link(tmp_path: Path) -> None:
+    victim = write(tmp_path, "victim", "untouched")
+    (tmp_path / ".a.csv.unfinished").symlink_to("victim")
+    tables = [pa.table({"a": [n] * 50_000}) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda rows: write_file(rows, tmp_path / "a.csv", None), tables))
+    assert len(set((tmp_path / "a.csv").read_text().splitlines())) == 2
+    assert victim.read_text() == "untouched"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_export_to_a_name_that_is_too_long_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="name too long"):
+        write_file(pa.table({"a": [1]}), tmp_path / f"{'a' * 252}.csv", None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +14,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bucketlake.cli.input import FileFormat
-from bucketlake.cli.output import plain_value
+from bucketlake.cli.output import plain_value, rows_of
 from bucketlake.errors import StorageError, UnsupportedFeatureError
 
 
 def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
-    """Write rows into a file, over what is there.
+    """Write rows into a file, over the file that is there, whose mode stays.
 
     Raises
     ------
@@ -29,10 +31,16 @@ def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
         If the file cannot be written.
     """
     file_format = FileFormat.of(path, named_format)
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    target = path.resolve()  # Of a link the file, and not the link, is replaced.
+    unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")
     try:
+        if target.exists() and not target.is_file():
+            raise StorageError(str(path), "write", "a folder, a pipe or a device is there")
+        unfinished.touch(exist_ok=False)
+        if target.exists():
+            unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
         _WRITERS[file_format](rows, unfinished)
-        unfinished.replace(path)
+        unfinished.replace(target)
     except pa.ArrowException as reason:
         raise UnsupportedFeatureError(
             f"a column's type in {file_format.value} ({reason})",
@@ -58,7 +66,7 @@ def _write_csv(rows: pa.Table, path: Path) -> None:
 def _write_json_lines(rows: pa.Table, path: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         for batch in rows.to_batches(max_chunksize=10_000):
-            for row in batch.to_pylist(maps_as_pydicts="lossy"):
+            for row in rows_of(batch):
                 file.write(json.dumps(plain_value(row), ensure_ascii=False) + "\n")
 
 

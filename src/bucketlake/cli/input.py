@@ -114,7 +114,7 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
                 table = _read_csv(path, known, reading)
             case FileFormat.JSONL:
                 table = _read_json_lines(path, known)
-    except pa.ArrowException as reason:
+    except (pa.ArrowException, OSError) as reason:  # Arrow raises either on damaged bytes.
         problem = f"cannot be read as {file_format.value}: {_first_line(reason)}"
         raise InputError(str(path), problem, "correct the file, or name its --format") from reason
     _require_distinct_columns(table, path)

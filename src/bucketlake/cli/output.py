@@ -11,6 +11,7 @@ import base64
 import json
 import logging
 import math
+import re
 import shutil
 import sys
 import threading
@@ -24,6 +25,8 @@ from datetime import time as wall_time
 from enum import Enum
 from typing import Any
 
+import pyarrow as pa
+
 from bucketlake.errors import BucketLakeError
 from bucketlake.write.progress import LOGGER
 
@@ -35,6 +38,7 @@ _TICK_SECONDS_LOG = 10.0
 _CELL_WIDTH_MAX = 120
 _ROWS_BY_FACT_MAX = 3  # So few rows are shown a fact a line, where a line has no room for a row.
 _COLUMN_GAP = "  "
+_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Output(ABC):
@@ -115,7 +119,8 @@ class TextOutput(Output):
     def facts(self, facts: Facts) -> None:
         """Show a line for each fact, with the names aligned."""
         width = max(map(len, facts), default=0)
-        for name, value in facts.items():
+        for key, value in facts.items():
+            name = _printable(key)
             rows = _as_rows(value)
             if rows:
                 print(name)
@@ -138,7 +143,7 @@ class TextOutput(Output):
         """Rewrite one line on a terminal; write a line at a time elsewhere."""
         end = "\n" if done or not sys.stderr.isatty() else "\r"
         state = "done in" if done else "..."
-        print(f"{doing} {state} {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
+        print(f"{_printable(doing)} {state} {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
 
     @property
     def tick_seconds(self) -> float:
@@ -155,7 +160,7 @@ class TextOutput(Output):
         for line in lines:
             print(f"{indent}{line}")
         if hidden:
-            _note(f"not shown for lack of room: {', '.join(hidden)}")
+            _note(f"not shown for lack of room: {_printable(', '.join(hidden))}")
 
 
 class JsonOutput(Output):
@@ -163,7 +168,7 @@ class JsonOutput(Output):
 
     def facts(self, facts: Facts) -> None:
         """Write an object."""
-        print(json.dumps(plain_value(facts), indent=2, ensure_ascii=False))
+        print(_json(plain_value(facts), indent=2))
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
         """Write an object with the rows and their number in all."""
@@ -173,7 +178,7 @@ class JsonOutput(Output):
         """Write an object with the kind of error, its sentence, and its facts."""
         facts = vars(error) if isinstance(error, BucketLakeError) else {}
         kind = {"type": type(error).__name__, "message": _one_line(error)}
-        _note(json.dumps({"error": plain_value(kind | facts)}, ensure_ascii=False))
+        _note(_json({"error": plain_value(kind | facts)}))
 
     def tick(self, doing: str, seconds: float, *, done: bool) -> None:
         """Write an object a line."""
@@ -204,7 +209,9 @@ def render_table(
     hidden : list of str
         Last columns, that had no room.
     """
-    cells = {name: [name, *(_text(name, row.get(name)) for row in rows)] for name in columns}
+    cells = {
+        name: [_printable(name), *(_text(name, row.get(name)) for row in rows)] for name in columns
+    }
     widths = {name: max(map(_width, column)) for name, column in cells.items()}
     shown = _columns_that_fit(columns, widths, width_max)
     rights = {name for name in shown if _is_numeric([row.get(name) for row in rows])}
@@ -269,10 +276,36 @@ def _text(name: str, value: object) -> str:
         text = value.isoformat(sep=" ")
     else:
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    text = "".join(
-        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text
-    )  # A line break or an escape sequence in the data must not reach the terminal.
+    text = _printable(text)
     return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Spell out what a terminal would obey: a line break or an escape sequence in data or names."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    # JSON lets these through as they are, and terminals obey some of them.
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python's values; times that Python has no value for, after 9999, as text."""
+    try:
+        return _as_dicts(rows)
+    except (OverflowError, ValueError):
+        columns = [
+            column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
+            for column in rows.columns
+        ]
+        return _as_dicts(pa.Table.from_arrays(columns, names=rows.schema.names))
+
+
+def _as_dicts(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="lossy")
+    return found
 
 
 def _size(size_bytes: int) -> str:
@@ -306,7 +339,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return _printable(" ".join(str(error).split())) or type(error).__name__
 
 
 def _note(line: str) -> None:

@@ -17,7 +17,7 @@ from bucketlake.cli.options import (
     split_pairs,
     table_path,
 )
-from bucketlake.cli.output import Output, TextOutput
+from bucketlake.cli.output import Output, TextOutput, rows_of
 from bucketlake.cli.table_facts import instant_facts, table_facts
 from bucketlake.errors import InputError
 
@@ -79,7 +79,7 @@ def read(
         limit = ROWS_SHOWN
     some = rows.slice(0, limit) if limit else rows
     if target is None:
-        output.rows(some.to_pylist(maps_as_pydicts="lossy"), some.column_names, rows.num_rows)
+        output.rows(rows_of(some), some.column_names, rows.num_rows)
         return
     with output.progress(f"writing {target}"):
         write_file(some, target, file_format)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from bucketlake.errors import ConfigError
 
 T = TypeVar("T")
+_DIGITS_MAX = 10
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
@@ -45,8 +46,8 @@ class Entries:
         value = self.text(key)
         if value is None:
             return default
-        if not (value.isascii() and value.isdecimal()):
-            raise ConfigError(key, value, "it must be a number")
+        if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS_MAX):
+            raise ConfigError(key, value[:80], "it must be a number")
         return int(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:

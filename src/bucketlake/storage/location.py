@@ -72,6 +72,7 @@ wasb:, wasbs:
     options = dict(storage_options or {})
     parts = _SCHEME.fullmatch(path)
     if parts is None:
+        _refuse_forgotten_slashes(path)
         return _open_local(path, options)
     scheme, rest = parts["scheme"].lower(), parts["rest"]
     if scheme == "file":
@@ -86,6 +87,13 @@ wasb:, wasbs:
         return _open_memory(rest[2:], options)
     address = parse_store_url(scheme, rest[2:])
     return ObjectStorage(address, StoreOptions.from_user(options, address.bucket))
+
+
+def _refuse_forgotten_slashes(path: str) -> None:
+    """Refuse ``s3:bucket/t``, which would be a folder of that name on this disk."""
+    scheme, colon, _ = path.partition(":")
+    if colon and scheme.lower() in _SCHEMES:
+        raise ConfigError("path", without_user(path), f"it starts with {scheme}:/")
 
 
 def place_of(root: str) -> str:

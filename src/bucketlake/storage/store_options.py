@@ -30,6 +30,7 @@ _CLIENT_OPTIONS = frozenset(
     "pool_idle_timeout pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes "
     "randomize_addresses read_timeout root_certificate timeout user_agent".split()
 )
+_DIGITS_MAX = 9  # Of seconds and repetitions.
 _VENDOR = re.compile(r"^(aws|azure|google)_")
 _ENDPOINT = re.compile(r"(?i)(aws_|azure_(storage_)?)?endpoint(_url(_s3)?)?$")
 
@@ -245,8 +246,9 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _whole_number(key: str, text: str) -> int:
-    if not str(text).isascii() or not str(text).isdigit():
-        raise ConfigError(key, text, "it is a whole number, not below 0")
+    if not str(text).isascii() or not str(text).isdigit() or len(str(text)) > _DIGITS_MAX:
+        allowed = f"it is a whole number of at most {_DIGITS_MAX} digits, not below 0"
+        raise ConfigError(key, text[:80], allowed)
     return int(text)
 
 

@@ -127,7 +127,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     """Read what a heartbeat says of its process; Hudi's are empty and say nothing."""
     try:
         process = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return process if isinstance(process, dict) else {}
 

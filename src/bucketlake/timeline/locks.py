@@ -170,6 +170,8 @@ class StorageLock:
     timeout_seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.renew_seconds < 1:
+            raise ConfigError("renew_seconds", self.renew_seconds, "at least 1")
         if self.validity_seconds < _RENEWALS_LEAST * self.renew_seconds:
             raise ConfigError(
                 "validity_seconds",

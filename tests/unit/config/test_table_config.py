@@ -388,3 +388,9 @@ def test_properties_are_whole_with_a_name_and_no_wrong_checksum() -> None:
     assert not is_whole({"hoodie.table.name": "cow", "hoodie.table.checksum": "12143043"})
     assert not is_whole({"hoodie.table.checksum": "121430431"})
     assert not is_whole({})
+
+
+def test_a_version_of_thousands_of_digits_is_no_number() -> None:
+    with pytest.raises(ConfigError, match="must be a number") as refused:
+        TableConfig.from_properties({"hoodie.table.name": "t", "hoodie.table.version": "9" * 5000})
+    assert len(str(refused.value)) < 200

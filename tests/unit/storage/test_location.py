@@ -191,3 +191,9 @@ def test_a_link_and_what_it_leads_to_are_one_place(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     link, real, other = (str(tmp_path / name / "t") for name in ("link", "real", "other"))
     assert place_of(link) == place_of(real) != place_of(other)
+
+
+@pytest.mark.parametrize("path", ["s3:bucket/t", "S3A:bucket", "memory:t", "file:t"])
+def test_a_scheme_without_its_slashes_is_no_folder_of_that_name(path: str) -> None:
+    with pytest.raises(ConfigError, match="it starts with"):
+        open_storage(path)

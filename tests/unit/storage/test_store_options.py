@@ -159,3 +159,9 @@ def test_plain_http_endpoint_of_the_environment_allows_plain_http(
     for name, value in environment.items():  # That of the worker, where options arrive pickled.
         monkeypatch.setenv(name, value)
     assert options.client_options().get("allow_http") == expected
+
+
+@pytest.mark.parametrize("key", ["max_retries", "retry_timeout"])
+def test_a_number_that_no_clock_holds_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="at most 9 digits"):
+        StoreOptions.from_user({key: "9" * 20}, "lake")

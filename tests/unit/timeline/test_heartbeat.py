@@ -93,6 +93,11 @@ def test_a_heartbeat_that_does_not_name_its_write_counts(storage: Storage) -> No
     assert not is_alive(storage, T, lambda: system_now_ms() + EXPIRES_AFTER_MS + 1)
 
 
+def test_a_heartbeat_that_says_nothing_sensible_counts(storage: Storage) -> None:
+    storage.put(PATH, b"[" * 100_000)
+    assert is_alive(storage, T, system_now_ms)
+
+
 def test_the_heartbeat_is_renewed(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 0.01)
     with beating(storage, T):

@@ -267,6 +267,8 @@ def test_a_storage_lock_on_local_disk_is_refused(tmp_path: Path) -> None:
 def test_a_storage_lock_that_could_not_be_renewed_in_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="10 times"):
         StorageLock(validity_seconds=60, renew_seconds=30)
+    with pytest.raises(ConfigError, match="at least 1"):
+        StorageLock(renew_seconds=0)
 
 
 PROVIDERS = "org.apache.hudi.client.transaction.lock."
