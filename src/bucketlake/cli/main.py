@@ -52,11 +52,12 @@ class CommandGroup(CommandWithExample, click.Group):
             output.error(error)
             ctx.exit(EXIT_FAILED)
         except click.UsageError as error:
-            error.message = without_secrets(error.message, ctx.meta[_WORDS])
+            said = without_secrets(error.format_message(), ctx.meta[_WORDS])
+            told = click.UsageError(said, error.ctx)
             if not in_json:
-                raise
-            output.error(error)
-            ctx.exit(error.exit_code)
+                raise told from None
+            output.error(told)
+            ctx.exit(told.exit_code)
         except KeyboardInterrupt:
             output.error(InterruptedError(_STOPPED))
             ctx.exit(EXIT_STOPPED)
