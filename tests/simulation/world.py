@@ -50,7 +50,7 @@ from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
-PARTITIONS = ["a", "b"]
+PARTITIONS = ["a", "b\nc"]  # A name that text cut into lines would lose.
 
 Rows = dict[tuple[str, str], tuple[int, int]]
 """Rows of the table: value and ordering value, by partition and key."""
