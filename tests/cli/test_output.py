@@ -7,10 +7,11 @@ import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from bucketlake.cli import output
-from bucketlake.cli.output import JsonOutput, TextOutput, plain_value, render_table
+from bucketlake.cli.output import JsonOutput, TextOutput, plain_value, render_table, rows_of
 from bucketlake.errors import BucketOutOfRangeError
 
 
@@ -109,6 +110,21 @@ def test_a_json_error_holds_its_kind_its_sentence_and_its_facts(
 def test_an_error_of_several_lines_is_said_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     TextOutput().error(ValueError("one\n  two"))
     assert capsys.readouterr().err == "Error: one two\n"
+
+
+@pytest.mark.parametrize("make", ["plain", "list", "struct", "map"])
+def test_times_after_the_last_of_python_are_text_wherever_they_are_nested(make: str) -> None:
+    late = pa.array([300_000_000_000_000_000], pa.timestamp("us"))  # The year 11476.
+    column = {
+        "plain": late,
+        "list": pa.ListArray.from_arrays([0, 1], late),
+        "struct": pa.StructArray.from_arrays([late], ["at"]),
+        "map": pa.MapArray.from_arrays([0, 1], pa.array(["at"]), late),
+    }[make]
+    [row] = rows_of(pa.table({"x": column, "n": [1]}))
+    text = "11476-08-15 05:20:00.000000"
+    assert row["x"] == {"plain": text, "list": [text]}.get(make, {"at": text})
+    assert row["n"] == 1
 
 
 def test_values_become_what_json_can_hold() -> None:

@@ -296,11 +296,22 @@ def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return _as_dicts(rows)
     except (OverflowError, ValueError):
-        columns = [
-            column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
-            for column in rows.columns
-        ]
+        columns = [column.cast(_with_text_for_times(column.type)) for column in rows.columns]
         return _as_dicts(pa.Table.from_arrays(columns, names=rows.schema.names))
+
+
+def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
+    """Return a type, or one that is nested in it, with text in place of times."""
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_text_for_times(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(*map(_with_text_for_times, (kind.key_type, kind.item_type)))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_with_text_for_times(kind.value_type)))
+    return kind
 
 
 def _as_dicts(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
