@@ -259,6 +259,14 @@ def test_an_export_replaces_no_pipe_and_no_link(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
+def test_an_export_to_a_link_that_leads_to_itself_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").symlink_to("b.csv")
+    (tmp_path / "b.csv").symlink_to("a.csv")
+    with pytest.raises(StorageError, match="a link to itself"):
+        write_file(pa.table({"a": [1]}), tmp_path / "a.csv", None)
+    assert (tmp_path / "a.csv").is_symlink()
+
+
 def test_exports_to_one_file_do_not_mix_and_follow_no_planted_link(tmp_path: Path) -> None:
     victim = write(tmp_path, "victim", "untouched")
     (tmp_path / ".a.csv.unfinished").symlink_to("victim")

@@ -31,11 +31,12 @@ def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
         If the file cannot be written.
     """
     file_format = FileFormat.of(path, named_format)
-    target = path.resolve()  # Of a link the file, and not the link, is replaced.
+    target = Path(os.path.realpath(path))  # Of a link the file, and not the link, is replaced.
     unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")
     try:
-        if target.exists() and not target.is_file():
-            raise StorageError(str(path), "write", "a folder, a pipe or a device is there")
+        if os.path.lexists(target) and not target.is_file():
+            reason = "a folder, a link to itself, a pipe or a device is there"
+            raise StorageError(str(path), "write", reason)
         unfinished.touch(exist_ok=False)
         if target.exists():
             unfinished.chmod(stat.S_IMODE(target.stat().st_mode))
