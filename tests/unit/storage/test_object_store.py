@@ -182,6 +182,15 @@ def test_refusal_of_credentials_is_told_without_them(
         assert secret not in shown
 
 
+@pytest.mark.parametrize("length", range(440, 480))
+def test_half_a_secret_at_the_end_of_a_long_message_is_not_told(cloud: Cloud, length: int) -> None:
+    words = f"<Code>X</Code><Message>{'-' * length}{SECRET_KEY}</Message>"
+    cloud.answers = [Answer(403, words)]
+    with pytest.raises(StorageError) as caught:
+        _on_s3(cloud).put("a", b"1")
+    assert SECRET_KEY[:6] not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("open_on", "key", "condition"),
     [
