@@ -93,7 +93,8 @@ def _refuse_forgotten_slashes(path: str) -> None:
     """Refuse ``s3:bucket/t``, which would be a folder of that name on this disk."""
     scheme, colon, _ = path.partition(":")
     if colon and scheme.lower() in _SCHEMES:
-        raise ConfigError("path", without_user(path), f"it starts with {scheme}:/")
+        slashes = "/" if scheme.lower() == "file" else "//"
+        raise ConfigError("path", without_user(path), f"it starts with {scheme}:{slashes}")
 
 
 def place_of(root: str) -> str:
