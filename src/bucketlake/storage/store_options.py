@@ -248,7 +248,7 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 def _whole_number(key: str, text: str) -> int:
     if not str(text).isascii() or not str(text).isdigit() or len(str(text)) > _DIGITS_MAX:
         allowed = f"it is a whole number of at most {_DIGITS_MAX} digits, not below 0"
-        raise ConfigError(key, text[:80], allowed)
+        raise ConfigError(key, text, allowed)
     return int(text)
 
 

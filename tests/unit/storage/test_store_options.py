@@ -84,6 +84,7 @@ def test_two_spellings_of_one_option_must_agree() -> None:
     "options",
     [
         {"max_retries": "many"},
+        {"max_retries": -1},
         {"retry_timeout": "-1"},
         {"fs.s3a.path.style.access": "yes"},
         {"fs.s3a.connection.ssl.enabled": ""},
