@@ -182,7 +182,7 @@ class JsonOutput(Output):
 
     def tick(self, doing: str, seconds: float, *, done: bool) -> None:
         """Write an object a line."""
-        _note(json.dumps({"progress": doing, "seconds": round(seconds, 1), "done": done}))
+        _note(_json({"progress": doing, "seconds": round(seconds, 1), "done": done}))
 
     @property
     def tick_seconds(self) -> float:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from bucketlake.errors import ConfigError
 
 T = TypeVar("T")
-_DIGITS_MAX = 10
+_DIGITS_MAX = 9
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ class Entries:
         value = self.text(key)
         if value is None:
             return default
-        if not (value.isascii() and value.isdecimal() and len(value) < _DIGITS_MAX):
+        if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX):
             raise ConfigError(key, value[:80], "it must be a number")
         return int(value)
 

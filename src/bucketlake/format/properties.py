@@ -16,7 +16,9 @@ _SHORT_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED_CHARACTERS = {value: f"\\{key}" for key, value in _SHORT_ESCAPES.items()} | {
     character: f"\\{character}" for character in "\\:=#!"
 }
-_LINE_END = re.compile(r"\r\n|\r|\n")
+LINE_END = re.compile(r"\r\n|\r|\n")
+"""What ends a line in text that Java wrote; ``str.splitlines`` knows more characters."""
+
 _KEY = re.compile(rf"(?:[^\\=:{_BLANK}]+|\\.?)*", re.DOTALL)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]+")
 
@@ -79,7 +81,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     """Yield lines without comments, blank lines and leading blanks; continued lines as one."""
     pending = ""
     continues = False
-    for natural in _LINE_END.split(text):
+    for natural in LINE_END.split(text):
         line = natural.lstrip(_BLANK)
         if not continues and (not line or line[0] in "#!"):
             continue

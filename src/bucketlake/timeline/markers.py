@@ -16,6 +16,7 @@ from typing import Self
 
 from bucketlake.config.inner_path import require_data_place
 from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.format.properties import LINE_END
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage
 
@@ -23,7 +24,6 @@ _MARKER = re.compile(  # A partition's name may hold a line break.
     r"(?:(?P<partition>.*)/)?(?P<file>[^/]+)\.marker\.(?P<type>[A-Z]+)", re.DOTALL
 )
 _FORM = "MARKERS.type"
-_LINE_END = re.compile(r"\r\n|\r|\n")  # Java's, which are fewer than Python's.
 _LIST = re.compile(r"MARKERS\d+", re.ASCII)
 
 
@@ -116,4 +116,4 @@ def _texts(storage: Storage, folder: str) -> Iterator[str]:
 
 
 def _lines(data: bytes) -> Iterable[str]:
-    return _LINE_END.split(data.decode(errors="replace"))
+    return LINE_END.split(data.decode(errors="replace"))
