@@ -34,7 +34,7 @@ from bucketlake.spark.settings import changed_settings
 from bucketlake.spark.spool import Spool
 from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
 from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, GroupCounts, WriteTask
-from bucketlake.write.tag import GROUP_COUNTS, Tagger, count_groups
+from bucketlake.write.tag import GROUP_COUNTS, Tagger
 
 _TASKS_USUAL = 200
 
@@ -124,7 +124,7 @@ class SparkSource:
 def _counting(tagger: Tagger) -> BatchFunction:
     def count(batches: Batches) -> Batches:
         for batch in batches:
-            counted = count_groups(tagger.tag(batch))
+            counted = tagger.count(batch)
             no_report = pa.nulls(counted.num_rows, REPORT_FIELD.type)
             yield counted.append_column(REPORT_FIELD.name, no_report)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.plan import GroupPlan, WritePlan
 from bucketlake.write.source import GroupCounts, WriteTask
-from bucketlake.write.tag import Tagger, count_groups
+from bucketlake.write.tag import Tagger
 
 
 class ArrowSource:
@@ -44,7 +44,7 @@ class ArrowSource:
 
     def count_groups(self, tagger: Tagger) -> GroupCounts:
         """Count the records of each file group."""
-        counts = count_groups(tagger.tag(self._rows.select(tagger.columns)))
+        counts = tagger.count(self._rows)
         names, buckets, records = (column.to_pylist() for column in counts.columns)
         return dict(zip(zip(names, buckets, strict=True), records, strict=True))
 

@@ -76,11 +76,23 @@ class Tagger:
     def _stored(self) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
-    def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
-        """Locate records; InputError where a key is missing, or its bytes are not of its type."""
+    def count(self, columns: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+        """Count the records of each file group, as one batch of ``GROUP_COUNTS``.
+
+        This is the first look at keys, before anything is written.
+
+        Raises
+        ------
+        InputError
+            Where a key is missing, or its bytes are not of its type.
+        """
         columns = columns.select(self.columns)
         require_valid(columns, where="batch")
-        columns = cast_table(columns, self._stored)
+        return _counts(self.tag(columns))
+
+    def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
+        """Locate records; InputError where a key is missing."""
+        columns = cast_table(columns.select(self.columns), self._stored)
         keys = record_keys(columns, self.key_spec)
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
         paths = partition_paths(columns, self.key_spec)
@@ -92,8 +104,7 @@ class Tagger:
         return TaggedRecords(keys, partitions, codes, buckets)
 
 
-def count_groups(tagged: TaggedRecords) -> pa.RecordBatch:
-    """Count the records of each file group, as one batch of ``GROUP_COUNTS``."""
+def _counts(tagged: TaggedRecords) -> pa.RecordBatch:
     width = int(tagged.bucket_ids.max(initial=0)) + 1
     codes = tagged.partition_codes.astype(np.int64) * width + tagged.bucket_ids
     groups, counts = np.unique(codes, return_counts=True)
