@@ -270,9 +270,11 @@ def test_a_table_that_is_ordered_by_what_is_no_column_is_refused(
 ) -> None:
     table.upsert(rows(range(5), 2, 11))
     update_table_properties(storage_of(table), {ORDERING_FIELDS: field})
+    before = table.timeline()
     for read in (bl.Table.to_arrow, lambda one: one.locate("k1"), bl.Table.compact):
         with pytest.raises(UnsupportedFeatureError, match=f"ordering field '{field}'"):
             read(bl.open_table(table.path))
+    assert table.timeline() == before  # No plan either.
 
 
 def test_a_read_optimized_read_is_as_old_as_the_last_compaction(table: bl.Table) -> None:

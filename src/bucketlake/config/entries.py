@@ -41,13 +41,15 @@ class Entries:
             raise ConfigError(key, None, "every table must have it")
         return value
 
-    def integer(self, key: str, default: T) -> int | T:
-        """Return a number, or the default where there is none."""
+    def integer(self, key: str, default: T, *, least: int = 0) -> int | T:
+        """Return a whole number of at least ``least``, or the default where there is none."""
         value = self.text(key)
         if value is None:
             return default
-        if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX):
-            raise ConfigError(key, value[:80], "it must be a number")
+        is_number = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+        if not is_number or int(value) < least:
+            allowed = f"it must be a whole number, {least} or more, of at most {_DIGITS_MAX} digits"
+            raise ConfigError(key, value[:80], allowed)
         return int(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:

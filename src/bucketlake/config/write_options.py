@@ -231,9 +231,9 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
         table_type=_table_type(given),
         log_format=_log_format(given),
-        compact_after=_compact_after(given),
-        archive_limits=_archive_limits(given),
-        retention=_retention(given),
+        compact_after=_compact_after(given, entries),
+        archive_limits=_archive_limits(given, entries),
+        retention=_retention(given, entries),
         unknown=tuple(sorted(key for key in given if not _understood(key))),
     )
 
@@ -267,32 +267,25 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
     return known[text]
 
 
-def _compact_after(given: Mapping[str, str]) -> int | None:
+def _compact_after(given: Mapping[str, str], entries: Entries) -> int | None:
     if given.get(COMPACT_INLINE, "true").strip().lower() != "true":
         return None
-    return _count_of(given, COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, "delta commits")
+    return entries.integer(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
 
 
-def _archive_limits(given: Mapping[str, str]) -> tuple[int, int] | None:
+def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
     """Read how many commits stay; archival is done only where one of its options is given."""
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
     if not asked or given.get(ARCHIVE, "true").strip().lower() != "true":
         return None
-    keep_min = _count_of(given, KEEP_MIN, _KEEP_MIN_DEFAULT, "commits")
-    keep_max = _count_of(given, KEEP_MAX, _KEEP_MAX_DEFAULT, "commits")
+    keep_min = entries.integer(KEEP_MIN, _KEEP_MIN_DEFAULT, least=1)
+    keep_max = entries.integer(KEEP_MAX, _KEEP_MAX_DEFAULT, least=1)
     if keep_max <= keep_min:
         raise ConfigError(KEEP_MAX, keep_max, f"more than {KEEP_MIN}, which is {keep_min}")
     return keep_min, keep_max
 
 
-def _count_of(given: Mapping[str, str], key: str, default: int, what: str) -> int:
-    text = given.get(key, str(default)).strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ConfigError(key, text, f"a number of {what}, at least 1")
-    return int(text)
-
-
-def _retention(given: Mapping[str, str]) -> Retention | None:
+def _retention(given: Mapping[str, str], entries: Entries) -> Retention | None:
     """Read what a clean leaves; a job that says nothing of cleans, as many do, asks for none."""
     if given.get(CLEAN_AUTOMATIC, "").strip().lower() != "true":
         return None
@@ -301,10 +294,7 @@ def _retention(given: Mapping[str, str]) -> Retention | None:
     if text not in known:
         raise ConfigError(CLEAN_POLICY, text, f"one of {', '.join(known)}")
     key, default = CLEAN_COUNTS[known[text]]
-    count = given.get(key, str(default)).strip()
-    if not (count.isascii() and count.isdigit() and int(count) > 0):
-        raise ConfigError(key, count, "a number of at least 1")
-    return Retention(known[text], int(count))
+    return Retention(known[text], entries.integer(key, default, least=1))
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

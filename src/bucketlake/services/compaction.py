@@ -247,6 +247,8 @@ def _worth_it(
     """Return the slices to compact, those with most log bytes first."""
     if not _is_due(storage, config, timeline, limits, now_ms):
         return []
+    snapshot = load_snapshot(storage, config, timeline)
+    SliceReader.of_snapshot(snapshot)  # Refuses rows that cannot be merged, before there is a plan.
     planned = {
         (one.partition_path, one.file_id)
         for pending in timeline.pending_compactions()
@@ -254,7 +256,7 @@ def _worth_it(
     }
     found = [
         one
-        for one in load_snapshot(storage, config, timeline).all_slices()
+        for one in snapshot.all_slices()
         if len(one.log_files) >= limits.min_log_files
         and _log_bytes(one) >= limits.min_log_bytes
         and (one.partition_path, one.file_id) not in planned

@@ -56,6 +56,8 @@ _SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWOR
 _SIGNED_PARAMETERS = re.compile(
     r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
 )
+_ADDRESS = re.compile(r"(?ai)https?://(\[[\da-f:.]+\]|[\w.-]+)(:(?P<port>\d{1,5}))?(/[\w.~%/-]*)?")
+_PORT_MAX = 65_535
 _USER = re.compile(r"//[^/\s]*@")  # In an endpoint or a proxy, perhaps with a password.
 
 
@@ -149,8 +151,8 @@ class StoreOptions:
                 allowed = f"the option {key} is given too, with another value; keep one of them"
                 raise ConfigError(f"fs.s3a.* for {key}", HIDDEN, allowed)
         for key, text in config.items():
-            if _ENDPOINT.match(key) and "@" in text:
-                raise ConfigError(key, HIDDEN, "a host, without a user; name credentials apart")
+            if _ENDPOINT.match(key):
+                _require_endpoint(key, text)
         # Apart, for some of obstore's stores ignore them among the others.
         client = {name: config.pop(key) for key in [*config] if (name := _client_name(key))}
         if any(_ENDPOINT.match(key) and text.startswith("http://") for key, text in config.items()):
@@ -236,6 +238,15 @@ def _endpoint(endpoint: str, encrypted: bool, host_bucket: str | None) -> str:
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
     return f"{scheme}://{host_bucket}.{host}" if host_bucket else f"{scheme}://{host}"
+
+
+def _require_endpoint(key: str, text: str) -> None:
+    """Refuse what a client could not connect to: on some of it obstore would break off."""
+    if "@" in text:
+        raise ConfigError(key, HIDDEN, "a host, without a user; name credentials apart")
+    address = _ADDRESS.fullmatch(text)
+    if address is None or not 0 < int(address["port"] or 1) <= _PORT_MAX:
+        raise ConfigError(key, HIDDEN, "an address as https://host or http://host:port")
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bucketlake.config.entries import Entries
 from bucketlake.errors import ConfigError
 from bucketlake.timeline.locks import (
     NO_LOCK,
+    RENEWALS_LEAST,
     FileSystemLock,
     InProcessLock,
     StorageLock,
@@ -43,15 +45,17 @@ def lock_from_options(options: Mapping[str, str]) -> TableLock:
         raise ConfigError(CONCURRENCY_MODE, mode, f"one of {_SINGLE_WRITER}, {_OPTIMISTIC}")
     if mode == _SINGLE_WRITER:
         return NO_LOCK
-    wait_seconds = _number(options, WAIT_MS, 60_000) / 1000
+    entries = Entries(options)
+    wait_seconds = entries.integer(WAIT_MS, 60_000) / 1000
     match options.get(PROVIDER, "").strip().rpartition(".")[2]:
         case "FileSystemBasedLockProvider":
             if options.get(LOCK_FOLDER):
                 raise ConfigError(LOCK_FOLDER, options[LOCK_FOLDER], "the table's own, its default")
-            return FileSystemLock(_number(options, EXPIRE_MINUTES, 0), wait_seconds)
+            return FileSystemLock(entries.integer(EXPIRE_MINUTES, 0), wait_seconds)
         case "StorageBasedLockProvider":
-            validity = _number(options, VALIDITY_SECONDS, _DEFAULT.validity_seconds)
-            renew = _number(options, RENEW_SECONDS, _DEFAULT.renew_seconds)
+            renew = entries.integer(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
+            least = RENEWALS_LEAST * renew
+            validity = entries.integer(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=least)
             return StorageLock(validity, renew, wait_seconds)
         case "InProcessLockProvider":
             return InProcessLock(wait_seconds)
@@ -62,10 +66,3 @@ def lock_from_options(options: Mapping[str, str]) -> TableLock:
                 "a job with several writers needs one of FileSystemBasedLockProvider, "
                 "StorageBasedLockProvider, InProcessLockProvider",
             )
-
-
-def _number(options: Mapping[str, str], key: str, default: int) -> int:
-    text = options.get(key, str(default)).strip()
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(key, text, "a whole number")
-    return int(text)

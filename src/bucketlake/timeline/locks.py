@@ -35,7 +35,7 @@ FILE_LOCK = f"{HOODIE_FOLDER}/lock"
 STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
 
 _SKEW_MS = 500  # Of two hosts' clocks; Hudi allows as much.
-_RENEWALS_LEAST = 10  # In the time that a lock is valid, as Hudi asks for it.
+RENEWALS_LEAST = 10  # In the time that a lock is valid, as Hudi asks for it.
 _PAUSE_SECONDS = 0.25
 _ATTEMPTS = 3
 
@@ -172,11 +172,11 @@ class StorageLock:
     def __post_init__(self) -> None:
         if self.renew_seconds < 1:
             raise ConfigError("renew_seconds", self.renew_seconds, "at least 1")
-        if self.validity_seconds < _RENEWALS_LEAST * self.renew_seconds:
+        if self.validity_seconds < RENEWALS_LEAST * self.renew_seconds:
             raise ConfigError(
                 "validity_seconds",
                 self.validity_seconds,
-                f"at least {_RENEWALS_LEAST} times renew_seconds ({self.renew_seconds})",
+                f"at least {RENEWALS_LEAST} times renew_seconds ({self.renew_seconds})",
             )
 
     @contextmanager

@@ -101,6 +101,25 @@ def test_value_that_is_no_text_is_refused_unless_its_text_is_plain() -> None:
         StoreOptions.from_user({"region": None}, "lake")
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "store", "store:9000", "ftp://store", "http://", "https://a b", "https://a\n", "https://é",
+     "https://store:0", "https://store:65536", "https://store:x", "https://[::1", "https://a|b",
+     "https://store/?a=b", "https://store/<b>"],
+)  # fmt: skip
+def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="https://host or http://host:port"):
+        StoreOptions.from_user({"endpoint": endpoint}, "lake")
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["https://store", "http://127.0.0.1:9000/", "https://[::1]:65535", "https://s-3.a_b/c%20d/e"],
+)
+def test_an_endpoint_is_taken_as_it_is(endpoint: str) -> None:
+    assert StoreOptions.from_user({"endpoint": endpoint}, "lake").config["endpoint"] == endpoint
+
+
 @pytest.mark.parametrize("key", ["endpoint", "aws_endpoint_url", "AWS_ENDPOINT_URL_S3"])
 def test_plain_http_endpoint_allows_plain_http(key: str) -> None:
     def client(**options: str) -> dict[str, str]:

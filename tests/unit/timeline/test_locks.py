@@ -271,6 +271,24 @@ def test_a_storage_lock_that_could_not_be_renewed_in_time_is_refused() -> None:
         StorageLock(renew_seconds=0)
 
 
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        ("wait_time_ms", "9" * 5000),
+        ("storage.renew.interval.secs", "0"),
+        ("storage.renew.interval.secs", "-1"),
+        ("storage.validity.timeout.secs", "299"),  # Ten renewals, and one is every 30 s.
+    ],
+)
+def test_a_number_that_cannot_be_used_is_refused_by_its_option(option: str, number: str) -> None:
+    options = OCC | {
+        "hoodie.write.lock.provider": f"{PROVIDERS}StorageBasedLockProvider",
+        f"hoodie.write.lock.{option}": number,
+    }
+    with pytest.raises(ConfigError, match=f"hoodie.write.lock.{option} = .*whole number"):
+        lock_from_options(options)
+
+
 PROVIDERS = "org.apache.hudi.client.transaction.lock."
 OCC = {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}
 
