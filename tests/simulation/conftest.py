@@ -15,6 +15,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def crowds(request: pytest.FixtureRequest) -> range:
-    """The seeds of runs with several writers: many in CI, or the one that is asked for."""
+    """The seeds of runs with several writers: many in CI, or the one that is asked for.
+
+    The greatest come first: those that a smaller number did not play.
+    """
     one, count = request.config.getoption("--seed"), request.config.getoption("--crowds")
-    return range(one, one + 1) if one is not None else range(count)
+    return range(one, one + 1) if one is not None else range(count)[::-1]

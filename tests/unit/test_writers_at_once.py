@@ -6,12 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import CommitConflictError, InputError
+from bucketlake.errors import CommitConflictError, InputError, TimelineError
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
@@ -20,7 +21,7 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit
+from bucketlake.write import commit, ingest
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import delete_partitions, open_target, write_records
 
@@ -147,6 +148,59 @@ def test_a_rescale_meanwhile_makes_the_upsert_retry(
     meanwhile(monkeypatch, lambda: table.rescale({"a": 7}, dry_run=False))
     assert table.upsert(rows("first", range(30), 2)).inserted == 20
     assert table.to_arrow().num_rows == 30
+
+
+def in_new_partition(numbers: range) -> pa.Table:
+    return rows("new", numbers).set_column(1, SCHEMA.field(1), pa.array(["c"] * len(numbers)))
+
+
+def upsert_between_two_rescales(table: bl.Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Pin the table; rescale to one bucket; begin to write; rescale to two again; commit.
+
+    Returns the instants of what came between begin and commit: another upsert, and the rescale.
+    """
+    others: list[str] = []
+
+    def other() -> None:
+        others.append(str(table.upsert(rows("other", range(1, 4, 2))).instant))
+        others.append(str(table.rescale({"a": 3}, default=2, dry_run=False).instant))
+
+    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    table.rescale({"a": 3}, default=1, dry_run=False)
+    meanwhile(monkeypatch, other)
+    write_records(target, Operation.UPSERT, ArrowSource(in_new_partition(range(8))))
+    return others
+
+
+def test_a_write_does_not_commit_by_rules_that_began_after_it(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of its time, and after a restore, its rows would lie where the rules do not lead."""
+    with pytest.raises(CommitConflictError, match=r"'c', which has 1 by .*retry it"):
+        upsert_between_two_rescales(table, monkeypatch)
+    assert_each_row_is_in_its_bucket(table)
+
+
+def test_a_commit_that_began_before_a_rescale_and_completed_after_it_goes_with_it(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is Hudi's, say, which does not look at the times of rules."""
+    with mock.patch.object(ingest, "_require_same_counts"):
+        upserted, rescaled = upsert_between_two_rescales(table, monkeypatch)
+    late = table.timeline()[2].requested_at
+    assert late < upserted
+    with pytest.raises(TimelineError, match=f"1 later commits .*{late}"):
+        table.rollback(rescaled)
+    gone = table.rollback(upserted, cascade=True).commits
+    assert [one.instant for one in gone] == [late, rescaled, upserted]
+    assert_each_row_is_in_its_bucket(table)
+
+
+def assert_each_row_is_in_its_bucket(table: bl.Table) -> None:
+    """The next write finds all rows where they are."""
+    found = bl.open_table(table.path).to_arrow()
+    assert table.upsert(found).updated == found.num_rows
+    assert table.to_arrow().num_rows == found.num_rows
 
 
 def test_a_commit_that_was_planned_on_one_that_was_rolled_back_is_refused(

@@ -42,6 +42,7 @@ from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.rollback import (
     builds_on,
     carry_out_rollback,
+    is_later,
     later_commits,
     rollback_plan,
 )
@@ -316,22 +317,28 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
 
 
 def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
-    """Return the commit and those that build on it, directly or not, oldest first."""
+    """Return the commit and those that build on it, directly or not, each after what it needs."""
     storage, timeline = snapshot.storage, snapshot.timeline
     rules = rule_instants(snapshot)
-    gone = [found]
-    undone = [timeline.read_commit(storage, found)]
-    for later in later_commits(timeline, found):
-        commit = timeline.read_commit(storage, later)
-        if (
-            any(builds_on(commit, one, later.requested_at) for one in undone)
-            or _counted_otherwise(snapshot, index, rules, later, commit, gone)
-            or _recounts(snapshot, index, rules, later, undone)
-            or (commit.compacted and _is_cast(snapshot, later, gone))
-        ):
-            gone.append(later)
-            undone.append(commit)
-    return gone
+    gone = {found: timeline.read_commit(storage, found)}
+    left = [*later_commits(timeline, found)]
+    added = True
+    while added:  # One that began first, and completed last, may build on those behind it.
+        added = False
+        for later in [*left]:
+            commit = timeline.read_commit(storage, later)
+            before = {one: held for one, held in gone.items() if is_later(timeline, later, one)}
+            undone = before.values()
+            if (
+                any(builds_on(commit, one, later.requested_at) for one in undone)
+                or _counted_otherwise(snapshot, index, rules, later, commit, before)
+                or _recounts(snapshot, index, rules, later, undone)
+                or (commit.compacted and _is_cast(snapshot, later, before))
+            ):
+                gone[later] = commit
+                left.remove(later)
+                added = True
+    return [*gone]
 
 
 def _counted_otherwise(
@@ -340,7 +347,7 @@ def _counted_otherwise(
     rules: set[InstantTime],
     later: Instant,
     commit: CommitMetadata,
-    gone: Sequence[Instant],
+    gone: Collection[Instant],
 ) -> bool:
     """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
     instants = {one.requested_at for one in gone}
@@ -357,7 +364,7 @@ def _recounts(
     index: TableIndex | None,
     rules: set[InstantTime],
     later: Instant,
-    undone: Sequence[CommitMetadata],
+    undone: Collection[CommitMetadata],
 ) -> bool:
     """Tell whether a commit changed the bucket counts of partitions that others are to go from.
 
@@ -370,7 +377,7 @@ def _recounts(
     return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
 
 
-def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Sequence[Instant]) -> bool:
+def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Collection[Instant]) -> bool:
     """Tell whether a compaction cast rows to a schema that goes; not every cast is undone."""
     then = snapshot.timeline.as_of(compaction.requested_at)
     told = then.latest_schema(snapshot.storage)
@@ -387,10 +394,13 @@ def _count_differs(
 ) -> bool:
     """Tell whether partitions would have had other bucket counts at a commit without some others.
 
-    Later rescales may give back the counts of before, and are left out. By the rules alone: Hudi,
-    which knows no recorded counts, must find the rows, too.
+    Later rescales may give back the counts of before, and are left out: those that completed later,
+    for a commit goes by the rules that it finds in the end. By the rules alone: Hudi, which knows
+    no recorded counts, must find the rows, too.
     """
-    newer = {one for one in rules if one > then.requested_at}
+    completed_at = {one: snapshot.timeline.completion_time(one) or "" for one in rules}
+    until = snapshot.timeline.completion_time(then.requested_at) or ""
+    newer = {one for one in rules if completed_at[one] > until}
     one, other = (
         resolve_index(snapshot.storage, snapshot.timeline.without(instants), index)
         for instants in (newer, newer | without)

@@ -471,17 +471,24 @@ def _commit(
 def _require_same_counts(
     write: PendingWrite, target: Target, counts: Mapping[str, int], timeline: Timeline
 ) -> None:
-    """Refuse a commit whose buckets were counted by what no longer holds (RFC-89)."""
-    now = resolve_index(target.storage, timeline, target.index, target.stored)
-    assert now is not None, "the write had an index"
-    for partition, used in sorted(counts.items()):
-        held = now.count_of(partition)
-        if used != held:
-            raise CommitConflictError(
-                write.instant,
-                f"was counted with {used} buckets in partition {partition!r}, which has {held} by "
-                f"{count_origin(target.storage, timeline, partition)}; retry it",
-            )
+    """Refuse a commit whose buckets were counted by what no longer holds (RFC-89).
+
+    Nor may it need rules that began after it: time travel and restore go by the times of begin.
+    """
+    timelines = [timeline]
+    if any(one.requested_at > write.instant for one in timeline.completed_commits()):
+        timelines.append(timeline.as_of(write.instant))
+    for known in timelines:
+        now = resolve_index(target.storage, known, target.index, target.stored)
+        assert now is not None, "the write had an index"
+        for partition, used in sorted(counts.items()):
+            held = now.count_of(partition)
+            if used != held:
+                raise CommitConflictError(
+                    write.instant,
+                    f"was counted with {used} buckets in partition {partition!r}, which has {held} "
+                    f"by {count_origin(target.storage, known, partition)}; retry it",
+                )
 
 
 def _require_schema_kept(

@@ -176,11 +176,15 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
 
 def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:
     """Yield the completed commits that were requested, or completed, after another one."""
-    completed_at = timeline.completion_time(found.requested_at) or ""
     for other in timeline.completed_commits():
-        completed_after = (timeline.completion_time(other.requested_at) or "") > completed_at
-        if other != found and (other.requested_at > found.requested_at or completed_after):
+        if other != found and is_later(timeline, other, found):
             yield other
+
+
+def is_later(timeline: Timeline, one: Instant, other: Instant) -> bool:
+    """Tell whether a commit was requested, or completed, after another one."""
+    completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (one, other))
+    return one.requested_at > other.requested_at or completed > limit
 
 
 def builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bool:
