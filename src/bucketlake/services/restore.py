@@ -17,7 +17,8 @@ from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.rollback import UndoneCommit, describe, rule_instants
+from bucketlake.services.dependents import rule_instants
+from bucketlake.services.rollback import UndoneCommit, describe
 from bucketlake.services.savepoints import require_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline

@@ -6,7 +6,7 @@ it. Files, rules (RFC-89) and the instant go together, newest commit first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -20,12 +20,11 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
-from bucketlake.index.hashing_config import committed_configs
-from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.dependents import rule_instants, with_dependents
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archived import archived_completion_times, has_archive
@@ -35,17 +34,10 @@ from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
-from bucketlake.write.conflict import looked_at
 from bucketlake.write.plan import live_buckets
 from bucketlake.write.planned import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
-from bucketlake.write.rollback import (
-    builds_on,
-    carry_out_rollback,
-    is_later,
-    later_commits,
-    rollback_plan,
-)
+from bucketlake.write.rollback import carry_out_rollback, rollback_plan
 
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
 
@@ -255,7 +247,7 @@ def _commits_to_undo(
     if found is None:
         raise TimelineError(instant, why_absent(timeline, instant))
     _require_no_savepoint(timeline, instant)
-    gone = _with_dependents(snapshot, index, found)
+    gone = with_dependents(snapshot, index, found)
     if len(gone) > 1 and not cascade:
         later = ", ".join(one.requested_at for one in gone[1:4]) + (", …" if len(gone) > 4 else "")
         raise TimelineError(
@@ -270,11 +262,6 @@ def _commits_to_undo(
     _require_no_clean(timeline, instant)
     _require_state_of_before(snapshot, index, gone)
     return gone[::-1]
-
-
-def rule_instants(snapshot: Snapshot) -> set[InstantTime]:
-    """Return the commits that wrote partition rules."""
-    return {config.instant for config in committed_configs(snapshot.storage, snapshot.timeline)}
 
 
 def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
@@ -314,105 +301,6 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
                 f"savepoint {one.requested_at} holds it: delete that first by "
                 "table.delete_savepoint() (bucketlake savepoint TABLE INSTANT --delete)",
             )
-
-
-def _with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
-    """Return the commit and those that build on it, directly or not, each after what it needs."""
-    storage, timeline = snapshot.storage, snapshot.timeline
-    rules = rule_instants(snapshot)
-    gone = {found: timeline.read_commit(storage, found)}
-    left = [*later_commits(timeline, found)]
-    added = True
-    while added:  # One that began first, and completed last, may build on those behind it.
-        added = False
-        for later in [*left]:
-            commit = timeline.read_commit(storage, later)
-            before = {one: held for one, held in gone.items() if is_later(timeline, later, one)}
-            undone = before.values()
-            if (
-                any(builds_on(commit, one, later.requested_at) for one in undone)
-                or _counted_otherwise(snapshot, index, rules, later, commit, before)
-                or _recounts(snapshot, index, rules, later, undone)
-                or (commit.compacted and _is_cast(snapshot, later, before))
-            ):
-                gone[later] = commit
-                left.remove(later)
-                added = True
-    return [*gone]
-
-
-def _counted_otherwise(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    later: Instant,
-    commit: CommitMetadata,
-    gone: Collection[Instant],
-) -> bool:
-    """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
-    instants = {one.requested_at for one in gone}
-    if not instants.intersection(rules):
-        return False
-    if later.requested_at in rules:
-        return True
-    looked = {path for path, _ in looked_at(commit, later.requested_at)}
-    return _count_differs(snapshot, index, rules, later, instants, commit.partitions | looked)
-
-
-def _recounts(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    later: Instant,
-    undone: Collection[CommitMetadata],
-) -> bool:
-    """Tell whether a commit changed the bucket counts of partitions that others are to go from.
-
-    If they took all rows, it did not find any to move, and those that come back lie where the count
-    of before put them.
-    """
-    if later.requested_at not in rules:
-        return False
-    partitions = {path for commit in undone for path in commit.partitions}
-    return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
-
-
-def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Collection[Instant]) -> bool:
-    """Tell whether a compaction cast rows to a schema that goes; not every cast is undone."""
-    then = snapshot.timeline.as_of(compaction.requested_at)
-    told = then.latest_schema(snapshot.storage)
-    return told != then.without({one.requested_at for one in gone}).latest_schema(snapshot.storage)
-
-
-def _count_differs(
-    snapshot: Snapshot,
-    index: TableIndex | None,
-    rules: set[InstantTime],
-    then: Instant,
-    without: set[InstantTime],
-    partitions: Iterable[str],
-) -> bool:
-    """Tell whether partitions would have had other bucket counts at a commit without some others.
-
-    Later rescales may give back the counts of before, and are left out: those that completed later,
-    for a commit goes by the rules that it finds in the end. By the rules alone: Hudi, which knows
-    no recorded counts, must find the rows, too.
-    """
-    completed_at = {one: snapshot.timeline.completion_time(one) or "" for one in rules}
-    until = snapshot.timeline.completion_time(then.requested_at) or ""
-    newer = {one for one in rules if completed_at[one] > until}
-    one, other = (
-        resolve_index(snapshot.storage, snapshot.timeline.without(instants), index)
-        for instants in (newer, newer | without)
-    )
-    if one is None or other is None:
-        return True
-    by_rules, by_others = _by_rules(one), _by_rules(other)
-    return any(by_rules.count_of(path) != by_others.count_of(path) for path in partitions)
-
-
-def _by_rules(index: TableIndex) -> TableIndex:
-    return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
 def _require_places(snapshot: Snapshot, gone: Sequence[Instant]) -> None:

@@ -8,7 +8,7 @@ Which instants may be rolled back is the caller's decision (``services/rollback.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
@@ -20,8 +20,6 @@ from bucketlake.format.rollback_metadata import (
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -32,7 +30,6 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
-from bucketlake.write.conflict import looked_at, touched_buckets
 from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
 from bucketlake.write.progress import counted
 
@@ -172,42 +169,6 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     # Rules and counts of before the timeline would count (RFC-89).
     storage.delete(config_path(instant))
     storage.delete(record_path(instant))
-
-
-def later_commits(timeline: Timeline, found: Instant) -> Iterator[Instant]:
-    """Yield the completed commits that were requested, or completed, after another one."""
-    for other in timeline.completed_commits():
-        if other != found and is_later(timeline, other, found):
-            yield other
-
-
-def is_later(timeline: Timeline, one: Instant, other: Instant) -> bool:
-    """Tell whether a commit was requested, or completed, after another one."""
-    completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (one, other))
-    return one.requested_at > other.requested_at or completed > limit
-
-
-def builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bool:
-    """Tell whether a commit touched, overwrote or looked at what an earlier one touched.
-
-    ``where`` names the later one.
-    """
-    if later.file_groups & earlier.file_groups:
-        return True
-    if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
-        return True  # It overwrote partitions, too, that had no files then.
-    looked = looked_at(later, where)
-    partitions = set(later.partitions)
-    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
-    if later.operation == Operation.INSERT_OVERWRITE.value:
-        # Of one that found no file, and wrote no row, it is all there is.
-        partitions.update(path for path, _ in looked)
-        overwritten |= partitions
-    if overwritten & partitions & earlier.partitions:
-        return True
-    return bool(looked) and not looked.isdisjoint(
-        touched_buckets(earlier.write_stats, earlier.replaced_file_ids)
-    )
 
 
 def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:

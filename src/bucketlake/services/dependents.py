@@ -1,0 +1,154 @@
+"""Which commits build on others, and so go with them if those are rolled back.
+
+A commit builds on another one where it touched, overwrote or looked at the same buckets, counted
+by its rules (RFC-89), or cast rows to its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from bucketlake.index.hashing_config import committed_configs
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.settings import TableIndex, resolve_index
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Instant
+from bucketlake.write.conflict import looked_at, touched_buckets
+
+
+def rule_instants(snapshot: Snapshot) -> set[InstantTime]:
+    """Return the commits that wrote partition rules."""
+    return {config.instant for config in committed_configs(snapshot.storage, snapshot.timeline)}
+
+
+def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
+    """Return the commit and those that build on it, directly or not, each after what it needs."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    rules = rule_instants(snapshot)
+    gone = {found: timeline.read_commit(storage, found)}
+    left = [one for one in timeline.completed_commits() if one != found]
+    added = True
+    while added:  # One that began first, and completed last, may build on those behind it.
+        added = False
+        for later in [*left]:
+            before = {one: held for one, held in gone.items() if _is_later(timeline, later, one)}
+            if not before:
+                continue
+            commit, undone = timeline.read_commit(storage, later), before.values()
+            if (
+                any(_builds_on(commit, one, later.requested_at) for one in undone)
+                or _counted_otherwise(snapshot, index, rules, later, commit, before)
+                or _recounts(snapshot, index, rules, later, undone)
+                or (commit.compacted and _is_cast(snapshot, later, before))
+            ):
+                gone[later] = commit
+                left.remove(later)
+                added = True
+    return [*gone]
+
+
+def _is_later(timeline: Timeline, one: Instant, other: Instant) -> bool:
+    """Tell whether a commit was requested, or completed, after another one."""
+    completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (one, other))
+    return one.requested_at > other.requested_at or completed > limit
+
+
+def _builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bool:
+    """Tell whether a commit touched, overwrote or looked at what an earlier one touched.
+
+    ``where`` names the later one.
+    """
+    if later.file_groups & earlier.file_groups:
+        return True
+    if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
+        return True  # It overwrote partitions, too, that had no files then.
+    looked = looked_at(later, where)
+    partitions = set(later.partitions)
+    overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
+    if later.operation == Operation.INSERT_OVERWRITE.value:
+        # Of one that found no file, and wrote no row, it is all there is.
+        partitions.update(path for path, _ in looked)
+        overwritten |= partitions
+    if overwritten & partitions & earlier.partitions:
+        return True
+    return bool(looked) and not looked.isdisjoint(
+        touched_buckets(earlier.write_stats, earlier.replaced_file_ids)
+    )
+
+
+def _counted_otherwise(
+    snapshot: Snapshot,
+    index: TableIndex | None,
+    rules: set[InstantTime],
+    later: Instant,
+    commit: CommitMetadata,
+    gone: Collection[Instant],
+) -> bool:
+    """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
+    instants = {one.requested_at for one in gone}
+    if not instants.intersection(rules):
+        return False
+    if later.requested_at in rules:
+        return True
+    looked = {path for path, _ in looked_at(commit, later.requested_at)}
+    return _count_differs(snapshot, index, rules, later, instants, commit.partitions | looked)
+
+
+def _recounts(
+    snapshot: Snapshot,
+    index: TableIndex | None,
+    rules: set[InstantTime],
+    later: Instant,
+    undone: Collection[CommitMetadata],
+) -> bool:
+    """Tell whether a commit changed the bucket counts of partitions that others are to go from.
+
+    If they took all rows, it did not find any to move, and those that come back lie where the count
+    of before put them.
+    """
+    if later.requested_at not in rules:
+        return False
+    partitions = {path for commit in undone for path in commit.partitions}
+    return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
+
+
+def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Collection[Instant]) -> bool:
+    """Tell whether a compaction cast rows to a schema that goes; not every cast is undone."""
+    then = snapshot.timeline.as_of(compaction.requested_at)
+    told = then.latest_schema(snapshot.storage)
+    return told != then.without({one.requested_at for one in gone}).latest_schema(snapshot.storage)
+
+
+def _count_differs(
+    snapshot: Snapshot,
+    index: TableIndex | None,
+    rules: set[InstantTime],
+    then: Instant,
+    without: set[InstantTime],
+    partitions: Iterable[str],
+) -> bool:
+    """Tell whether partitions would have had other bucket counts at a commit without some others.
+
+    Later rescales may give back the counts of before, and are left out: those that completed later,
+    for a commit goes by the rules that it finds in the end. By the rules alone: Hudi, which knows
+    no recorded counts, must find the rows, too.
+    """
+    completed_at = {one: snapshot.timeline.completion_time(one) or "" for one in rules}
+    until = snapshot.timeline.completion_time(then.requested_at) or ""
+    newer = {one for one in rules if completed_at[one] > until}
+    one, other = (
+        resolve_index(snapshot.storage, snapshot.timeline.without(instants), index)
+        for instants in (newer, newer | without)
+    )
+    if one is None or other is None:
+        return True
+    by_rules, by_others = _by_rules(one), _by_rules(other)
+    return any(by_rules.count_of(path) != by_others.count_of(path) for path in partitions)
+
+
+def _by_rules(index: TableIndex) -> TableIndex:
+    return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
