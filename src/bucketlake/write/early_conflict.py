@@ -19,6 +19,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
 from bucketlake.timeline.instant import WRITES
 from bucketlake.timeline.markers import Marker, read_markers
+from bucketlake.write.progress import LOGGER
 
 WAIT_SECONDS_MAX = 600.0
 _LOOK_SECONDS = 0.5
@@ -52,11 +53,12 @@ def wait_for_writers(
             continue
         common = set(wanted) & _begun(storage, instant)
         if common and is_alive(storage, instant, clock.now_ms):
+            partition, bucket_id = min(common)
+            LOGGER.info("wait for %s, which writes bucket %d of %r", instant, bucket_id, partition)
             waited = 0.0
             while is_alive(storage, instant, clock.now_ms) and waited < WAIT_SECONDS_MAX:
                 time.sleep(_LOOK_SECONDS)
                 waited += _LOOK_SECONDS
-            partition, bucket_id = min(common)
             raise CommitConflictError(
                 instant,
                 f"wrote bucket {bucket_id} of partition {partition!r} at the same time; retry",
