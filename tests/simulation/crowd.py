@@ -2,8 +2,9 @@
 
 Storage fails, answers are lost, processes die, stand still for longer than their heartbeat or the
 lease of their lock lasts, clocks are askew, tasks run again late. Some crowds also archive, clean,
-make savepoints and restore. What must hold in the end is in ``record.py``; the doctor, too, finds
-nothing wrong then, and a repair takes nothing away.
+make savepoints and restore; some add and widen columns; in some, heartbeats and locks are renewed.
+What must hold in the end is in ``record.py``; the doctor, too, finds nothing wrong then, and a
+repair takes nothing away.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ LOCKS: tuple[TableLock, ...] = (
     StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=600),
 )
 
+_NARROW = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.int32()))
+
 # Whether a crowd archives, cleans, and makes savepoints and restores them.
 _SERVICES = (
     (False, False, False),
@@ -111,12 +114,13 @@ class Crowd:
         self.archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
         self.undoes = self.rolls_back or self.restores
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
+        self.evolves = self.random.random() < 0.3
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
         bl.create_table(
             self.memory.root,
-            schema=SCHEMA,
+            schema=_NARROW,
             record_key=["id"],
             partition_by=["p"],
             ordering="ts" if self.by_event_time else None,
@@ -126,10 +130,10 @@ class Crowd:
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)
         self.skews = {n: self.random.randrange(-skew, skew) for n in [*self.names, "reader"]}
-        self.batches: list[list[dict[str, Any]]] = []  # Of one stream.
+        self.batches: list[tuple[list[dict[str, Any]], pa.Table]] = []  # Of one stream.
         self.delivered = -1  # The last batch that somebody was told to be done.
         self.record = Record(self.memory, self.undoes, self.story)
-        self.processes = Processes(self.stage)
+        self.processes = Processes(self.stage, renew=self.random.random() < 0.5)
         self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
 
     def run(self) -> None:
@@ -198,8 +202,7 @@ class Crowd:
             self.stage.sleep(self.random.random())
 
     def _upsert(self, name: str, *, fails: bool = True) -> None:
-        rows = self._rows()
-        batch = pa.Table.from_pylist(rows, SCHEMA)
+        rows, batch = self._rows()
         deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
         self._perform(
             name, deed, partial(self._written, Operation.UPSERT, batch, None), fails=fails
@@ -210,33 +213,30 @@ class Crowd:
         number = self.delivered + (self.delivered < 0 or self.random.random() < 0.7)
         if number == len(self.batches):
             self.batches.append(self._rows())
-        rows = self.batches[number]
+        rows, source = self.batches[number]
         deed = Deed(
             f"batch {number}",
             partial(upserted, rows=rows, by_event_time=self.by_event_time),
             batch=number,
         )
-        source = pa.Table.from_pylist(rows, SCHEMA)
         self._perform(name, deed, partial(self._written, Operation.UPSERT, source, number))
         if deed.told == "done":
             self.delivered = max(self.delivered, number)
 
     def _delete(self, name: str) -> None:
-        rows = self._rows()
+        rows, batch = self._rows()
         keys = {(r["p"], r["id"]) for r in rows}
         deed = Deed("delete", lambda state: {k: v for k, v in state.items() if k not in keys})
-        batch = pa.Table.from_pylist(rows, SCHEMA)
         self._perform(name, deed, partial(self._written, Operation.DELETE, batch, None))
 
     def _overwrite(self, name: str) -> None:
-        rows = self._rows()
+        rows, batch = self._rows()
         touched = {r["p"] for r in rows}
 
         def after(state: Rows) -> Rows:
             kept = {k: v for k, v in state.items() if k[0] not in touched}
             return upserted(kept, rows, by_event_time=self.by_event_time)
 
-        batch = pa.Table.from_pylist(rows, SCHEMA)
         deed = Deed("overwrite", after)
         self._perform(name, deed, partial(self._written, Operation.INSERT_OVERWRITE, batch, None))
 
@@ -398,6 +398,8 @@ class Crowd:
                 )
                 # A later batch was committed meanwhile, so this one was, too.
                 or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
+                # Another writer has added it meanwhile.
+                or (isinstance(error, InputError) and self.evolves and "column x" in str(error))
             )
             if not (faulty.faults or expected or deed.name == "drop"):
                 raise AssertionError(self.story(repr(error))) from error
@@ -416,8 +418,9 @@ class Crowd:
         effect = self.random.choice([Effect.DIE, Effect.DIE, Effect.ERROR, Effect.ECHO])
         return [Fault(self.random.randrange(1, 30), self.random.choice(list(Moment)), effect)]
 
-    def _rows(self) -> list[dict[str, Any]]:
-        return [
+    def _rows(self) -> tuple[list[dict[str, Any]], pa.Table]:
+        """Draw rows, at times of a wider type or with a new column."""
+        rows = [
             {
                 "id": f"k{self.random.randrange(8)}",
                 "p": self.random.choice(PARTITIONS),
@@ -426,6 +429,19 @@ class Crowd:
             }
             for _ in range(self.random.randrange(1, 4))
         ]
+        schema = _NARROW
+        if self.evolves and self.random.random() < 0.2:
+            schema = SCHEMA
+            for row in rows:
+                row["v"] += 2**40
+        if self.evolves and (self._has_new_column() or self.random.random() < 0.2):
+            schema = schema.append(pa.field("x", pa.int64()))
+            for row in rows:
+                row["x"] = self.random.choice([None, 1, 2])
+        return rows, pa.Table.from_pylist(rows, schema)
+
+    def _has_new_column(self) -> bool:
+        return "x" in bl.Table(self.memory.root).schema().names
 
     def story(self, finding: str) -> str:
         """Tell what happened, and how to see it again."""

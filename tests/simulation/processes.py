@@ -12,7 +12,7 @@ from bucketlake.read import arrow_reader
 from bucketlake.timeline import clock, commit_order, heartbeat, locks
 from bucketlake.timeline.clock import IssuedTimes
 from bucketlake.write import arrow_source, commit, early_conflict
-from tests.simulation.stage import IDLE_THREADS, InTurn, Stage
+from tests.simulation.stage import InTurn, Stage, threads_of
 
 
 class Processes:
@@ -22,10 +22,12 @@ class Processes:
     ----------
     stage : Stage
         Knows whose turn it is.
+    renew : bool
+        Whether heartbeats and locks are renewed.
     """
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, stage: Stage, *, renew: bool) -> None:
+        self._stage, self._renew = stage, renew
         self._lives: Counter[str] = Counter()
         self._issued: dict[str, IssuedTimes] = {}
 
@@ -43,7 +45,7 @@ class Processes:
             for module in (arrow_source, arrow_reader):
                 set_(module, "ThreadPoolExecutor", InTurn)
             for module in (heartbeat, locks):
-                set_(module, "threading", IDLE_THREADS)
+                set_(module, "threading", threads_of(self._stage, renew=self._renew))
             set_(locks, "system_now_ms", lambda: self._stage.now_ms)
             set_(heartbeat, "_this_process", self._process)
             set_(heartbeat, "_beating", _PerProcess(self._process))
@@ -53,7 +55,7 @@ class Processes:
 
     def _process(self) -> dict[str, Any]:
         actor = self._stage.actor
-        name = "nobody" if actor is None else actor.name
+        name = "nobody" if actor is None else actor.process
         return {"process": f"{name} {self._lives[name]}", "machine": "elsewhere", "pid": 1}
 
     def _issued_times(self, *_: object) -> IssuedTimes:

@@ -27,7 +27,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archived import archived_commit, read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
-from tests.simulation.world import SCHEMA, Rows, require_tidy
+from tests.simulation.world import Rows, require_tidy, rows_of
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Record:
         """Read the table; each row lies in the bucket that the index gives it."""
         table = bl.open_table(self.memory.root)
         assert table.index is not None
-        rows = table.to_arrow(columns=[*SCHEMA.names, FILE_NAME])
+        rows = table.to_arrow(columns=[*table.schema().names, FILE_NAME])
         counts = [table.index.count_of(partition) for partition in rows["p"].to_pylist()]
         buckets = assign_buckets(rows["id"].to_pylist(), np.array(counts, np.int32))
         held = [bucket_id_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
@@ -234,6 +234,6 @@ class Record:
         return {one.requested_at: one.completed_at or "" for one in completed}
 
     def distinct(self, found: list[dict[str, Any]]) -> Rows:
-        rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in found}
+        rows = rows_of(found)
         assert len(rows) == len(found), self.story("a row is there twice")
         return rows

@@ -11,14 +11,16 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
 from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
+from bucketlake.storage.faulty import SimulatedCrash
 
 _TICKS_MS = (0, 1, 3, 40)
-_LONG_MS = 90_000  # Longer than a heartbeat, or a lease, lasts.
+_LONG_MS = (20_000, 90_000)  # Renewals come due; longer than a heartbeat, or a lease, lasts.
 
 
 def _locked() -> threading.Lock:
@@ -36,14 +38,20 @@ class Actor:
     name : str
     run : callable
         What it does from start to end; what it raises ends the play.
+    process : str
+        Whose process it is part of: its own, unless another actor has begun it as a thread.
     """
 
     name: str
     run: Callable[[], None]
+    process: str = ""
     turn: threading.Lock = field(default_factory=_locked)
     asleep_until_ms: int = 0
     still_for: int = 0  # Turns of others that it stands still for.
     error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.process = self.process or self.name
 
 
 class Stage:
@@ -62,6 +70,7 @@ class Stage:
         self.jumps = True  # Whether time may pass that is longer than a lease.
         self._the_end = _locked()
         self._waiting: list[Actor] = []
+        self._threads: list[threading.Thread] = []
         self._actors: dict[int, Actor] = {}
         self.trace: list[str] = []
 
@@ -72,17 +81,26 @@ class Stage:
 
     def play(self, actors: list[Actor]) -> None:
         """Run all actors to their end; raise what one of them raised."""
-        threads = [threading.Thread(target=self._act, args=(actor,)) for actor in actors]
-        for thread in threads:
-            thread.start()
-        self._waiting = [*actors]
+        for actor in actors:
+            self.begin(actor)
         self._next().turn.release()
         self._the_end.acquire()
-        for thread in threads:
-            thread.join()
+        while self._threads:
+            self._threads.pop().join()
         for actor in actors:
             if actor.error is not None:
                 raise actor.error
+
+    def begin(self, actor: Actor) -> None:
+        """Let an actor come on; it waits for its turn."""
+        self._waiting.append(actor)
+        thread = threading.Thread(target=self._act, args=(actor,))
+        self._threads.append(thread)
+        thread.start()
+
+    def has_ended(self, actor: Actor) -> bool:
+        """Tell whether an actor has done all it does."""
+        return actor not in self._waiting
 
     def pause(self, doing: str) -> None:
         """Give up the turn; nothing happens in a thread that is no actor's."""
@@ -126,7 +144,7 @@ class Stage:
     def _next(self) -> Actor:
         self.now_ms += self.random.choice(_TICKS_MS)
         if self.jumps and self.random.random() < 0.002:
-            self.now_ms += _LONG_MS
+            self.now_ms += self.random.choice(_LONG_MS)
         for actor in self._waiting:
             actor.still_for = max(0, actor.still_for - 1)
         ready = [a for a in self._waiting if a.asleep_until_ms <= self.now_ms and not a.still_for]
@@ -165,10 +183,63 @@ class _Idle:
         pass
 
 
-IDLE_THREADS = SimpleNamespace(
-    Thread=_Idle, Event=threading.Event, Lock=threading.Lock, get_ident=threading.get_ident
-)
-"""Stands in for the module where a thread renews something: time passes for nobody alone."""
+class _Beside:
+    """Stands in for a thread of an actor's process: an actor, too."""
+
+    def __init__(
+        self, stage: Stage, *, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object
+    ) -> None:
+        beside = stage.actor
+        assert beside is not None, "whose thread?"
+        self._stage = stage
+        self._actor = Actor(f"{beside.name}'s thread", partial(target, *args), beside.process)
+
+    def start(self) -> None:
+        self._stage.begin(self._actor)
+
+    def join(self) -> None:
+        while not self._stage.has_ended(self._actor):
+            self._stage.sleep(0.001)
+        error = self._actor.error
+        if error is not None and not isinstance(error, SimulatedCrash):
+            raise error
+
+
+class _Event:
+    """Stands in for an event that one thread waits for; time passes by the stage's clock."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._is_set = False
+        self._waiting: Actor | None = None
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiting is not None:
+            self._waiting.asleep_until_ms = 0
+
+    def wait(self, seconds: float) -> bool:
+        if not self._is_set:
+            self._waiting = self._stage.actor
+            self._stage.sleep(seconds)
+        return self._is_set
+
+
+def threads_of(stage: Stage, *, renew: bool) -> SimpleNamespace:
+    """Return what stands in for ``threading`` where a thread renews something.
+
+    Parameters
+    ----------
+    stage : Stage
+    renew : bool
+        Whether such threads act; else time passes for nobody alone.
+    """
+    return SimpleNamespace(
+        Thread=partial(_Beside, stage) if renew else _Idle,
+        Event=partial(_Event, stage),
+        Lock=threading.Lock,
+        get_ident=threading.get_ident,
+    )
 
 
 class StagedStorage:

@@ -52,8 +52,13 @@ from bucketlake.write.source import WriteTask
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # A name that text cut into lines would lose.
 
-Rows = dict[tuple[str, str], tuple[int, int]]
-"""Rows of the table: value and ordering value, by partition and key."""
+Rows = dict[tuple[str, str], tuple[int, int, int | None]]
+"""Rows of the table: value, ordering value and ``x``, if any, by partition and key."""
+
+
+def rows_of(found: list[dict[str, Any]]) -> Rows:
+    """Return rows that were read by partition and key."""
+    return {(r["p"], r["id"]): (r["v"], r["ts"], r.get("x")) for r in found}
 
 
 def rescale(
@@ -386,7 +391,7 @@ class World:
 
     def _read(self, as_of: str | None = None) -> Rows:
         got = bl.open_table(f"memory://{self.name}").to_arrow(as_of=as_of).to_pylist()
-        seen: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in got}
+        seen = rows_of(got)
         assert len(seen) == len(got), self.story("a row is there twice")
         return seen
 
@@ -401,7 +406,7 @@ class World:
             found = table.locate(key, partition)
             assert len(found) == 1, self.story(f"{key} of {partition} is not in its bucket")
         everything = table.to_arrow(since="0" * 17).to_pylist()
-        changed: Rows = {(r["p"], r["id"]): (r["v"], r["ts"]) for r in everything}
+        changed = rows_of(everything)
         assert changed == seen, self.story("what changed since the beginning is not what there is")
         self.check_no_commit_is_lost()
 
@@ -471,7 +476,7 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
     after = dict(state)
     best: Rows = {}
     for row in rows:
-        key, value = (row["p"], row["id"]), (row["v"], row["ts"])
+        key, value = (row["p"], row["id"]), (row["v"], row["ts"], row.get("x"))
         if key not in best or not by_event_time or value[1] >= best[key][1]:
             best[key] = value
     for key, value in best.items():
