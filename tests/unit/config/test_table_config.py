@@ -391,6 +391,6 @@ def test_properties_are_whole_with_a_name_and_no_wrong_checksum() -> None:
 
 
 def test_a_version_of_thousands_of_digits_is_no_number() -> None:
-    with pytest.raises(ConfigError, match="must be a number") as refused:
+    with pytest.raises(ConfigError, match="must be a whole number") as refused:
         TableConfig.from_properties({"hoodie.table.name": "t", "hoodie.table.version": "9" * 5000})
     assert len(str(refused.value)) < 200
