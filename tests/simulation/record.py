@@ -27,7 +27,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archived import archived_commit, read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
-from tests.simulation.world import Rows, require_tidy, rows_of
+from tests.simulation.world import Rows, by_key, require_tidy
 
 
 @dataclass
@@ -234,6 +234,6 @@ class Record:
         return {one.requested_at: one.completed_at or "" for one in completed}
 
     def distinct(self, found: list[dict[str, Any]]) -> Rows:
-        rows = rows_of(found)
+        rows = by_key(found)
         assert len(rows) == len(found), self.story("a row is there twice")
         return rows

@@ -56,7 +56,7 @@ Rows = dict[tuple[str, str], tuple[int, int, int | None]]
 """Rows of the table: value, ordering value and ``x``, if any, by partition and key."""
 
 
-def rows_of(found: list[dict[str, Any]]) -> Rows:
+def by_key(found: list[dict[str, Any]]) -> Rows:
     """Return rows that were read by partition and key."""
     return {(r["p"], r["id"]): (r["v"], r["ts"], r.get("x")) for r in found}
 
@@ -391,7 +391,7 @@ class World:
 
     def _read(self, as_of: str | None = None) -> Rows:
         got = bl.open_table(f"memory://{self.name}").to_arrow(as_of=as_of).to_pylist()
-        seen = rows_of(got)
+        seen = by_key(got)
         assert len(seen) == len(got), self.story("a row is there twice")
         return seen
 
@@ -406,7 +406,7 @@ class World:
             found = table.locate(key, partition)
             assert len(found) == 1, self.story(f"{key} of {partition} is not in its bucket")
         everything = table.to_arrow(since="0" * 17).to_pylist()
-        changed = rows_of(everything)
+        changed = by_key(everything)
         assert changed == seen, self.story("what changed since the beginning is not what there is")
         self.check_no_commit_is_lost()
 

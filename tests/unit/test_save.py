@@ -247,6 +247,20 @@ def test_a_clean_that_cannot_be_done_is_refused_before_the_write(
     assert not table_path.exists()
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["hoodie.keep.min.commits", "hoodie.clean.commits.retained",
+     "hoodie.compact.inline.max.delta.commits"],
+)  # fmt: skip
+def test_a_number_that_was_left_empty_is_refused_before_the_write(
+    table_path: Path, key: str
+) -> None:
+    options = OPTIONS | {"hoodie.clean.automatic": "true", key: ""}
+    with pytest.raises(ConfigError, match=f"{key} = '' .*whole number"):
+        bl.save(rows("a"), str(table_path), options=options)
+    assert not table_path.exists()
+
+
 @pytest.mark.parametrize("key", ["hoodie.index.type", "hoodie.bucket.index.num.buckets"])
 def test_index_has_no_default(table_path: Path, key: str) -> None:
     options = {k: v for k, v in OPTIONS.items() if k != key}

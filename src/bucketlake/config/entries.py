@@ -41,11 +41,15 @@ class Entries:
             raise ConfigError(key, None, "every table must have it")
         return value
 
-    def integer(self, key: str, default: T, *, least: int = 0) -> int | T:
-        """Return a whole number of at least ``least``, or the default where there is none."""
-        value = self.text(key)
-        if value is None:
+    def integer(self, key: str, default: T) -> int | T:
+        """Return a whole number, or the default where there is none."""
+        return default if self.text(key) is None else self.option(key, 0)
+
+    def option(self, key: str, default: int, *, least: int = 0) -> int:
+        """Return the number that a job's option asks for; one that was left empty is refused."""
+        if key not in self._properties:
             return default
+        value = self.text(key) or ""
         is_number = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
         if not is_number or int(value) < least:
             allowed = f"it must be a whole number, {least} or more, of at most {_DIGITS_MAX} digits"

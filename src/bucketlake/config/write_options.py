@@ -270,7 +270,7 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
 def _compact_after(given: Mapping[str, str], entries: Entries) -> int | None:
     if given.get(COMPACT_INLINE, "true").strip().lower() != "true":
         return None
-    return entries.integer(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
+    return entries.option(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
 
 
 def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
@@ -278,8 +278,8 @@ def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, in
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
     if not asked or given.get(ARCHIVE, "true").strip().lower() != "true":
         return None
-    keep_min = entries.integer(KEEP_MIN, _KEEP_MIN_DEFAULT, least=1)
-    keep_max = entries.integer(KEEP_MAX, _KEEP_MAX_DEFAULT, least=1)
+    keep_min = entries.option(KEEP_MIN, _KEEP_MIN_DEFAULT, least=1)
+    keep_max = entries.option(KEEP_MAX, _KEEP_MAX_DEFAULT, least=1)
     if keep_max <= keep_min:
         raise ConfigError(KEEP_MAX, keep_max, f"more than {KEEP_MIN}, which is {keep_min}")
     return keep_min, keep_max
@@ -294,7 +294,7 @@ def _retention(given: Mapping[str, str], entries: Entries) -> Retention | None:
     if text not in known:
         raise ConfigError(CLEAN_POLICY, text, f"one of {', '.join(known)}")
     key, default = CLEAN_COUNTS[known[text]]
-    return Retention(known[text], entries.integer(key, default, least=1))
+    return Retention(known[text], entries.option(key, default, least=1))
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

@@ -46,16 +46,16 @@ def lock_from_options(options: Mapping[str, str]) -> TableLock:
     if mode == _SINGLE_WRITER:
         return NO_LOCK
     entries = Entries(options)
-    wait_seconds = entries.integer(WAIT_MS, 60_000) / 1000
+    wait_seconds = entries.option(WAIT_MS, 60_000) / 1000
     match options.get(PROVIDER, "").strip().rpartition(".")[2]:
         case "FileSystemBasedLockProvider":
             if options.get(LOCK_FOLDER):
                 raise ConfigError(LOCK_FOLDER, options[LOCK_FOLDER], "the table's own, its default")
-            return FileSystemLock(entries.integer(EXPIRE_MINUTES, 0), wait_seconds)
+            return FileSystemLock(entries.option(EXPIRE_MINUTES, 0), wait_seconds)
         case "StorageBasedLockProvider":
-            renew = entries.integer(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
+            renew = entries.option(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
             least = RENEWALS_LEAST * renew
-            validity = entries.integer(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=least)
+            validity = entries.option(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=least)
             return StorageLock(validity, renew, wait_seconds)
         case "InProcessLockProvider":
             return InProcessLock(wait_seconds)

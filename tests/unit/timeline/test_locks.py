@@ -275,6 +275,7 @@ def test_a_storage_lock_that_could_not_be_renewed_in_time_is_refused() -> None:
     ("option", "number"),
     [
         ("wait_time_ms", "9" * 5000),
+        ("wait_time_ms", ""),
         ("storage.renew.interval.secs", "0"),
         ("storage.renew.interval.secs", "-1"),
         ("storage.validity.timeout.secs", "299"),  # Ten renewals, and one is every 30 s.
