@@ -23,15 +23,15 @@ from bucketlake.config import write_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.read.buckets import Bucket, RecordLocation
-from bucketlake.read.pruning import PruningReport
+from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
 from bucketlake.services.compaction import CompactedSlice, CompactionReport
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport
 from bucketlake.services.rescale import PartitionChange, RescaleReport
-from bucketlake.services.restore import RestoreReport
-from bucketlake.services.rollback import RollbackReport, UndoneCommit
+from bucketlake.services.restore_service import RestoreReport
+from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
 from bucketlake.timeline import lock_options
 from bucketlake.timeline.instant import Instant
 

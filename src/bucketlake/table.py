@@ -37,7 +37,7 @@ from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
 from bucketlake.read.changes import Changes, changes_between
 from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
-from bucketlake.read.pruning import PruningReport
+from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
 from bucketlake.services.cleaning import CleanReport, clean
@@ -59,8 +59,8 @@ from bucketlake.services.rescale import (
     rehash_here,
     run_rescale,
 )
-from bucketlake.services.restore import RestoreReport, restore
-from bucketlake.services.rollback import RollbackReport, roll_back
+from bucketlake.services.restore_service import RestoreReport, restore
+from bucketlake.services.rollback_service import RollbackReport, roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage

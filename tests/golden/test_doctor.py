@@ -18,7 +18,7 @@ from bucketlake.services.findings import FindingKind
 from bucketlake.services.repair import repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.test_bucket_tables import _index

@@ -11,7 +11,7 @@ from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log
 from bucketlake.model.file_name import LogFileName
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import objects_of_table

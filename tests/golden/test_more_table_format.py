@@ -8,7 +8,7 @@ from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro_records import avro_schema, decode_record, encode_record
+from bucketlake.format.avro.records import avro_schema, decode_record, encode_record
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.properties import parse_properties, render_properties
@@ -18,7 +18,7 @@ from bucketlake.model.table_type import MergeMode
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import MarkerType, read_markers
 from bucketlake.timeline.table_properties import read_table_config

@@ -15,7 +15,7 @@ from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig, is_whole
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro_records import (
+from bucketlake.format.avro.records import (
     avro_schema,
     decode_record,
     encode_record,
@@ -31,7 +31,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import (

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bucketlake.storage.local import LocalStorage
-from bucketlake.timeline import archiving
-from bucketlake.timeline.archived import newest_manifest, read_archive
+from bucketlake.timeline import archive_writer
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from tests.interop.layouts import BY_RULES
 from tests.interop.model import commits_of, in_order, rows_of
 from tests.interop.peer.client import HudiPeer
@@ -123,7 +123,7 @@ def test_archivals_take_turns(
     first: Writer,
 ) -> None:
     """Each also merges files of the other, and drops old manifests."""
-    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
     table = made(hudi, tmp_path / "turns", merge_on_read=merge_on_read)
     step = 0
     for turn in range(5):

@@ -20,7 +20,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths, partition_values
-from bucketlake.read.pruning import partitions_that_may_match, prune
+from bucketlake.read.pruning.prune import partitions_that_may_match, prune
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.parser import parse_where
 

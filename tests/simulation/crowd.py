@@ -36,8 +36,8 @@ from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Severity
 from bucketlake.services.repair import repair
-from bucketlake.services.restore import restore
-from bucketlake.services.rollback import roll_back
+from bucketlake.services.restore_service import restore
+from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget

@@ -24,7 +24,7 @@ from bucketlake.model.schema import FILE_NAME
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import archived_commit, read_archive
+from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
 from tests.simulation.world import Rows, by_key, require_tidy

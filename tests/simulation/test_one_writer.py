@@ -15,8 +15,8 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.restore import restore
-from bucketlake.services.rollback import roll_back
+from bucketlake.services.restore_service import restore
+from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.faulty import (
     Fault,
@@ -26,7 +26,7 @@ from bucketlake.storage.faulty import (
     crash_points,
 )
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline import archiving
+from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
@@ -42,7 +42,7 @@ TWO = bl.SimpleBucket(2)
 def test_no_committed_row_is_lost_or_doubled_whatever_fails(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
     world = World(seed)
     try:
         for _ in range(STEPS):
@@ -55,7 +55,7 @@ def test_no_committed_row_is_lost_or_doubled_whatever_fails(
 
 
 def test_archival_among_all_steps_loses_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
     world = World(seed, fault_rate=0.3, archival_rate=0.7)
     try:
         for _ in range(STEPS):

@@ -25,20 +25,20 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.cleaned import read_clean
+from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
-from bucketlake.services.restore import restore
-from bucketlake.services.rollback import roll_back
+from bucketlake.services.restore_service import restore
+from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config

@@ -24,7 +24,7 @@ from pyarrow import acero
 
 from bucketlake.index.simple import assign_buckets, buckets_for_literals
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
-from bucketlake.read.pruning import matching_hash_keys
+from bucketlake.read.pruning.prune import matching_hash_keys
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.parser import SPARK_SETTINGS, parse_where
 from bucketlake.where.predicate import Opaque, Predicate, leaves

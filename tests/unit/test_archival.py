@@ -25,14 +25,14 @@ from bucketlake.model.table_type import Operation, TableType
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, archive
-from bucketlake.services.rollback import roll_back
+from bucketlake.services.rollback_service import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
-from bucketlake.timeline import archiving
+from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import newest_manifest, read_archive
-from bucketlake.timeline.archiving import append, keep_active
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
+from bucketlake.timeline.archive_writer import append, keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
@@ -42,8 +42,8 @@ from bucketlake.timeline.transitions import complete, create_requested
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.planned import begin_instant
-from bucketlake.write.rollback import carry_on_rollback
+from bucketlake.write.pending_actions import begin_instant
+from bucketlake.write.timeline_rollback import carry_on_rollback
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -205,7 +205,7 @@ def test_cleans_and_rollbacks_go_with_the_commits_around_them(table: bl.Table) -
     assert [one.requested_at for one in entries[3:]] == times(commits[:2])
     assert (entries[0].requested_at, entries[2].metadata) == (first.requested_at, b"done")
     [file] = newest_manifest(storage, table.config().history_folder).files
-    held = archiving.read_archive_file(storage, table.config().history_folder, file)
+    held = archive_writer.read_archive_file(storage, table.config().history_folder, file)
     assert [one.plan is None for one in held] == [True, True, False, True, True]
     assert held[2].plan == b"plan"
     assert active(table) == times(commits[2:])
@@ -450,7 +450,7 @@ def test_the_last_commit_before_an_archive_is_not_rolled_back(table: bl.Table) -
 
 def test_a_commit_that_an_archival_left_behind_does_not_count_as_the_last(table: bl.Table) -> None:
     commits = upserts(table, 4)
-    assert plan_archival(table, 3)() is archiving.Appended.DONE  # And it dies.
+    assert plan_archival(table, 3)() is archive_writer.Appended.DONE  # And it dies.
     with pytest.raises(TimelineError, match="the last commit would leave the active timeline"):
         table.rollback(commits[3].requested_at)
     assert values(table) == all_are(4)
@@ -613,7 +613,7 @@ def test_a_write_that_comes_too_late_for_an_archival_draws_another_time(
             refused.append(late)
         return read_archive(*arguments, **options)
 
-    monkeypatch.setattr(archiving, "read_archive", read_meanwhile)
+    monkeypatch.setattr(archive_writer, "read_archive", read_meanwhile)
     any_table.archive(keep_min=1, keep_max=2)
     assert refused
     assert timeline_of(any_table).start == commits[-1].requested_at
@@ -633,7 +633,7 @@ def test_a_write_that_came_too_late_for_an_archival_and_died_hides_no_commit(
         return read_archive(*arguments, **options)
 
     with monkeypatch.context() as hook:
-        hook.setattr(archiving, "read_archive", read_meanwhile)
+        hook.setattr(archive_writer, "read_archive", read_meanwhile)
         any_table.archive(keep_min=1, keep_max=2)
     assert timeline_of(any_table).start == commits[-1].requested_at
     assert values(any_table) == all_are(5)
@@ -847,13 +847,13 @@ def archive_now(storage: Storage) -> archival.ArchiveReport:
     return archive(storage, read_table_config(storage), ArchivalLimits(1, 2))
 
 
-def plan_archival(table: bl.Table, number: int) -> Callable[[], archiving.Appended]:
+def plan_archival(table: bl.Table, number: int) -> Callable[[], archive_writer.Appended]:
     """Plan an archival of the first instants; return what publishes it, and does no more."""
     storage, config = storage_of(table), table.config()
     manifest = newest_manifest(storage, HISTORY)
     gone = timeline_of(table).completed()[:number]
-    files = archiving.instant_files(storage, config)
-    entries = archiving.read_entries(storage, files, gone, {})
+    files = archive_writer.instant_files(storage, config)
+    entries = archive_writer.read_entries(storage, files, gone, {})
     return lambda: append(storage, config, manifest, entries)
 
 
@@ -967,8 +967,8 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """The archival also merges files, and drops old ones."""
-    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
-    monkeypatch.setattr(archiving, "MANIFESTS_KEPT", 1)
+    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
+    monkeypatch.setattr(archive_writer, "MANIFESTS_KEPT", 1)
     before = upserts(table, 3)
     table.archive(keep_min=1, keep_max=2)
     before += [upsert(table, v) for v in (4, 5, 6)]
@@ -1024,9 +1024,9 @@ def test_files_are_merged_and_old_manifests_go(any_table: bl.Table) -> None:
     files = newest_manifest(storage, HISTORY).files
     assert [file.layer for file in files].count(1) == 1
     merged = next(file for file in files if file.layer == 1)
-    held = archiving.read_archive_file(storage, HISTORY, merged)
+    held = archive_writer.read_archive_file(storage, HISTORY, merged)
     assert (held[0].requested_at, held[-1].requested_at) == (merged.first, merged.last)
-    assert len(paths(any_table, HISTORY)) <= 3 + 1 + 1 + len(files) + archiving.MERGED_FILES
+    assert len(paths(any_table, HISTORY)) <= 3 + 1 + 1 + len(files) + archive_writer.MERGED_FILES
     manifests = [path for path in paths(any_table, HISTORY) if "/manifest_" in path]
     assert len(manifests) == 3
     assert max(int(path.rpartition("_")[2]) for path in manifests) == int(
@@ -1040,7 +1040,7 @@ def test_files_that_would_grow_too_large_are_not_merged() -> None:
 
     def fitting(*sizes: int) -> list[int]:
         files = [ArchiveFile(f"{n}_{n}_0.parquet", size) for n, size in enumerate(sizes)]
-        return [int(file.first) for file in archiving._fitting(files)]
+        return [int(file.first) for file in archive_writer._fitting(files)]
 
     assert fitting(*[small] * 12) == list(range(10))
     assert fitting(big, big, small, small) == [2, 3]
@@ -1080,7 +1080,7 @@ def test_who_slept_until_a_number_was_free_again_is_overtaken(table: bl.Table) -
     for number in range(1, 6):
         storage.put(f"{HISTORY}/manifest_{number}", encode_manifest(()))
     storage.delete(f"{HISTORY}/manifest_1")
-    assert archive_first() is archiving.Appended.OVERTAKEN
+    assert archive_first() is archive_writer.Appended.OVERTAKEN
     assert archived(table) == []
     table.archive(keep_min=1, keep_max=2)
     assert_whole(table, commits)
@@ -1093,7 +1093,7 @@ def test_a_rollback_and_an_archival_of_one_commit_exclude_each_other(table: bl.T
     clock = InstantClock(config.timeline_timezone)
     archive_first = plan_archival(table, 1)
     assert keep_active(storage, config, commits[0].requested_at)
-    assert archive_first() is archiving.Appended.OVERTAKEN
+    assert archive_first() is archive_writer.Appended.OVERTAKEN
     table.archive(keep_min=1, keep_max=2)
     assert not keep_active(storage, config, commits[0].requested_at)
     before = paths(table)
@@ -1112,7 +1112,7 @@ def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Tab
     commits = upserts(table, 4)
     archive_three = plan_archival(table, 3)
     table.savepoint(commits[1].requested_at)
-    assert archive_three() is archiving.Appended.OVERTAKEN
+    assert archive_three() is archive_writer.Appended.OVERTAKEN
     assert_stops(table, commits, 1, f"savepoint of instant {commits[1].requested_at}")
     table.restore(commits[1].requested_at)
     assert values(table) == all_are(2)
@@ -1120,7 +1120,7 @@ def test_a_savepoint_keeps_an_archival_out_that_was_planned_before(table: bl.Tab
 
 def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> None:
     commits = upserts(table, 4)
-    assert plan_archival(table, 1)() is archiving.Appended.DONE
+    assert plan_archival(table, 1)() is archive_writer.Appended.DONE
     with pytest.raises(TimelineError, match="archived"):
         table.savepoint(commits[0].requested_at)
     assert not timeline_of(table).pending()
@@ -1129,7 +1129,7 @@ def test_a_commit_that_is_being_archived_gets_no_savepoint(table: bl.Table) -> N
 def test_writers_and_archivals_at_once_lose_and_double_nothing(
     any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiving, "MERGED_FILES", 2)
+    monkeypatch.setattr(archive_writer, "MERGED_FILES", 2)
     done: list[InstantTime] = []
 
     def write_on(writer: int) -> None:

@@ -28,14 +28,14 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.cleaned import read_clean
+from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.plan import plan_read
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records

@@ -42,7 +42,7 @@ from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.rollback import take_back
+from bucketlake.write.timeline_rollback import take_back
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(

@@ -26,8 +26,8 @@ from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import Manifest
-from bucketlake.timeline.archiving import (
+from bucketlake.timeline.archive_reader import Manifest
+from bucketlake.timeline.archive_writer import (
     Appended,
     append,
     instant_files,

@@ -25,8 +25,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
-from bucketlake.write.planned import begin_instant, withdraw_plan
-from bucketlake.write.rollback import (
+from bucketlake.write.pending_actions import begin_instant, withdraw_plan
+from bucketlake.write.timeline_rollback import (
     carry_out_rollback,
     rollback_plan,
 )

@@ -25,7 +25,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.compaction import CompactionLimits, compact, compact_here
-from bucketlake.services.restore import restore
+from bucketlake.services.restore_service import restore
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -34,8 +34,8 @@ from bucketlake.timeline.instant import Action, State
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.restore import begin_restore, carry_out_restore
-from bucketlake.write.rollback import carry_out_rollback, read_rollback_plan
+from bucketlake.write.timeline_restore import begin_restore, carry_out_restore
+from bucketlake.write.timeline_rollback import carry_out_rollback, read_rollback_plan
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)

@@ -2,7 +2,7 @@
 
 A file's name tells the first and the last instant in it and its layer; files of layer 0 are written
 by archivals, those of a later layer are merged from the one before. A manifest lists the files that
-count. Which manifest counts is ``timeline/archived.py``'s business.
+count. Which manifest counts is ``timeline/archive_reader.py``'s business.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from bucketlake.config.inner_path import require_inner_name
 from bucketlake.errors import FormatError
-from bucketlake.format.avro_records import avro_schema
+from bucketlake.format.avro.records import avro_schema
 from bucketlake.model.file_name import InstantTime
 
 CONTENT = ("metadata", "plan")

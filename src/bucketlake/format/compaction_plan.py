@@ -7,7 +7,7 @@ from typing import Any
 
 from bucketlake.config.inner_path import require_data_place
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro_records import decode_record, encode_record
+from bucketlake.format.avro.records import decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro_cursor import PADDING_BYTES, Cursor, Ints
-from bucketlake.format.avro_reading import Make, read_column
-from bucketlake.format.avro_tree import AvroNode, avro_tree
-from bucketlake.format.avro_writing import join, joined_bytes, write_column
+from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro.reading import Make, read_column
+from bucketlake.format.avro.tree import AvroNode, avro_tree
+from bucketlake.format.avro.writing import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.hfile import decode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block

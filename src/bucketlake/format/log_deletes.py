@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
-from bucketlake.format.avro_cursor import PADDING_BYTES, Cursor, Ints
-from bucketlake.format.avro_reading import read_column, spread
-from bucketlake.format.avro_skipping import MalformedError, Skip, item_places, skip_all
-from bucketlake.format.avro_tree import AvroNode, Union, Wire
-from bucketlake.format.avro_writing import Part, join, joined_bytes, varints, write_column
+from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro.reading import read_column, spread
+from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, skip_all
+from bucketlake.format.avro.tree import AvroNode, Union, Wire
+from bucketlake.format.avro.writing import Part, join, joined_bytes, varints, write_column
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, type_name

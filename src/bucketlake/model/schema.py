@@ -3,7 +3,7 @@
 A table schema is a :class:`pyarrow.Schema` of stored types (:mod:`bucketlake.model.column_type`).
 What comes in is normalised first, then :func:`evolve` finds the table's next schema or refuses
 with the column named; :func:`cast_table` brings batches and older files to it. The Avro form in
-commit metadata is :mod:`bucketlake.format.avro_schema`'s.
+commit metadata is :mod:`bucketlake.format.avro.schema`'s.
 
 New tables have nullable columns only, record keys included: a null key is refused by value before
 anything is written, and a required column would bind every later writer (Hudi's schema check

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
-from bucketlake.read.cleaned import telling_what_is_gone
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.plan import ReadPlan
 from bucketlake.storage.base import Storage
 

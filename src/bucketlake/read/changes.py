@@ -21,7 +21,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import COMMIT_TIME
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import archived_commit, newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import archived_commit, newest_manifest, read_archive
 from bucketlake.timeline.instant import Instant
 
 

@@ -14,14 +14,14 @@ from functools import partial
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import BucketIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, with_meta
 from bucketlake.read.changes import Changes
-from bucketlake.read.pruning import PruningReport, prune_slices
+from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once

@@ -31,7 +31,7 @@ from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
-from bucketlake.read.cleaned import telling_what_is_gone
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.base import Storage

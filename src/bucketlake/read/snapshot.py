@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError, UnsupportedFeatureError
-from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.read.cleaned import require_uncleaned
+from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.file_system_view import (
     FileVersion,
     file_versions,
@@ -26,7 +26,7 @@ from bucketlake.read.file_system_view import (
 )
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times, has_archive
+from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 
 
 @dataclass(frozen=True, slots=True)

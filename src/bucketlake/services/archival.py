@@ -3,7 +3,7 @@
 No row changes, and no reader or writer loses what it asks the timeline for: an instant that
 somebody may still need stays, and with it all that came after. The active timeline stays
 contiguous, since whatever is older than it counts as committed. How instants are moved, and why a
-death at any step does no harm, is told in ``timeline/archiving.py``.
+death at any step does no harm, is told in ``timeline/archive_writer.py``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times, newest_manifest
-from bucketlake.timeline.archiving import (
+from bucketlake.timeline.archive_reader import archived_completion_times, newest_manifest
+from bucketlake.timeline.archive_writer import (
     Appended,
     append,
     instant_files,

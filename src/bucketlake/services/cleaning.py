@@ -28,7 +28,7 @@ from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.read.cleaned import read_clean
+from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.at_once import at_once
@@ -40,7 +40,7 @@ from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
-from bucketlake.write.planned import decide_plan, put_inflight, put_plan
+from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 

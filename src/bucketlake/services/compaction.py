@@ -47,7 +47,7 @@ from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.rollback import take_back
+from bucketlake.write.timeline_rollback import take_back
 
 OPERATION = "COMPACT"
 

@@ -25,7 +25,7 @@ from bucketlake.errors import (
     TimelineError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.avro_schema import arrow_from_avro
+from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     active_versions,

@@ -18,7 +18,7 @@ from bucketlake.services.examination import Examination
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.storage.base import StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archive_reader import read_archive
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:

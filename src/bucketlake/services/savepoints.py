@@ -15,19 +15,19 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, TimelineError
 from bucketlake.format.savepoint_metadata import encode_savepoint
 from bucketlake.model.file_name import InstantTime
-from bucketlake.read.cleaned import read_clean
+from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.rollback import why_absent
+from bucketlake.services.rollback_service import why_absent
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archiving import keep_active
+from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
-from bucketlake.write.planned import put_inflight
+from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
 

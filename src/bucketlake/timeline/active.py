@@ -3,8 +3,8 @@
 :func:`load_timeline` makes one listing and mostly reads nothing else. A :class:`Timeline` is a
 value: it can be pickled, restricted to a time, and asked; where an answer lies in commit metadata
 it is handed the storage, and remembers what it has read for as long as the object lives. Instants
-older than the active timeline are ``timeline/archived.py``'s, which is asked for a commit that left
-it meanwhile, and for the schema where no commit tells it any more.
+older than the active timeline are read by ``timeline/archive_reader.py``. It is asked for a commit
+that left the active timeline meanwhile, and for the schema where no active commit has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
-from bucketlake.timeline.archived import (
+from bucketlake.timeline.archive_reader import (
     archived_commit,
     commits_archived_after,
     find_archived,

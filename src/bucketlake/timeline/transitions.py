@@ -21,7 +21,7 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archived import commits_archived_after, find_archived
+from bucketlake.timeline.archive_reader import commits_archived_after, find_archived
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Outcome, is_rolled_back, read_outcome
 
@@ -135,7 +135,7 @@ def complete(
     failures: list[StorageError] = []
     while len(failures) < _PUBLISH_ATTEMPTS:
         try:
-            _publish(storage, config, inflight, completed, publication.metadata)
+            _publish_completed(storage, config, inflight, completed, publication.metadata)
         except StorageError as error:
             failures.append(error)
         else:
@@ -178,7 +178,7 @@ def instant_path(config: TableConfig, instant: Instant) -> str:
     return f"{config.timeline_folder}/{instant.to_file_name(_LAYOUT_VERSION)}"
 
 
-def _publish(
+def _publish_completed(
     storage: Storage,
     config: TableConfig,
     inflight: Instant,

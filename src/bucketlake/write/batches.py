@@ -18,7 +18,11 @@ from bucketlake.errors import CommitConflictError, FormatError, InputError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import archived_commit, archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import (
+    archived_commit,
+    archived_completion_times,
+    read_archive,
+)
 
 BATCHES = "bucketlake.batches"
 """Key of the extra metadata: a JSON object, by query name, of batch id and instant."""

@@ -31,7 +31,7 @@ from bucketlake.format.partition_metadata import (
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
-from bucketlake.read.cleaned import was_cleaned
+from bucketlake.read.clean_guard import was_cleaned
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -59,7 +59,7 @@ from bucketlake.write.conflict import (
     require_no_undoing,
     touched_buckets,
 )
-from bucketlake.write.planned import begin_instant
+from bucketlake.write.pending_actions import begin_instant
 
 Prepare = Callable[[Timeline, Commits], Mapping[str, str]]
 """Called with the newest timeline, and what was committed since the pinned one."""
@@ -173,7 +173,7 @@ def commit_write(
             raise CommitConflictError(
                 write.instant, "another writer rolled this write back; retry it"
             )
-        return _publish(write, outcome)
+        return _publish_decided(write, outcome)
 
 
 def _take_turn(
@@ -264,7 +264,7 @@ def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcom
     return outcome
 
 
-def _publish(write: PendingWrite, outcome: Outcome) -> InstantTime:
+def _publish_decided(write: PendingWrite, outcome: Outcome) -> InstantTime:
     """Publish what is decided; from here on no failure means that the write did not happen."""
     completed = complete(write.storage, write.config, write.instant, write.action, outcome)
     with suppress(StorageError):  # The next write sweeps up what stays.

@@ -25,7 +25,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.archived import (
+from bucketlake.timeline.archive_reader import (
     archived_commit,
     archived_completion_times,
     read_archive,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
-from bucketlake.format.avro_schema import avro_from_arrow
+from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning

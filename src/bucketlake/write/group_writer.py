@@ -26,7 +26,7 @@ from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, f
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.model.table_type import LogFormat
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
-from bucketlake.read.cleaned import telling_what_is_gone
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_keys_of_bucket

@@ -20,7 +20,7 @@ from bucketlake.errors import (
     IndexStateError,
     InputError,
 )
-from bucketlake.format.avro_schema import avro_from_arrow
+from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.index.hashing_config import HashingConfig, latest_config, save_config
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import record_counts

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.format.avro_schema import with_meta_fields
+from bucketlake.format.avro.schema import with_meta_fields
 from bucketlake.format.log_data import encode_data_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp

@@ -21,7 +21,7 @@ from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times
+from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
@@ -37,9 +37,9 @@ from bucketlake.timeline.outcome import (
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.conflict import UNDOING
-from bucketlake.write.planned import withdraw_plan
-from bucketlake.write.restore import carry_out_restore
-from bucketlake.write.rollback import carry_on_rollback, delete_files, take_back
+from bucketlake.write.pending_actions import withdraw_plan
+from bucketlake.write.timeline_restore import carry_out_restore
+from bucketlake.write.timeline_rollback import carry_on_rollback, delete_files, take_back
 
 _LOOK_SECONDS = 0.02
 _TASKS_END_MS = 5 * EXPIRES_AFTER_MS  # After a rollback; who sleeps for longer is the doctor's.

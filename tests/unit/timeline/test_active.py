@@ -19,7 +19,7 @@ from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, create_timeline, load_timeline
-from bucketlake.timeline.archived import read_archive
+from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State
 from tests.storages import memory_of
 

@@ -17,7 +17,7 @@ from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import forbid_commit
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.data_file import put_data_file
-from bucketlake.write.rollback import undo
+from bucketlake.write.timeline_rollback import undo
 
 INSTANT = InstantTime("20260101000000000")
 INFLIGHT = f".hoodie/timeline/{INSTANT}.compaction.inflight"

@@ -18,7 +18,7 @@ from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.transitions import to_inflight
 from bucketlake.write import recovery
-from bucketlake.write.planned import begin_instant
+from bucketlake.write.pending_actions import begin_instant
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 

@@ -2,7 +2,7 @@
 
 The plan is there before anything is undone, and every step can be done twice. So a rollback that
 died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind.
-Which instants may be rolled back is the caller's decision (``services/rollback.py``).
+Which instants may be rolled back is the caller's decision (``services/rollback_service.py``).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archiving import keep_active
+from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import complete, instant_path, remove_pending
-from bucketlake.write.planned import decide_plan, put_inflight, withdraw_plan
+from bucketlake.write.pending_actions import decide_plan, put_inflight, withdraw_plan
 from bucketlake.write.progress import counted
 
 _UNDONE = (*WRITES, Action.COMPACTION)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.read.hash_pruning import KEYS_MAX, find_hash_keys, matching_hash_keys
+from bucketlake.read.pruning.buckets import KEYS_MAX, find_hash_keys, matching_hash_keys
 from bucketlake.where.parser import parse_where
 
 SCHEMA = pa.schema(

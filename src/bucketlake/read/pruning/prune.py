@@ -17,8 +17,8 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.schema import with_meta
 from bucketlake.read.changes import Changes
-from bucketlake.read.hash_pruning import HashKeys, find_hash_keys, matching_hash_keys
-from bucketlake.read.partition_pruning import (
+from bucketlake.read.pruning.buckets import HashKeys, find_hash_keys, matching_hash_keys
+from bucketlake.read.pruning.partitions import (
     partition_may_match,
     partitions_that_may_match,
     readable_fields,

@@ -31,7 +31,7 @@ from bucketlake.format.archive_file import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.archived import (
+from bucketlake.timeline.archive_reader import (
     VERSION_FILE,
     Manifest,
     archived_completion_times,
@@ -149,7 +149,7 @@ def append(
     if file is None:
         return Appended.NAME_TAKEN
     following = Manifest(manifest.number + 1, (*manifest.files, file))
-    return Appended.DONE if _publish(storage, folder, following) else Appended.OVERTAKEN
+    return Appended.DONE if _publish_manifest(storage, folder, following) else Appended.OVERTAKEN
 
 
 def remove_archived(storage: Storage, config: TableConfig) -> None:
@@ -210,7 +210,7 @@ def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> 
         if archived_completion_times(storage, config, since=instant, until=instant):
             return False
         following = Manifest(manifest.number + 1, manifest.files)
-        if _publish(storage, config.history_folder, following):
+        if _publish_manifest(storage, config.history_folder, following):
             _drop_old(storage, config.history_folder)
             return True
 
@@ -263,7 +263,7 @@ def _put_file(
     return ArchiveFile(name, len(data))
 
 
-def _publish(storage: Storage, folder: str, manifest: Manifest) -> bool:
+def _publish_manifest(storage: Storage, folder: str, manifest: Manifest) -> bool:
     """Put a manifest; False where it is not the newest one then.
 
     Who slept meanwhile may find its number free again, and is overtaken all the same.
@@ -320,7 +320,7 @@ def _merge_layer(storage: Storage, folder: str, layer: int) -> bool:
     if file is None:
         return False
     kept = [one for one in manifest.files if one not in merged]
-    return _publish(storage, folder, Manifest(manifest.number + 1, (*kept, file)))
+    return _publish_manifest(storage, folder, Manifest(manifest.number + 1, (*kept, file)))
 
 
 def _fitting(files: Sequence[ArchiveFile]) -> list[ArchiveFile]:

@@ -2,7 +2,7 @@
 
 Each column becomes parts: arrays of byte strings, one for each record, or one string for all. The
 bytes of a record are its parts, one after the other. The inverse of
-:mod:`bucketlake.format.avro_reading`.
+:mod:`bucketlake.format.avro.reading`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.format.avro_reading import spread
-from bucketlake.format.avro_tree import AvroNode, Wire
+from bucketlake.format.avro.reading import spread
+from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.model.map_entries import map_entries, map_lengths
 
 Part: TypeAlias = pa.BinaryArray | pa.BinaryScalar  # A scalar stands for every record.

@@ -8,8 +8,8 @@ import fastavro
 import pytest
 
 from bucketlake.errors import FormatError
-from bucketlake.format import avro_records
-from bucketlake.format.avro_records import (
+from bucketlake.format.avro import records
+from bucketlake.format.avro.records import (
     avro_schema,
     decode_record,
     empty_record,
@@ -47,7 +47,7 @@ def test_container_is_not_compressed_and_names_the_record_in_full() -> None:
     assert reader.writer_schema["name"] == "org.apache.hudi.avro.model.HoodieRollbackPlan"
 
 
-@pytest.mark.parametrize("name", sorted(avro_records._RECORDS))
+@pytest.mark.parametrize("name", sorted(records._RECORDS))
 def test_every_schema_is_valid_avro_and_takes_its_own_defaults(name: str) -> None:
     fastavro.parse_schema(avro_schema(name))
     required = [
@@ -84,7 +84,7 @@ def test_plain_strings_of_other_writers_are_accepted() -> None:
 
 def test_fields_that_an_older_writer_lacks_take_their_defaults() -> None:
     schema = {"type": "record", "name": "HoodieCleanerPlan", "fields": []}
-    schema["namespace"] = avro_records.NAMESPACE
+    schema["namespace"] = records.NAMESPACE
     schema["fields"] = [{"name": "policy", "type": "string"}]
     buffer = io.BytesIO()
     fastavro.writer(buffer, fastavro.parse_schema(schema), [{"policy": "KEEP_LATEST_COMMITS"}])

@@ -13,7 +13,7 @@ from bucketlake.index.simple import SimpleBucket, assign_buckets, file_id_prefix
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.read.pruning import PruningReport, prune
+from bucketlake.read.pruning.prune import PruningReport, prune
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.where.parser import parse_where

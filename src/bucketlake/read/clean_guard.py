@@ -28,7 +28,7 @@ from bucketlake.model.file_name import (
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import (
+from bucketlake.timeline.archive_reader import (
     archived_commit,
     find_archived,
     read_archive,

@@ -1,7 +1,7 @@
 """Passing over Avro values one by one, to learn where the items of arrays and maps stand.
 
 An item's place follows from the item before it, so here is the one loop over values. It looks at
-sizes alone; :mod:`bucketlake.format.avro_reading` reads the values, and checks them.
+sizes alone; :mod:`bucketlake.format.avro.reading` reads the values, and checks them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from bucketlake.format.avro_cursor import Cursor, Ints
-from bucketlake.format.avro_tree import AvroNode, Wire
+from bucketlake.format.avro.cursor import Cursor, Ints
+from bucketlake.format.avro.tree import AvroNode, Wire
 
 Skip: TypeAlias = Callable[[bytes, int], int]  # From where a value starts to where it ends.
 

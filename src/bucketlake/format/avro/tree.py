@@ -1,9 +1,9 @@
 """The writer schema of Avro records as a tree: what stands where in the bytes, and in which column.
 
-:func:`bucketlake.format.avro_schema.arrow_from_avro` decides which Arrow type a field has; here the
+:func:`bucketlake.format.avro.schema.arrow_from_avro` decides which Arrow type a field has; here the
 facts are added that reading and writing bytes needs besides: order of union branches, sizes of
-fixed values, symbols of enums, units of timestamps. :mod:`bucketlake.format.avro_reading` and
-:mod:`bucketlake.format.avro_writing` walk the tree.
+fixed values, symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.reading` and
+:mod:`bucketlake.format.avro.writing` walk the tree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 import pyarrow as pa
 
 from bucketlake.errors import FormatError
-from bucketlake.format.avro_schema import Json, arrow_from_avro, full_name
+from bucketlake.format.avro.schema import Json, arrow_from_avro, full_name
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 
 

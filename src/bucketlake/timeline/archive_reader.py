@@ -3,8 +3,9 @@
 From table version 8 on the archive is a log-structured merge tree: manifests are numbered, and the
 newest one names the valid Parquet files, whose names tell the range of instants they hold. It is
 read for completion times, for histories that begin before the active timeline, and for commits
-that leave it while somebody looks at them; ``timeline/archiving.py`` writes it. An instant may be
-in both timelines for a while, and never in neither. The older form, Avro logs, is refused by name.
+that leave it while somebody looks at them; ``timeline/archive_writer.py`` writes it. An instant may
+be in both timelines for a while, and never in neither. The older form, Avro logs, is not supported:
+reading it raises ``UnsupportedFeatureError``.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind
 from bucketlake.timeline.transitions import complete, instant_path
 from bucketlake.write.commit import after_turn
-from bucketlake.write.planned import decide_plan, put_inflight, put_plan, withdraw_plan
+from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan, withdraw_plan
 from bucketlake.write.progress import counted
-from bucketlake.write.rollback import (
+from bucketlake.write.timeline_rollback import (
     carry_out_rollback,
     read_rollback_plan,
     rollback_plan,

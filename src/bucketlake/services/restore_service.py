@@ -18,16 +18,16 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.dependents import rule_instants
-from bucketlake.services.rollback import UndoneCommit, describe
+from bucketlake.services.rollback_service import UndoneCommit, describe
 from bucketlake.services.savepoints import require_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.planned import begin_instant
+from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.restore import (
+from bucketlake.write.timeline_restore import (
     begin_restore,
     carry_out_restore,
     later_instants,

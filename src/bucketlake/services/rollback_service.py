@@ -27,17 +27,17 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.dependents import rule_instants, with_dependents
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archived import archived_completion_times, has_archive
-from bucketlake.timeline.archiving import keep_active
+from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
+from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
+from bucketlake.write.pending_actions import begin_instant, withdraw_plan
 from bucketlake.write.plan import live_buckets
-from bucketlake.write.planned import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
-from bucketlake.write.rollback import carry_out_rollback, rollback_plan
+from bucketlake.write.timeline_rollback import carry_out_rollback, rollback_plan
 
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
 

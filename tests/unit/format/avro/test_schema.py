@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro_schema import (
+from bucketlake.format.avro.schema import (
     arrow_from_avro,
     avro_from_arrow,
     decimal_size_bytes,

@@ -19,7 +19,7 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.archived import archived_completion_times, read_archive
+from bucketlake.timeline.archive_reader import archived_completion_times, read_archive
 from tests.storages import memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)

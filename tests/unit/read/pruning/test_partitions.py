@@ -8,7 +8,7 @@ import pytest
 
 from bucketlake.model.keys import KeyGenerator, KeySpec, TimestampPartition
 from bucketlake.model.partition_path import DEFAULT_PARTITION
-from bucketlake.read.partition_pruning import (
+from bucketlake.read.pruning.partitions import (
     partition_may_match,
     partitions_that_may_match,
     readable_fields,

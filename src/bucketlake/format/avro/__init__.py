@@ -1,0 +1,1 @@
+"""Avro: schemas, records and their bytes."""

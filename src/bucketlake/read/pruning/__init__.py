@@ -1,0 +1,1 @@
+"""What a condition lets a read pass over: partitions, file groups."""
