@@ -103,7 +103,13 @@ class Driver:
 
 
 @pytest.mark.parametrize(
-    "step", ["ingest.plan_write", "ingest.commit_write", "commit.claim_commit", "commit.complete"]
+    "step",
+    [
+        "ingest.plan_write",
+        "ingest.commit_write",
+        "commit.claim_commit",
+        "commit.complete_instant",
+    ],
 )
 def test_pending_commit_of_ours_is_rolled_back_by_hudi(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch, step: str

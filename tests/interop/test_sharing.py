@@ -16,7 +16,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.commit import begin_write, commit_write
+from bucketlake.write.commit import CommitPlan, begin_write, commit_write
 from bucketlake.write.ingest import open_target
 from tests.interop.peer.client import HudiPeer
 
@@ -115,8 +115,8 @@ def hudi_writes_while_ours_is_pending(
         storage, target.config, snapshot.timeline, target.clock, Operation.UPSERT
     ) as pending:
         hudi.write(path, rows(1), options_for(path) | off)
-    schema = {"schema": snapshot.schema_text or ""}
-    return table, partial(commit_write, pending, [], replaced={}, prepare=lambda *_: schema)
+    plan = CommitPlan(extra={"schema": snapshot.schema_text or ""})
+    return table, partial(commit_write, pending, plan)
 
 
 def test_hudi_rolls_back_our_pending_write_under_its_default_policy_and_we_notice(

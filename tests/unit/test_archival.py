@@ -38,9 +38,10 @@ from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.transitions import complete, create_requested
+from bucketlake.timeline.transitions import create_requested
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.timeline_rollback import carry_on_rollback
@@ -686,9 +687,10 @@ def test_a_committer_that_slept_over_an_archival_learns_that_it_committed(table:
     first = commits[0]
     outcome = read_outcome(storage, first.requested_at)
     assert outcome is not None
+    assert outcome.publication is not None
     table.archive(keep_min=1, keep_max=2)
     before = paths(table)
-    assert complete(storage, config, first.requested_at, Action.COMMIT, outcome) == first
+    assert complete_instant(storage, config, first, outcome.publication) == first
     assert paths(table) == before
 
 
@@ -765,7 +767,9 @@ def publish(
     storage = storage_of(table)
     outcome = read_outcome(storage, instant)
     assert outcome is not None
-    complete(Slow(storage), table.config(), instant, Action.COMMIT, outcome)
+    assert outcome.publication is not None
+    pending = Instant(instant, Action.COMMIT, State.INFLIGHT)
+    complete_instant(Slow(storage), table.config(), pending, outcome.publication)
 
 
 def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:

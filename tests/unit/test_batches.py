@@ -167,7 +167,7 @@ def test_commits_that_say_nothing_are_passed_over(table: bl.Table) -> None:
 
 def silenced(write: Callable[[], bl.WriteResult]) -> bl.WriteResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketlake.write.ingest.carried_on", lambda *_: {})
+        patch.setattr("bucketlake.write.commit.carried_on", lambda *_: {})
         return write()
 
 

@@ -37,7 +37,7 @@ from bucketlake.timeline.archive_writer import (
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit import PendingWrite, begin_write, commit_write
+from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.rehash import RehashSource
 
@@ -129,7 +129,7 @@ def change_rules(table: bl.Table, index: bl.PartitionBucket) -> str:
     """Change the rules without writing any partition anew."""
     write = begin_rescale(table, index)
     text = load_snapshot(write.storage, write.config).schema_text
-    commit_write(write, [], replaced={}, prepare=lambda *_: {"schema": text or ""})
+    commit_write(write, CommitPlan(extra={"schema": text or ""}))
     return write.instant
 
 
@@ -395,7 +395,7 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
         gone = {"2023-01-01": tuple(b.file_id for b in table.buckets() if "2023" in b.path)}
         text = load_snapshot(storage, config).schema_text
         with begin_write(storage, config, timeline, clock, Operation.INSERT_OVERWRITE) as other:
-            commit_write(other, [], replaced=gone, prepare=lambda *_: {"schema": text})
+            commit_write(other, CommitPlan(replaced=gone, extra={"schema": text or ""}))
         return stats
 
     monkeypatch.setattr(RehashSource, "write_groups", write_slowly)

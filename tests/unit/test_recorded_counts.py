@@ -18,12 +18,11 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit import begin_write, commit_write
-from bucketlake.write.conflict import Commits
+from bucketlake.write.commit import CommitPlan, CommitView, begin_write, commit_write
 from bucketlake.write.ingest import open_target, write_records
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -87,11 +86,10 @@ def commit_count(table: bl.Table, counts: dict[str, int]) -> InstantTime:
     schema = load_snapshot(storage, config).schema_text or ""
     with begin_write(storage, config, timeline, clock, Operation.UPSERT) as write:
 
-        def prepare(newest: Timeline, _: Commits) -> dict[str, str]:
-            record_counts(storage, newest, write.instant, counts)
-            return {"schema": schema}
+        def save(view: CommitView) -> None:
+            record_counts(storage, view.timeline, write.instant, counts)
 
-        commit_write(write, [], replaced={}, prepare=prepare)
+        commit_write(write, CommitPlan(saves=(save,), extra={"schema": schema}))
     return write.instant
 
 

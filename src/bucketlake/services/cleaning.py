@@ -38,8 +38,9 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.transitions import complete, instant_path
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
@@ -291,7 +292,10 @@ def _carry_out(
             return encode_clean(gone, started_at=instant, duration_ms=duration_ms)
 
         outcome = decide_plan(storage, config, clock, instant, Action.CLEAN, metadata)
-        complete(storage, config, instant, Action.CLEAN, outcome)
+        assert outcome.publication is not None, outcome
+        complete_instant(
+            storage, config, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication
+        )
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant, f"storage failed during this clean ({error}); the next clean carries it on"

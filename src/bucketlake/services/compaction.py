@@ -40,9 +40,10 @@ from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, claim_rollback
-from bucketlake.timeline.transitions import complete, create_requested, instant_path
+from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.progress import telling_progress
@@ -373,9 +374,10 @@ def _complete(
     outcome = claim_commit(
         storage, instant, completed_at, Action.COMMIT, encode_commit_metadata(metadata)
     )
-    if outcome.kind is OutcomeKind.ROLLBACK:
+    if outcome.publication is None:
         raise CommitConflictError(instant, "another writer rolled this compaction back; retry it")
-    complete(storage, config, instant, Action.COMPACTION, outcome)
+    inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
+    complete_instant(storage, config, inflight, outcome.publication)
     with suppress(StorageError):  # The next write sweeps up what stays.
         delete_markers(storage, instant)
 

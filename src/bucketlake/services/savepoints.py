@@ -25,8 +25,10 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
@@ -140,9 +142,10 @@ def _complete(
         if take_turn(storage, completed_at, after=turn):
             break
     metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)
-    completed = Instant(instant, Action.SAVEPOINT, State.COMPLETED, completed_at)
     require_held()
-    storage.put_if_absent(instant_path(config, completed), metadata)
+    inflight = Instant(instant, Action.SAVEPOINT, State.INFLIGHT)
+    publication = Publication(completed_at, Action.SAVEPOINT, metadata)
+    complete_instant(storage, config, inflight, publication)
 
 
 def _files(

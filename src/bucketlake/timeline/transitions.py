@@ -15,7 +15,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
-    CommitOutcomeUnknownError,
     StorageError,
 )
 from bucketlake.model.file_name import InstantTime
@@ -23,7 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import commits_archived_after, find_archived
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import Outcome, is_rolled_back, read_outcome
+from bucketlake.timeline.outcome import Publication, is_rolled_back, read_outcome
 
 _LAYOUT_VERSION = 2
 _PUBLISH_ATTEMPTS = 2
@@ -98,52 +97,39 @@ def to_inflight(
     return inflight
 
 
-def complete(
-    storage: Storage,
-    config: TableConfig,
-    instant: InstantTime,
-    action: Action,
-    outcome: Outcome,
+def publish_completed(
+    storage: Storage, config: TableConfig, pending: Instant, publication: Publication
 ) -> Instant:
-    """Publish a commit as its outcome says; the write is visible from then on.
-
-    Publishing again is harmless, whoever does it: the outcome fixes the file's name and bytes.
+    """Put the completed file of an instant; ``write/completion.py`` alone calls this.
 
     Parameters
     ----------
     storage : Storage
     config : TableConfig
-    instant : InstantTime
-        Requested time of the write.
-    action : Action
-        Action of its inflight file, which for a table service differs from the completed file's.
-    outcome : Outcome
-        The winning outcome, a commit.
+    pending : Instant
+        The instant as it was begun, whose action for a table service differs from the completed
+        one.
+    publication : Publication
+        Name and content of the completed file.
 
     Raises
     ------
     CommitConflictError
-        If the inflight file is gone: a Hudi writer, which knows no outcomes, rolled the write
-        back, and its data files with it.
-    CommitOutcomeUnknownError
-        If storage fails and does not tell whether the file was published.
+        If the inflight file is gone: another writer took the instant back.
+    StorageError
+        If storage fails twice, and does not tell whether the file was published.
     """
-    publication = outcome.publication
-    assert publication is not None, outcome
-    completed = Instant(instant, publication.action, State.COMPLETED, publication.completed_at)
-    inflight = Instant(instant, action, State.INFLIGHT)
-    failures: list[StorageError] = []
-    while len(failures) < _PUBLISH_ATTEMPTS:
+    at = pending.requested_at
+    completed = Instant(at, publication.action, State.COMPLETED, publication.completed_at)
+    inflight = Instant(at, pending.action, State.INFLIGHT)
+    for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
         try:
-            _publish_completed(storage, config, inflight, completed, publication.metadata)
-        except StorageError as error:
-            failures.append(error)
-        else:
-            return completed
-    problem = f"it is decided to be committed, but storage failed to publish it ({failures[-1]})"
-    raise CommitOutcomeUnknownError(
-        instant, f"{problem}; the next write publishes it, do not retry"
-    )
+            _put_completed(storage, config, inflight, completed, publication.metadata)
+            break
+        except StorageError:
+            if attempt == _PUBLISH_ATTEMPTS:
+                raise
+    return completed
 
 
 def require_pending(storage: Storage, inflight: str, instant: InstantTime) -> None:
@@ -178,7 +164,7 @@ def instant_path(config: TableConfig, instant: Instant) -> str:
     return f"{config.timeline_folder}/{instant.to_file_name(_LAYOUT_VERSION)}"
 
 
-def _publish_completed(
+def _put_completed(
     storage: Storage,
     config: TableConfig,
     inflight: Instant,
@@ -193,8 +179,11 @@ def _publish_completed(
             return
         if _is_archived(storage, config, completed):
             return  # It was published and archived while this one slept.
-        problem = f"{inflight_path} is gone: another writer rolled this write back"
-        raise CommitConflictError(completed.requested_at, f"{problem}; write the batch again")
+        if completed.action is Action.SAVEPOINT:
+            who = "another process deleted this savepoint; make it again"
+        else:
+            who = "another writer rolled this write back; write the batch again"
+        raise CommitConflictError(completed.requested_at, f"{inflight_path} is gone: {who}")
     is_own = True
     try:
         storage.put_if_absent(path, metadata)

@@ -1,11 +1,17 @@
-"""Begin and commit a write: the only place where the driver publishes.
+"""Begin and commit a write.
 
-Order of a commit: the inflight instant is still there and no other commit touched the same buckets
-since the table was pinned; partition markers of new partitions; the next turn in the order of
-commits is taken, or all this is looked at again; the outcome of the instant is won; the completed
-instant appears under the completion time that the outcome names; markers go. A crash at any step
-leaves the table as it was before or as it is after, and the next write finishes the job
-(``write/recovery.py``).
+The steps of a commit, in order:
+
+1. Check: the inflight instant is still there, no other commit touched the same buckets since the
+   table was pinned, and the checks of the :class:`CommitPlan` pass.
+2. Save: partition markers of new partitions, and what the plan saves beside the commit.
+3. Take the next turn in the order of commits. Where another writer took it, begin again at 1.
+4. Win the outcome of the instant.
+5. Complete the instant (``write/completion.py``) under the completion time that the outcome names.
+6. Delete the markers.
+
+A crash at any step leaves the table as it was before or as it is after, and the next write finishes
+the job (``write/recovery.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -42,13 +48,15 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
     Outcome,
-    OutcomeKind,
+    Publication,
     claim_commit,
     claim_rollback,
     outcome_path,
     read_outcome,
 )
-from bucketlake.timeline.transitions import complete, to_inflight
+from bucketlake.timeline.transitions import to_inflight
+from bucketlake.write.batches import Batch, carried_on
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import (
     Buckets,
     Commits,
@@ -60,9 +68,6 @@ from bucketlake.write.conflict import (
     touched_buckets,
 )
 from bucketlake.write.pending_actions import begin_instant
-
-Prepare = Callable[[Timeline, Commits], Mapping[str, str]]
-"""Called with the newest timeline, and what was committed since the pinned one."""
 
 _DECISION_SECONDS_MAX = 10.0  # Between a turn and its decision lies one put.
 _DECISION_LOOK_SECONDS = 0.05
@@ -98,6 +103,70 @@ class PendingWrite:
         return _action(self.config, self.operation)
 
 
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """What a write finds when it looks at the table right before it commits.
+
+    Attributes
+    ----------
+    write : PendingWrite
+        The write that is to be committed.
+    timeline : Timeline
+        The newest timeline.
+    since : sequence of (InstantTime, CommitMetadata)
+        What other writers committed since the write pinned the table.
+    """
+
+    write: PendingWrite
+    timeline: Timeline
+    since: Commits
+
+
+CommitStep = Callable[[CommitView], None]
+"""A check, which raises CommitConflictError where it fails, or something to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """What a write commits: its files, what must hold, and what goes with it.
+
+    A write looks at the table once more for each turn that it tries to take. Each time the checks
+    run in order, then the saves.
+
+    Attributes
+    ----------
+    stats : sequence of WriteStat
+        The files that the tasks wrote.
+    replaced : mapping of partition path to file ids
+        File groups that leave the table with this commit.
+    looked_at : set of (partition path, bucket id)
+        Buckets that the write depends on though it may not have written them: a delete looked
+        there for a key that was not there.
+    checks : tuple of callables
+        What must hold beyond the rules for all writes; each raises CommitConflictError.
+    saves : tuple of callables
+        Each saves something beside the commit that counts once the commit is completed, and may be
+        called several times.
+    extra : mapping of str to str
+        Extra metadata of the commit.
+    batch : Batch or None
+        The batch of a stream that this commit is.
+    """
+
+    stats: Sequence[WriteStat] = ()
+    replaced: Mapping[str, tuple[FileId, ...]] = field(default_factory=dict)
+    looked_at: Buckets = frozenset()
+    checks: tuple[CommitStep, ...] = ()
+    saves: tuple[CommitStep, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    batch: Batch | None = None
+
+    @property
+    def touched(self) -> Buckets:
+        """The buckets that the write wrote or took out."""
+        return touched_buckets(by_partition(self.stats), self.replaced)
+
+
 def _action(config: TableConfig, operation: Operation) -> Action:
     if operation.replaces:
         return Action.REPLACE_COMMIT
@@ -121,88 +190,81 @@ def begin_write(
         yield PendingWrite(storage, config, clock, instant, operation, timeline, lock)
 
 
-def commit_write(
-    write: PendingWrite,
-    stats: Iterable[WriteStat],
-    *,
-    replaced: Mapping[str, tuple[FileId, ...]],
-    looked_at: Buckets = frozenset(),
-    prepare: Prepare,
-) -> InstantTime:
+def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
     """Publish a write; return its completion time.
 
     Parameters
     ----------
     write : PendingWrite
         From :func:`begin_write`.
-    stats : iterable of WriteStat
-        The files that the tasks wrote.
-    replaced : mapping of partition path to file ids
-        File groups that leave the table with this commit.
-    looked_at : set of (partition path, bucket id)
-        Buckets that the write depends on though it may not have written them: of a key that is to
-        be deleted and was not there.
-    prepare : callable
-        Called with the newest timeline, and what was committed since the pinned one, right before
-        the decision: raises where something else no longer holds that the write needs, saves what
-        belongs to the commit, and returns its extra metadata.
+    plan : CommitPlan
+        What is committed.
 
     Raises
     ------
     CommitConflictError
-        If the write was rolled back, or another commit touched one of its buckets since it began.
+        If the write was rolled back, another commit touched one of its buckets since it began, or
+        a check of the plan fails.
     CommitOutcomeUnknownError
         If storage failed at the decisive step.
     """
-    written = by_partition(stats)
-    touched = touched_buckets(written, replaced)
-
-    def metadata(timeline: Timeline, since: Commits) -> bytes:
-        extra = dict(prepare(timeline, since)) | looked_at_metadata(looked_at - touched)
-        return encode_commit_metadata(
-            CommitMetadata(write.operation.value, written, extra, dict(replaced))
-        )
-
     with write.lock.held(write.storage) as require_held:
-        timeline, turn, content = _take_turn(write, written, touched | looked_at, metadata)
+        timeline, turn, content = _take_turn(write, plan)
         completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
         require_held()
         outcome = claim_commit(write.storage, write.instant, completed_at, write.action, content)
-        # Nobody else commits a write; one whose time this was does not speak for it.
-        if outcome.kind is OutcomeKind.ROLLBACK or not outcome.won:
+        # A commit claim that this process did not win belongs to another action of this timestamp.
+        if outcome.publication is None or not outcome.won:
             raise CommitConflictError(
                 write.instant, "another writer rolled this write back; retry it"
             )
-        return _publish_decided(write, outcome)
+        return _complete_decided(write, outcome.publication)
 
 
-def _take_turn(
-    write: PendingWrite,
-    written: Mapping[str, Sequence[WriteStat]],
-    touched: Buckets,
-    metadata: Callable[[Timeline, Commits], bytes],
-) -> tuple[Timeline, Turn | None, bytes]:
-    """Check for conflicts and take the next turn; return what it was checked on, and the metadata.
+def _take_turn(write: PendingWrite, plan: CommitPlan) -> tuple[Timeline, Turn | None, bytes]:
+    """Check, save, and take the next turn; return what was checked, and the commit's metadata.
 
-    These are made before: between turn and decision nobody waits for long.
+    Checks come before the turn, since other writers wait between a turn and its decision.
     """
     while True:
         turn = last_turn(write.storage)
         timeline = after_turn(write.storage, write.config, write.clock, turn, write.instant)
         timeline.recall(write.pinned)
-        _require_inflight(write, timeline)
-        # Whoever undoes something took a turn after its plan: it is seen here, or this turn fails.
-        require_no_undoing(write.instant, timeline)
-        require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
-        since = commits_since(write.storage, write.config, write.pinned, timeline)
-        cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
-            write.storage, write.config, write.pinned, timeline
-        )
-        require_no_common_bucket(write.instant, touched, since, cleaned=cleaned)
-        _mark_partitions(write, written)
-        content = metadata(timeline, since)
+        view = _checked(write, plan, timeline)
+        _mark_partitions(write, by_partition(plan.stats))
+        for check in plan.checks:
+            check(view)
+        for save in plan.saves:
+            save(view)
+        content = _metadata(view, plan)
         if take_turn(write.storage, write.instant, after=turn):
             return timeline, turn, content
+
+
+def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> CommitView:
+    """Check what every write needs; return what was found."""
+    _require_inflight(write, timeline)
+    # A rollback or restore takes a turn after it planned: it is seen here, or this turn fails.
+    require_no_undoing(write.instant, timeline)
+    require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
+    since = commits_since(write.storage, write.config, write.pinned, timeline)
+    cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
+        write.storage, write.config, write.pinned, timeline
+    )
+    require_no_common_bucket(write.instant, plan.touched | plan.looked_at, since, cleaned=cleaned)
+    return CommitView(write, timeline, since)
+
+
+def _metadata(view: CommitView, plan: CommitPlan) -> bytes:
+    write = view.write
+    extra = {
+        **plan.extra,
+        **carried_on(write.storage, write.config, view.timeline, write.instant, plan.batch),
+        **looked_at_metadata(plan.looked_at - plan.touched),
+    }
+    return encode_commit_metadata(
+        CommitMetadata(write.operation.value, by_partition(plan.stats), extra, dict(plan.replaced))
+    )
 
 
 def after_turn(
@@ -233,8 +295,8 @@ def after_turn(
         return timeline
     with of_another():
         outcome = _decision(storage, clock, before)
-        if outcome is not None and outcome.kind is OutcomeKind.COMMIT:
-            complete(storage, config, turn.instant, before.action, outcome)
+        if outcome is not None and outcome.publication is not None:
+            complete_instant(storage, config, before, outcome.publication)
     return load_timeline(storage, config)
 
 
@@ -264,13 +326,13 @@ def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcom
     return outcome
 
 
-def _publish_decided(write: PendingWrite, outcome: Outcome) -> InstantTime:
-    """Publish what is decided; from here on no failure means that the write did not happen."""
-    completed = complete(write.storage, write.config, write.instant, write.action, outcome)
+def _complete_decided(write: PendingWrite, publication: Publication) -> InstantTime:
+    """Complete what is decided; from here on no failure means that the write did not happen."""
+    inflight = Instant(write.instant, write.action, State.INFLIGHT)
+    complete_instant(write.storage, write.config, inflight, publication)
     with suppress(StorageError):  # The next write sweeps up what stays.
         delete_markers(write.storage, write.instant)
-    assert completed.completed_at is not None
-    return completed.completed_at
+    return publication.completed_at
 
 
 def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
@@ -292,7 +354,7 @@ def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
 def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
     for partition, stats in by_partition.items():
         if any(stat.previous_commit != NO_PREVIOUS_COMMIT for stat in stats):
-            continue  # It was marked by the commit that its file group is of.
+            continue  # The commit that made its file group marked it.
         path = partition_marker_path(partition)
         if write.storage.stat(path) is None:
             with suppress(AlreadyExistsError):  # An existing marker is kept, whoever wrote it.

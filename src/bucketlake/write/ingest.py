@@ -7,8 +7,9 @@ settled first. Bad input is refused before anything is written: the count reads 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -41,20 +42,23 @@ from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.adopt import require_matching_index
-from bucketlake.write.batches import Batch, carried_on, is_committed
-from bucketlake.write.commit import PendingWrite, begin_write, commit_write
-from bucketlake.write.conflict import (
-    Buckets,
-    Commits,
-    require_untouched_partitions,
+from bucketlake.write.batches import Batch, is_committed
+from bucketlake.write.commit import (
+    CommitPlan,
+    CommitStep,
+    CommitView,
+    PendingWrite,
+    begin_write,
+    commit_write,
 )
+from bucketlake.write.conflict import require_untouched_partitions
 from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.plan import WritePlan, plan_write
@@ -209,22 +213,12 @@ def overwrite_partitions(
     _require_own_rows(counts, partitions)
     _adopt(target, slices)
     config = latest_config(target.storage, target.snapshot.timeline)
+    check = partial(_require_same_rules, target.index, index, config)
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
-
-        def recheck(timeline: Timeline, since: Commits) -> None:
-            # Partitions that had no records yet when this was planned are none of those above.
-            written = {path for _, commit in since for path in commit.partitions}
-            recounted = {p for p in written if target.index.count_of(p) != index.count_of(p)}
-            require_untouched_partitions(write.instant, recounted, since)
-            if latest_config(target.storage, timeline) != config:
-                raise CommitConflictError(
-                    write.instant, "meanwhile the rules of the table were changed; plan it anew"
-                )
-
         rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         mark_instant(target.storage, write.instant)
         save_config(target.storage, rules)
-        return _write(write, renewed, source, tagger, counts, slices, recheck)
+        return _write(write, renewed, source, tagger, counts, slices, check)
 
 
 def rewrite_partition(target: Target, partition: str, source: GroupSource) -> WriteResult:
@@ -271,8 +265,7 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
         plan = plan_write(
             Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
         )
-        schema = target.snapshot.schema
-        return _commit(write, target, [], plan, schema)
+        return _commit(write, target, plan, target.snapshot.schema, CommitPlan())
 
 
 def _write(
@@ -282,7 +275,7 @@ def _write(
     tagger: Tagger,
     counts: GroupCounts,
     slices: Sequence[FileSlice],
-    recheck: Callable[[Timeline, Commits], None] | None = None,
+    check: CommitStep | None = None,
     batch: Batch | None = None,
 ) -> WriteResult:
     """Plan, have the groups written, and commit."""
@@ -313,18 +306,26 @@ def _write(
         stats = source.write_groups(plan, task) if plan.groups else []
     _require_complete(plan, stats)
 
-    def prepare(timeline: Timeline, since: Commits) -> None:
-        written = {s.partition_path: target.index.count_of(s.partition_path) for s in stats}
-        if recheck is not None:
-            recheck(timeline, since)
-        else:
-            # A delete that found nothing has looked in the buckets of its count, too.
-            looked = {path: target.index.count_of(path) for path, _ in counts}
-            _require_same_counts(write, target, looked | written, timeline)
-        if isinstance(target.index, PartitionBucket):
-            record_counts(target.storage, timeline, write.instant, written)
+    written = _counts_of(target.index, (s.partition_path for s in stats))
+    # A delete that found nothing has looked in the buckets of its count, too.
+    looked = _counts_of(target.index, (path for path, _ in counts))
+    records = isinstance(target.index, PartitionBucket)
+    own = CommitPlan(
+        stats,
+        looked_at=set(counts),
+        checks=(check or partial(_require_same_counts, target, looked | written),),
+        saves=(partial(_record_counts, written),) if records else (),
+        batch=batch,
+    )
+    return _commit(write, target, plan, tagger.schema, own)
 
-    return _commit(write, target, stats, plan, tagger.schema, prepare, batch, set(counts))
+
+def _counts_of(index: TableIndex, partitions: Iterable[str]) -> dict[str, int]:
+    return {path: index.count_of(path) for path in dict.fromkeys(partitions)}
+
+
+def _record_counts(counts: Mapping[str, int], view: CommitView) -> None:
+    record_counts(view.write.storage, view.timeline, view.write.instant, counts)
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -433,31 +434,21 @@ def _require_complete(plan: WritePlan, stats: Sequence[WriteStat]) -> None:
 
 
 def _commit(
-    write: PendingWrite,
-    target: Target,
-    stats: Sequence[WriteStat],
-    plan: WritePlan,
-    schema: pa.Schema,
-    prepare: Callable[[Timeline, Commits], None] | None = None,
-    batch: Batch | None = None,
-    looked_at: Buckets = frozenset(),
+    write: PendingWrite, target: Target, plan: WritePlan, schema: pa.Schema, own: CommitPlan
 ) -> WriteResult:
-    def extra(timeline: Timeline, since: Commits) -> dict[str, str]:
-        if write.operation.replaces:
-            overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
-            if write.operation is Operation.INSERT_OVERWRITE_TABLE:
-                overwritten.update(*(commit.partitions for _, commit in since))
-            require_untouched_partitions(write.instant, overwritten, since)
-        if prepare is not None:
-            prepare(timeline, since)
-        _require_schema_kept(write, target, schema, timeline)
-        return {
-            **target.index.to_options(),
-            **carried_on(write.storage, write.config, timeline, write.instant, batch),
-            "schema": _schema_text(target, schema),
-        }
-
-    commit_write(write, stats, replaced=plan.replaced, looked_at=looked_at, prepare=extra)
+    """Commit what a write brings of its own, with what every write of records checks and tells."""
+    commit = replace(
+        own,
+        replaced=plan.replaced,
+        checks=(
+            partial(_require_overwritten_alone, plan),
+            *own.checks,
+            partial(_require_schema_kept, target, schema),
+        ),
+        extra={**target.index.to_options(), "schema": _schema_text(target, schema)},
+    )
+    commit_write(write, commit)
+    stats = commit.stats
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
         write.instant,
@@ -468,16 +459,39 @@ def _commit(
     )
 
 
-def _require_same_counts(
-    write: PendingWrite, target: Target, counts: Mapping[str, int], timeline: Timeline
+def _require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:
+    """Refuse to overwrite a partition that another commit changed meanwhile."""
+    if not view.write.operation.replaces:
+        return
+    overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
+    if view.write.operation is Operation.INSERT_OVERWRITE_TABLE:
+        overwritten.update(*(commit.partitions for _, commit in view.since))
+    require_untouched_partitions(view.write.instant, overwritten, view.since)
+
+
+def _require_same_rules(
+    held: TableIndex, new: PartitionBucket, config: HashingConfig | None, view: CommitView
 ) -> None:
+    """Refuse a rescale where the rules, or a partition whose count it changes, changed."""
+    # Partitions that had no records when the rescale was planned are not among those it overwrites.
+    written = {path for _, commit in view.since for path in commit.partitions}
+    recounted = {path for path in written if held.count_of(path) != new.count_of(path)}
+    require_untouched_partitions(view.write.instant, recounted, view.since)
+    if latest_config(view.write.storage, view.timeline) != config:
+        raise CommitConflictError(
+            view.write.instant, "meanwhile the rules of the table were changed; plan it anew"
+        )
+
+
+def _require_same_counts(target: Target, counts: Mapping[str, int], view: CommitView) -> None:
     """Refuse a commit whose buckets were counted by what no longer holds (RFC-89).
 
     Nor may it need rules that began after it: time travel and restore go by the times of begin.
     """
-    timelines = [timeline]
-    if any(one.requested_at > write.instant for one in timeline.completed_commits()):
-        timelines.append(timeline.as_of(write.instant))
+    timelines = [view.timeline]
+    instant = view.write.instant
+    if any(one.requested_at > instant for one in view.timeline.completed_commits()):
+        timelines.append(view.timeline.as_of(instant))
     for known in timelines:
         now = resolve_index(target.storage, known, target.index, target.stored)
         assert now is not None, "the write had an index"
@@ -485,30 +499,29 @@ def _require_same_counts(
             held = now.count_of(partition)
             if used != held:
                 raise CommitConflictError(
-                    write.instant,
+                    instant,
                     f"was counted with {used} buckets in partition {partition!r}, which has {held} "
                     f"by {count_origin(target.storage, known, partition)}; retry it",
                 )
 
 
-def _require_schema_kept(
-    write: PendingWrite, target: Target, schema: pa.Schema, timeline: Timeline
-) -> None:
+def _require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) -> None:
     """Refuse a commit after which the table's schema would lack what it, or another one, changed.
 
     The schema is told by the newest of the commits in order of their requested times.
     """
-    now = load_snapshot(write.storage, write.config, timeline).schema_or_none
+    instant, timeline = view.write.instant, view.timeline
+    now = load_snapshot(target.storage, target.config, timeline).schema_or_none
     if schema == now:
         return
     if now != target.snapshot.schema_or_none:
         raise CommitConflictError(
-            write.instant, "another commit changed the table's schema meanwhile; retry it"
+            instant, "another commit changed the table's schema meanwhile; retry it"
         )
-    newest = timeline.schema_instant(write.storage)
-    if newest is not None and newest.requested_at > write.instant:
+    newest = timeline.schema_instant(target.storage)
+    if newest is not None and newest.requested_at > instant:
         raise CommitConflictError(
-            write.instant,
+            instant,
             f"changes the table's schema, and instant {newest.requested_at}, which began later and "
             "knows nothing of that, was committed before; retry it",
         )

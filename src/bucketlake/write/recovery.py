@@ -28,14 +28,14 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
-    OutcomeKind,
     claim_rollback,
     delete_outcome,
     is_rolled_back,
     outcome_path,
 )
-from bucketlake.timeline.transitions import complete, instant_path, remove_pending
+from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING
 from bucketlake.write.pending_actions import withdraw_plan
 from bucketlake.write.timeline_restore import carry_out_restore
@@ -153,9 +153,10 @@ def _dead(
 def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
     """Finish or roll back one pending write."""
     outcome = claim_rollback(storage, instant)
-    if outcome.kind is OutcomeKind.COMMIT:
-        complete(storage, config, instant, action, outcome)
-        if storage.stat(instant_path(config, Instant(instant, action, State.INFLIGHT))) is None:
+    if outcome.publication is not None:
+        inflight = Instant(instant, action, State.INFLIGHT)
+        complete_instant(storage, config, inflight, outcome.publication)
+        if storage.stat(instant_path(config, inflight)) is None:
             # Another action was committed at this time, and whoever drew it, too, died.
             remove_pending(storage, config, instant, action)
         delete_markers(storage, instant)

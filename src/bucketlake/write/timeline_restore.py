@@ -24,9 +24,9 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import OutcomeKind
-from bucketlake.timeline.transitions import complete, instant_path
+from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan, withdraw_plan
 from bucketlake.write.progress import counted
 from bucketlake.write.timeline_rollback import (
@@ -101,7 +101,7 @@ def carry_out_restore(
         )
 
     outcome = decide_plan(storage, config, clock, instant, Action.RESTORE, metadata)
-    if outcome.kind is OutcomeKind.ROLLBACK:
+    if outcome.publication is None:
         raise CommitConflictError(
             instant, "another writer took this restore for dead before it began; restore again"
         )
@@ -118,7 +118,8 @@ def carry_out_restore(
             content = encode_rollback_plan(rollbacks[one], storage.root)
             put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
         undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
-    complete(storage, config, instant, Action.RESTORE, outcome)
+    inflight = Instant(instant, Action.RESTORE, State.INFLIGHT)
+    complete_instant(storage, config, inflight, outcome.publication)
     for rollback, plan_of_one in _pending_rollbacks(storage, config, rollbacks).items():
         if not withdraw_plan(storage, config, rollback, Action.ROLLBACK):
             # Somebody took it for one that was left behind, and has begun it.

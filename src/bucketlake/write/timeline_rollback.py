@@ -28,8 +28,9 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.markers import read_markers
-from bucketlake.timeline.outcome import OutcomeKind, forbid_commit, is_rolled_back
-from bucketlake.timeline.transitions import complete, instant_path, remove_pending
+from bucketlake.timeline.outcome import forbid_commit, is_rolled_back
+from bucketlake.timeline.transitions import instant_path, remove_pending
+from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import decide_plan, put_inflight, withdraw_plan
 from bucketlake.write.progress import counted
 
@@ -95,12 +96,13 @@ def carry_out_rollback(
         return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
 
     outcome = decide_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
-    if outcome.kind is OutcomeKind.ROLLBACK:
+    if outcome.publication is None:
         withdraw_plan(storage, config, instant, Action.ROLLBACK)
         return False
     put_inflight(storage, config, instant, Action.ROLLBACK)
     undo(storage, config, plan, action)
-    complete(storage, config, instant, Action.ROLLBACK, outcome)
+    inflight = Instant(instant, Action.ROLLBACK, State.INFLIGHT)
+    complete_instant(storage, config, inflight, outcome.publication)
     return True
 
 

@@ -8,7 +8,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
-    CommitOutcomeUnknownError,
+    StorageError,
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -17,10 +17,10 @@ from bucketlake.storage.faulty import Effect, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.outcome import Outcome, Publication
+from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import (
-    complete,
     create_requested,
+    publish_completed,
     remove_pending,
     to_inflight,
 )
@@ -29,7 +29,8 @@ from tests.storages import failing, memory_of, objects_of
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
 CONFIG = TableConfig("trips", TableType.COPY_ON_WRITE, SPEC, MergeMode.COMMIT_TIME)
 T, C = InstantTime("20240102030405678"), InstantTime("20240102030406789")
-COMMIT = Outcome("claim", Publication(C, Action.COMMIT, b"metadata"))
+BEGUN = Instant(T, Action.COMMIT, State.INFLIGHT)
+COMMIT = Publication(C, Action.COMMIT, b"metadata")
 COMPLETED_PATH = f".hoodie/timeline/{T}_{C}.commit"
 
 
@@ -47,7 +48,7 @@ def test_instant_goes_from_requested_to_inflight_to_completed() -> None:
     seen.append(load_timeline(storage, CONFIG).instants)
     to_inflight(storage, CONFIG, T, Action.COMMIT, b"profile")
     seen.append(load_timeline(storage, CONFIG).instants)
-    completed = complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+    completed = publish_completed(storage, CONFIG, BEGUN, COMMIT)
     seen.append(load_timeline(storage, CONFIG).instants)
     assert seen == [
         (Instant(T, Action.COMMIT, State.REQUESTED),),
@@ -88,9 +89,9 @@ def test_instant_whose_beginning_was_not_answered_has_begun() -> None:
 
 def test_publishing_again_is_harmless_even_when_the_pending_files_are_gone() -> None:
     storage = _inflight_storage()
-    first = complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+    first = publish_completed(storage, CONFIG, BEGUN, COMMIT)
     remove_pending(storage, CONFIG, T, Action.COMMIT)
-    assert complete(storage, CONFIG, T, Action.COMMIT, COMMIT) == first
+    assert publish_completed(storage, CONFIG, BEGUN, COMMIT) == first
     assert objects_of(storage) == {COMPLETED_PATH: b"metadata"}
 
 
@@ -98,15 +99,15 @@ def test_commit_whose_inflight_file_is_gone_is_not_published() -> None:
     storage = _inflight_storage()
     remove_pending(storage, CONFIG, T, Action.COMMIT)
     with pytest.raises(CommitConflictError, match="rolled this write back"):
-        complete(storage, CONFIG, T, Action.COMMIT, COMMIT)
+        publish_completed(storage, CONFIG, BEGUN, COMMIT)
     assert objects_of(storage) == {}
 
 
 def test_compaction_begins_and_completes_under_different_names() -> None:
     storage = memory_of()
     create_requested(storage, CONFIG, T, Action.COMPACTION)
-    to_inflight(storage, CONFIG, T, Action.COMPACTION)
-    completed = complete(storage, CONFIG, T, Action.COMPACTION, COMMIT)
+    begun = to_inflight(storage, CONFIG, T, Action.COMPACTION)
+    completed = publish_completed(storage, CONFIG, begun, COMMIT)
     assert load_timeline(storage, CONFIG).instants == (completed,)
     assert set(objects_of(storage)) == {
         f".hoodie/timeline/{T}.compaction.requested",
@@ -119,14 +120,14 @@ def test_compaction_begins_and_completes_under_different_names() -> None:
 def test_publication_whose_answer_is_lost_is_found_or_repeated(lands: bool) -> None:
     storage = _inflight_storage()
     lost = failing(storage, 1, lands=lands)
-    assert complete(lost, CONFIG, T, Action.COMMIT, COMMIT).completed_at == C
+    assert publish_completed(lost, CONFIG, BEGUN, COMMIT).completed_at == C
     assert storage.read(COMPLETED_PATH) == b"metadata"
 
 
-def test_publication_that_keeps_failing_is_unknown_and_not_to_be_retried() -> None:
+def test_publication_that_fails_twice_raises_the_error_of_storage() -> None:
     lost = failing(_inflight_storage(), 1, 2, lands=False)
-    with pytest.raises(CommitOutcomeUnknownError, match="do not retry"):
-        complete(lost, CONFIG, T, Action.COMMIT, COMMIT)
+    with pytest.raises(StorageError):
+        publish_completed(lost, CONFIG, BEGUN, COMMIT)
 
 
 def test_removal_that_dies_leaves_an_instant_that_is_still_pending() -> None:
