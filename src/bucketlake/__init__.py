@@ -4,8 +4,9 @@ from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.result import WriteResult
+from bucketlake.opening import create_table, open_table
 from bucketlake.save import save
-from bucketlake.table import Table, create_table, open_table
+from bucketlake.table import Table
 from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
 
 __all__ = [

@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
+from bucketlake.engine import arrow_schema
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import TableIndex, index_from_options
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
+from bucketlake.opening import open_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.table import Table, arrow_schema, open_table
+from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.table_properties import read_table_config

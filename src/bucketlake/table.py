@@ -1,52 +1,51 @@
 """The table handle: an address and options; each verb calls one room.
 
-``create_table`` and ``open_table`` give a :class:`Table`. It can be pickled and holds no session,
-lock or cache: every call looks at storage anew. Spark is imported only by the verbs that are
-handed a DataFrame or return one.
+``create_table`` and ``open_table`` (``opening.py``) give a :class:`Table`. It can be pickled and
+holds no session, lock or cache: every call looks at storage anew. Which engine works, Spark or
+Arrow in this process, is chosen in ``engine.py``.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.engine import (
+    active_session,
+    compaction_runner,
+    read_frame,
+    rehash_runner,
+    require_session,
+    source_of,
+    stored_rows,
+)
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
-from bucketlake.index.settings import TableIndex, require_given, require_index, resolve_index
+from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.keys import (
-    KeyGenerator,
-    KeySpec,
-    TimestampPartition,
-    inferred_generator,
-)
 from bucketlake.model.names import Names, names_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
-from bucketlake.read.changes import Changes, changes_between
-from bucketlake.read.plan import ReadPlan, plan_read, plan_slices
+from bucketlake.read.plan import plan_read, plan_slices
 from bucketlake.read.pruning.prune import PruningReport
+from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
 from bucketlake.services.cleaning import CleanReport, clean
 from bucketlake.services.compaction import (
     CompactionLimits,
     CompactionReport,
-    Runner,
     compact,
-    compact_here,
 )
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding
@@ -56,7 +55,6 @@ from bucketlake.services.rescale import (
     Rules,
     new_index,
     plan_rescale,
-    rehash_here,
     run_rescale,
 )
 from bucketlake.services.restore_service import RestoreReport, restore
@@ -66,180 +64,23 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Instant, parse_as_of
+from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
-from bucketlake.write.create import make_table
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
-from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import RecordSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-
-def create_table(
-    path: str,
-    *,
-    schema: StructType | pa.Schema,
-    record_key: Names,
-    index: TableIndex,
-    partition_by: Names = (),
-    ordering: Names | None = None,
-    table_type: str = "copy_on_write",
-    name: str | None = None,
-    hive_style: bool = False,
-    url_encode: bool = False,
-    timestamp_partition: TimestampPartition | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> Table:
-    """Make an empty Hudi table (table version 9).
-
-    Parameters
-    ----------
-    path : str
-        Folder of the table: a local path, or ``s3://``, ``s3a://``, ``gs://``, ``abfs://`` …
-    schema : StructType or pa.Schema
-        Columns of the records, partition columns among them.
-    record_key : str or sequence of str
-        Columns that identify a record within its partition.
-    index : SimpleBucket or PartitionBucket
-        How keys find their file group.
-    partition_by : str or sequence of str
-        Partition columns, outermost first; none makes a table without partitions.
-    ordering : str, sequence of str or None
-        Columns whose greater value wins (event-time ordering); None lets the later commit win.
-    table_type : {"copy_on_write", "merge_on_read"}
-        Whether updates write new base files, or log files that readers merge.
-    name : str, optional
-        Table name; by default the last part of the path.
-    hive_style : bool
-        Name folders ``column=value``.
-    url_encode : bool
-        Encode special characters of partition values in folder names.
-    timestamp_partition : TimestampPartition, optional
-        Turn the one partition column from a time into text.
-    storage_options : mapping of str to str, optional
-        Credentials and settings of the object store.
-
-    Returns
-    -------
-    Table
-        Without a lock, and writing Parquet log files: :func:`open_table` takes other settings.
-
-    Raises
-    ------
-    InputError
-        If the schema lacks a named column or holds one that cannot be stored, or the folder holds
-        files of something else.
-    AlreadyExistsError
-        If there is a table already.
-    IndexStateError
-        If the folder holds another index setting, of a table that was not made to its end.
-
-    Examples
-    --------
-    >>> import bucketlake as bl
-    >>> trips = bl.create_table(
-    ...     "memory://docs/trips", schema=pa.schema({"id": pa.string(), "fare": pa.float64()}),
-    ...     record_key=["id"], index=bl.SimpleBucket(4))
-    >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
-    2
-    """
-    storage = open_storage(path, storage_options)
-    keys, partitions = names_of(record_key), names_of(partition_by)
-    inferred = inferred_generator(keys, partitions)
-    spec = KeySpec(
-        keys,
-        partitions,
-        KeyGenerator.TIMESTAMP if timestamp_partition is not None else inferred,
-        hive_style=hive_style,
-        url_encode=url_encode,
-        timestamp=timestamp_partition,
-    )
-    make_table(
-        storage,
-        arrow_schema(schema),
-        spec,
-        names_of(ordering or ()),
-        index,
-        table_type=table_type,
-        name=name,
-    )
-    return Table(path, index, storage_options or {})
-
-
-def open_table(
-    path: str,
-    index: TableIndex | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    log_format: str = "parquet",
-    lock: TableLock = NO_LOCK,
-) -> Table:
-    """Open a Hudi table, whoever made it.
-
-    Parameters
-    ----------
-    path : str
-        Folder of the table.
-    index : SimpleBucket or PartitionBucket, optional
-        Needed to *write* to a table of Hudi's that stores no bucket setting; never to read.
-    storage_options : mapping of str to str, optional
-        Credentials and settings of the object store.
-    log_format : {"parquet", "avro"}
-        What the log files of a merge-on-read table are written in. Every reader knows both; Avro
-        is Hudi's default, Parquet is smaller and quicker.
-    lock : FileSystemLock, StorageLock or InProcessLock, optional
-        The lock that writers of Hudi's use on this table; needed only where they write at the same
-        time.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    TableNotFoundError
-        If there is no Hudi table, saying what is there.
-    UnsupportedFeatureError
-        If the table cannot be read, naming the feature.
-    IndexStateError
-        If the table stores another index setting.
-
-    Examples
-    --------
-    >>> import bucketlake as bl
-    >>> schema = pa.schema({"id": pa.string()})
-    >>> made = create_table(
-    ...     "memory://docs/opened", schema=schema, record_key=["id"], index=bl.SimpleBucket(4))
-    >>> open_table("memory://docs/opened").index
-    SimpleBucket(count=4, hash_fields=None)
-    """
-    formats = {kind.value: kind for kind in LogFormat}
-    if log_format not in formats:
-        raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
-    storage = open_storage(path, storage_options)
-    config = read_table_config(storage)
-    check_readable(config, path)
-    try:
-        found = resolve_index(storage, load_timeline(storage, config), index)
-    except UnsupportedFeatureError:
-        if index is not None:
-            raise
-        found = None  # Rules that cannot be followed are no hindrance to a reader.
-    require_given(storage, index, found)
-    return Table(path, found, storage_options or {}, formats[log_format], lock)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """A Hudi table: where it lies, and how to reach it.
 
-    Made by :func:`create_table` or :func:`open_table`.
+    Made by ``create_table`` or ``open_table``.
 
     Attributes
     ----------
@@ -303,7 +144,7 @@ class Table:
         Examples
         --------
         >>> import bucketlake as bl
-        >>> orders = create_table(
+        >>> orders = bl.create_table(
         ...     "memory://docs/orders", schema=pa.schema({"id": pa.string(), "at": pa.int64()}),
         ...     record_key=["id"], ordering="at", index=bl.SimpleBucket(2))
         >>> orders.upsert(pa.table({"id": ["a", "b"], "at": [5, 5]})).inserted
@@ -328,17 +169,9 @@ class Table:
             already is passed over, whatever came in between; one before that is an InputError,
             since then a checkpoint was reset or is another query's.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> orders = create_table(
-        ...     "memory://docs/stream", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(2))
-        >>> upsert = orders.upsert_batch(query_name="orders")
-        >>> [upsert(pa.table({"id": ["a"]}), 0).inserted for _ in range(2)]
-        [1, 0]
-
-        With a stream: ``df.writeStream.foreachBatch(upsert).start(checkpointLocation=…)``.
+        Notes
+        -----
+        Examples: ``docs/how-to/recover.md``.
         """
         return BatchUpsert(self, query_name)
 
@@ -418,7 +251,7 @@ class Table:
         Examples
         --------
         >>> import bucketlake as bl
-        >>> names = create_table(
+        >>> names = bl.create_table(
         ...     "memory://docs/names", schema=pa.schema({"id": pa.string()}),
         ...     record_key=["id"], index=bl.SimpleBucket(2))
         >>> names.upsert(pa.table({"id": ["a", "b"]})).inserted
@@ -504,22 +337,10 @@ class Table:
             If a clean or a rollback took files while they were read; read again. Where Spark reads
             them itself, the error is its own of a missing file.
         """
-        from bucketlake.spark.read import active_session, has_usual_settings, read_files
-
-        session = active_session(spark)
-        snapshot, changes = self._pin(as_of, since, until)
-        condition, names = _of_changes(changes, snapshot, where, columns)
-        plan = plan_read(
-            snapshot,
-            self._index_of(snapshot),
-            where=condition,
-            columns=names,
-            time_zone=session.conf.get("spark.sql.session.timeZone"),
-            usual_settings=condition is None or has_usual_settings(session),
-            changes=changes,
-            read_optimized=read_optimized,
-        )
-        return read_files(session, self.path, plan, where=condition, columns=names)
+        session = require_session(spark)
+        names = None if columns is None else names_of(columns)
+        pinned = self._pin(ReadRequest(where, names, as_of, since, until, read_optimized))
+        return read_frame(session, self.path, pinned, self._index_of(pinned.snapshot))
 
     def to_arrow(
         self,
@@ -570,7 +391,7 @@ class Table:
         Examples
         --------
         >>> import bucketlake as bl
-        >>> fares = create_table(
+        >>> fares = bl.create_table(
         ...     "memory://docs/fares", schema=pa.schema({"id": pa.string(), "fare": pa.int64()}),
         ...     record_key=["id"], index=bl.SimpleBucket(4))
         >>> fares.upsert(pa.table({"id": ["a", "b"], "fare": [3, 9]})).inserted
@@ -578,18 +399,10 @@ class Table:
         >>> fares.to_arrow(where="id = 'b'", columns=["fare"]).to_pylist()
         [{'fare': 9}]
         """
-        snapshot, changes = self._pin(as_of, since, until)
-        condition, names = _of_changes(changes, snapshot, where, columns)
-        index = self._index_of(snapshot)
-        plan = plan_read(
-            snapshot,
-            index,
-            where=condition,
-            columns=names,
-            changes=changes,
-            read_optimized=read_optimized,
-        )
-        return read_arrow(snapshot.storage, plan, where=condition, columns=names)
+        names = None if columns is None else names_of(columns)
+        pinned = self._pin(ReadRequest(where, names, as_of, since, until, read_optimized))
+        plan = plan_read(pinned, self._index_of(pinned.snapshot))
+        return read_arrow(pinned.snapshot.storage, plan)
 
     def explain(self, where: str | None = None) -> PruningReport:
         """Tell which partitions and buckets a read with this condition would look at, and why.
@@ -603,8 +416,8 @@ class Table:
         -------
         PruningReport
         """
-        snapshot = self._snapshot(None)
-        return plan_read(snapshot, self._index_of(snapshot), where=where).report
+        pinned = self._pin(ReadRequest(where))
+        return plan_read(pinned, self._index_of(pinned.snapshot)).report
 
     def locate(
         self, key: str | Mapping[str, Any], partition: str | None = None
@@ -623,7 +436,7 @@ class Table:
         list of RecordLocation
             One entry for each partition that holds the key; empty where none does.
         """
-        snapshot = self._snapshot(None)
+        snapshot = self._snapshot()
         return locate_key(snapshot, self._index_of(snapshot), key, partition)
 
     def buckets(self) -> list[Bucket]:
@@ -633,7 +446,7 @@ class Table:
         -------
         list of Bucket
         """
-        return list_buckets(self._snapshot(None))
+        return list_buckets(self._snapshot())
 
     def timeline(self) -> list[Instant]:
         """Return the instants of the active timeline, oldest first.
@@ -671,7 +484,7 @@ class Table:
 
     def schema(self) -> pa.Schema:
         """Return the table's columns, without meta columns."""
-        return self._snapshot(None).schema
+        return self._snapshot().schema
 
     def config(self) -> TableConfig:
         """Return the table's properties."""
@@ -723,20 +536,12 @@ class Table:
         CommitConflictError
             If one of the partitions, or the rules, changed meanwhile.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> days = create_table(
-        ...     "memory://docs/days", schema=pa.schema({"id": pa.string(), "day": pa.string()}),
-        ...     record_key=["id"], partition_by=["day"], index=bl.SimpleBucket(2))
-        >>> days.upsert(pa.table({"id": ["a", "b"], "day": ["2024", "2025"]})).inserted
-        2
-        >>> report = days.rescale({"2025": 8}, dry_run=False)
-        >>> [(p.partition_path, p.old_count, p.new_count) for p in report.partitions]
-        [('2025', 2, 8)]
+        Notes
+        -----
+        Examples: ``docs/how-to/choose-a-bucket-count.md``.
         """
         if dry_run:
-            snapshot = self._snapshot(None)
+            snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self.index)
             index = new_index(held, rules, add, default, rule)
             return RescaleReport(index, plan_rescale(snapshot, held, index), None)
@@ -744,12 +549,14 @@ class Table:
         index = new_index(target.index, rules, add, default, rule)
         changes = plan_rescale(target.snapshot, target.index, index)
 
+        session = spark or active_session()
+
         def rows_of(partitions: Sequence[str]) -> RecordSource:
             slices = target.snapshot.partition_slices(partitions)
-            return self._stored_rows(plan_slices(target.snapshot, slices), spark)
+            plan = plan_slices(target.snapshot, slices)
+            return stored_rows(plan, target.storage, self.path, session)
 
-        session = spark or _active_session()
-        return run_rescale(target, index, changes, rows_of, _rehash_runner(session))
+        return run_rescale(target, index, changes, rows_of, rehash_runner(session))
 
     def compact(
         self,
@@ -798,27 +605,17 @@ class Table:
         CommitConflictError
             If another process carries out the same plan.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> clicks = create_table(
-        ...     "memory://docs/clicks", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(1), table_type="merge_on_read")
-        >>> _ = clicks.upsert(pa.table({"id": ["a", "b"], "n": [1, 1]}))
-        >>> _ = clicks.upsert(pa.table({"id": ["b"], "n": [2]}))
-        >>> [one.log_files for one in clicks.compact().slices]
-        [1]
-        >>> clicks.to_arrow().sort_by("id")["n"].to_pylist()
-        [1, 2]
+        Notes
+        -----
+        Examples: ``docs/how-to/merge-on-read.md``.
         """
         limits = CompactionLimits(
             min_log_files, min_log_bytes, max_bytes, after_delta_commits, after_seconds
         )
-        session = spark or _active_session()
         return compact(
             *self._open(),
             limits,
-            _compaction_runner(session),
+            compaction_runner(spark or active_session()),
             schedule_only=schedule_only,
             dry_run=dry_run,
             lock=self.lock,
@@ -855,18 +652,9 @@ class Table:
         ConfigError
             If ``keep_max`` is not more than ``keep_min``, or one of them is no count.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> pings = create_table(
-        ...     "memory://docs/pings", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(1))
-        >>> for _ in range(5):
-        ...     _ = pings.upsert(pa.table({"id": ["a"]}))
-        >>> len(pings.archive(keep_min=2, keep_max=4).instants)
-        3
-        >>> len(pings.timeline())
-        2
+        Notes
+        -----
+        Examples: ``docs/how-to/archive.md``.
         """
         limits = ArchivalLimits(keep_min, keep_max)
         return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
@@ -908,16 +696,9 @@ class Table:
         CommitOutcomeUnknownError
             If storage failed while files were deleted; the next clean carries it on then.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> ticks = create_table(
-        ...     "memory://docs/ticks", schema=pa.schema({"id": pa.string(), "n": pa.int64()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(1))
-        >>> for n in range(3):
-        ...     _ = ticks.upsert(pa.table({"id": ["a"], "n": [n]}))
-        >>> [one.files for one in ticks.clean(retain_commits=1).partitions]
-        [1]
+        Notes
+        -----
+        Examples: ``docs/how-to/clean-and-restore.md``.
         """
         retention = Retention.of(
             commits=retain_commits, hours=retain_hours, versions=retain_versions
@@ -954,18 +735,9 @@ class Table:
         CommitOutcomeUnknownError
             If storage failed after it may have begun; the next write carries it on then.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> rides = create_table(
-        ...     "memory://docs/rides", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(2))
-        >>> _ = rides.upsert(pa.table({"id": ["a"]}))
-        >>> mistaken = rides.upsert(pa.table({"id": ["b"]}))
-        >>> [commit.operation for commit in rides.rollback(mistaken.instant).commits]
-        ['UPSERT']
-        >>> rides.to_arrow()["id"].to_pylist()
-        ['a']
+        Notes
+        -----
+        Examples: ``docs/how-to/recover.md``.
         """
         undone = InstantTime(instant)
         return roll_back(
@@ -992,19 +764,9 @@ class Table:
         TimelineError
             If there is no such commit, or a clean took files of its.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> notes = create_table(
-        ...     "memory://docs/notes", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(2))
-        >>> _ = notes.upsert(pa.table({"id": ["a"]}))
-        >>> before = notes.savepoint(comment="before the import")
-        >>> _ = notes.upsert(pa.table({"id": ["b"]}))
-        >>> [commit.operation for commit in notes.restore(before).commits]
-        ['UPSERT']
-        >>> notes.to_arrow()["id"].to_pylist()
-        ['a']
+        Notes
+        -----
+        Examples: ``docs/how-to/clean-and-restore.md``.
         """
         chosen = None if instant is None else InstantTime(instant)
         return retried(
@@ -1098,15 +860,9 @@ class Table:
         UnsupportedFeatureError
             If the table cannot be read.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> stops = create_table(
-        ...     "memory://docs/stops", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(2))
-        >>> _ = stops.upsert(pa.table({"id": ["a", "b"]}))
-        >>> stops.doctor(check_keys=True)
-        []
+        Notes
+        -----
+        Examples: ``docs/how-to/doctor.md``.
         """
         return diagnose(
             open_storage(self.path, self.storage_options),
@@ -1153,20 +909,9 @@ class Table:
         CommitConflictError
             If another writer came in between, several times.
 
-        Examples
-        --------
-        >>> import bucketlake as bl
-        >>> halts = create_table(
-        ...     "memory://docs/halts", schema=pa.schema({"id": pa.string()}),
-        ...     record_key=["id"], index=bl.SimpleBucket(2))
-        >>> _ = halts.upsert(pa.table({"id": ["a", "b"]}))
-        >>> open_storage(halts.path, None).delete(".hoodie_partition_metadata")
-        >>> [finding.kind.value for finding in halts.repair().repaired]
-        ['partition_not_marked']
-        >>> [finding.repair for finding in halts.repair(dry_run=False).repaired]
-        ['mark the folder as a partition']
-        >>> halts.doctor()
-        []
+        Notes
+        -----
+        Examples: ``docs/how-to/doctor.md``.
         """
         return repair(
             open_storage(self.path, self.storage_options),
@@ -1187,24 +932,11 @@ class Table:
     def _target(self, storage: Storage, config: TableConfig) -> Target:
         return open_target(storage, config, self.index, log_format=self.log_format, lock=self.lock)
 
-    def _snapshot(self, as_of: str | None) -> Snapshot:
-        storage, config = self._open()
-        return load_snapshot(storage, config, as_of=as_of)
+    def _snapshot(self) -> Snapshot:
+        return load_snapshot(*self._open())
 
-    def _pin(
-        self, as_of: str | None, since: str | None, until: str | None
-    ) -> tuple[Snapshot, Changes | None]:
-        if since is None and until is None:
-            return self._snapshot(as_of), None
-        if as_of is not None:
-            raise ConfigError("as_of", as_of, "give either as_of, or since and until")
-        storage, config = self._open()
-        bounds = [
-            None if text is None else parse_as_of(text, argument)
-            for argument, text in (("since", since), ("until", until))
-        ]
-        changes = changes_between(storage, config, load_timeline(storage, config), *bounds)
-        return load_snapshot(storage, config, changes.timeline), changes
+    def _pin(self, request: ReadRequest) -> PinnedRead:
+        return pin_read(*self._open(), request)
 
     def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
         try:
@@ -1216,38 +948,13 @@ class Table:
         self, operation: Operation, data: DataFrame | pa.Table, batch: Batch | None = None
     ) -> WriteResult:
         storage, config = self._open()
-        source = self._source(data, storage)
+        source = source_of(data, storage, self.path)
         try:
             return retried(
                 lambda: write_records(self._target(storage, config), operation, source, batch=batch)
             )
         finally:
             source.close()
-
-    def _stored_rows(self, plan: ReadPlan, spark: SparkSession | None) -> RecordSource:
-        session = spark or _active_session()
-        if session is None:
-            storage, _ = self._open()
-            return ArrowSource(read_arrow(storage, plan, where=None, columns=None))
-        from bucketlake.spark.read import read_files
-
-        return self._source(
-            read_files(session, self.path, plan, where=None, columns=None), self._open()[0]
-        )
-
-    def _source(self, data: DataFrame | pa.Table, storage: Storage) -> RecordSource:
-        if isinstance(data, pa.Table):
-            return ArrowSource(data)
-        if hasattr(data, "mapInArrow"):
-            from bucketlake.spark.source import SparkSource
-            from bucketlake.spark.spool import Spool
-
-            return SparkSource(data, Spool(storage, self.path))
-        raise InputError(
-            f"write to {self.path}",
-            f"{type(data).__name__} is no data that can be written",
-            "hand in a Spark DataFrame or a pyarrow.Table",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -1260,46 +967,3 @@ class BatchUpsert:
     def __call__(self, data: DataFrame | pa.Table, batch_id: int) -> WriteResult:
         """Upsert a batch unless it was committed before."""
         return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))
-
-
-def _of_changes(
-    changes: Changes | None, snapshot: Snapshot, where: str | None, columns: Names | None
-) -> tuple[str | None, Sequence[str] | None]:
-    """Return condition and columns of a read, which for an incremental one look at meta columns."""
-    names = None if columns is None else names_of(columns)
-    if changes is None:
-        return where, names
-    return changes.condition(where), snapshot.schema.names if names is None else names
-
-
-def _rehash_runner(session: SparkSession | None) -> RehashRunner:
-    if session is None:
-        return rehash_here
-    from bucketlake.spark.slices import rehash_in
-
-    return partial(rehash_in, session)
-
-
-def _compaction_runner(session: SparkSession | None) -> Runner:
-    if session is None:
-        return compact_here
-    from bucketlake.spark.slices import compact_in
-
-    return partial(compact_in, session)
-
-
-def _active_session() -> SparkSession | None:
-    if "pyspark" not in sys.modules:  # Where nobody imported it there is no session.
-        return None
-    from bucketlake.spark.read import running_session
-
-    return running_session()
-
-
-def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
-    """Return a schema in Arrow's types, whichever of the two it came in."""
-    if isinstance(schema, pa.Schema):
-        return schema
-    from bucketlake.spark.schema import arrow_from_spark
-
-    return arrow_from_spark(schema)

@@ -71,7 +71,7 @@ def rescale(
     def rows_of(partitions: Sequence[str]) -> ArrowSource:
         slices = target.snapshot.partition_slices(partitions)
         plan = plan_slices(target.snapshot, slices)
-        rows = read_arrow(target.storage, plan, where=None, columns=None)
+        rows = read_arrow(target.storage, plan)
         return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
 
     return run_rescale(target, index, changes, rows_of, one_job_by_one)

@@ -30,6 +30,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.plan import plan_read
+from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.faulty import FaultyStorage
@@ -340,7 +341,7 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told(name: str, table_
     table = create(name, table_type)
     upserted(table, 2)
     snapshot = load_snapshot(*pinned(table))
-    planned = plan_read(snapshot, INDEX)
+    planned = plan_read(PinnedRead(snapshot), INDEX)
     table.upsert(rows(range(8), 5))
     if table_type == "merge_on_read":
         table.compact()
@@ -349,7 +350,7 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told(name: str, table_
     with pytest.raises(CommitConflictError, match="since the table was pinned"):
         snapshot.all_slices()
     with pytest.raises(CommitConflictError, match="is gone since the table was pinned"):
-        read_arrow(snapshot.storage, planned, where=None, columns=None)
+        read_arrow(snapshot.storage, planned)
 
 
 def test_a_reader_is_not_given_an_older_version_that_a_savepoint_held(name: str) -> None:

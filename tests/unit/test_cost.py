@@ -85,7 +85,7 @@ def test_read_of_all_asks_once_for_each_file_and_each_folder() -> None:
     storage = FaultyStorage(MemoryStorage("cost-read"))
     snapshot = load_snapshot(storage, read_table_config(storage))
     plan = plan_slices(snapshot, snapshot.all_slices())
-    assert read_arrow(storage, plan, where=None, columns=None).num_rows == partitions * 64
+    assert read_arrow(storage, plan).num_rows == partitions * 64
     asked = Counter(step.operation for step in storage.trace)
     files = sum(1 for _ in storage.inner.list("")) - len(list(storage.inner.list(".hoodie")))
     assert files == partitions * (BUCKETS + 1)  # And the marker of the partition.

@@ -28,6 +28,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
 from bucketlake.read.plan import plan_read
+from bucketlake.read.request import ReadRequest
 from bucketlake.services import compaction
 from bucketlake.storage.base import Buffer, Storage
 from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
@@ -377,10 +378,10 @@ def widen(table: bl.Table) -> None:
 def require_true_schemas(table: bl.Table) -> None:
     """Require that files are read with the schemas that they have, newest or not."""
     for commit in table.timeline():
-        snapshot = table._snapshot(commit.requested_at)
-        for schema, files in plan_read(snapshot, None, read_optimized=True).files:
+        pinned = table._pin(ReadRequest(as_of=commit.requested_at, read_optimized=True))
+        for schema, files in plan_read(pinned, None).files:
             for file in files:
-                with BaseFileReader(snapshot.storage, file.path) as reader:
+                with BaseFileReader(pinned.snapshot.storage, file.path) as reader:
                     footer = reader.schema
                 assert {f.name: footer.field(f.name).type for f in schema} == {
                     f.name: f.type for f in schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -19,25 +19,12 @@ from bucketlake.storage.base import Storage
 _CHUNK_ROWS = 131_072
 
 
-def read_arrow(
-    storage: Storage, plan: ReadPlan, *, where: str | None, columns: Sequence[str] | None
-) -> pa.Table:
-    """Read the files and slices of a plan.
-
-    Parameters
-    ----------
-    storage : Storage
-        The table's storage.
-    plan : ReadPlan
-        What to read.
-    where : str or None
-        SQL condition on the rows.
-    columns : sequence of str or None
-        Columns to return; None returns all of the plan.
-    """
-    condition = _condition(where, plan.schema) if where else None
-    wanted = list(columns) if columns is not None else plan.schema.names
-    needed = plan.schema if where else pa.schema([_field(plan.schema, name) for name in wanted])
+def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
+    """Read the files and slices of a plan; return the rows and columns that it asks for."""
+    condition = _condition(plan.where, plan.schema) if plan.where else None
+    wanted = plan.columns if plan.columns is not None else plan.schema.names
+    asked = pa.schema([_field(plan.schema, name) for name in wanted])
+    needed = plan.schema if plan.where else asked
 
     def read(job: DataFile | FileSlice) -> pa.Table:
         if isinstance(job, FileSlice):
@@ -51,7 +38,7 @@ def read_arrow(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = list(pool.map(read, jobs))
     table = pa.concat_tables([needed.empty_table(), *parts])
-    return table.select([_field(plan.schema, name).name for name in wanted])
+    return table.select(asked.names)
 
 
 def _condition(where: str, schema: pa.Schema) -> pc.Expression:

@@ -20,8 +20,8 @@ from bucketlake.index.kinds import BucketIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, with_meta
-from bucketlake.read.changes import Changes
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
+from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
@@ -44,6 +44,10 @@ class ReadPlan:
         Reads them.
     report : PruningReport
         What was left out, and why.
+    where : str or None
+        SQL condition of the rows.
+    columns : tuple of str or None
+        Columns to return; None for all of ``schema``.
     """
 
     schema: pa.Schema
@@ -51,40 +55,36 @@ class ReadPlan:
     merged: tuple[FileSlice, ...]
     reader: SliceReader
     report: PruningReport
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
 
 
 def plan_read(
-    snapshot: Snapshot,
+    read: PinnedRead,
     index: BucketIndex | None,
     *,
-    where: str | None = None,
-    columns: Sequence[str] | None = None,
     time_zone: str | None = None,
     usual_settings: bool = True,
-    changes: Changes | None = None,
-    read_optimized: bool = False,
 ) -> ReadPlan:
     """Plan a snapshot read, or a read of what some commits of it changed.
 
     Parameters
     ----------
-    snapshot : Snapshot
-        The pinned table.
+    read : PinnedRead
+        The pinned table, and what is asked for.
     index : BucketIndex or None
         How keys find their bucket; None prunes no buckets.
-    where : str, optional
-        SQL condition to prune by.
-    columns : sequence of str, optional
-        Columns that are asked for; InputError where there are none, or the table lacks one.
     time_zone : str, optional
-        Zone of times in ``where`` that name none; None prunes by no such time.
+        Zone of times in the condition that name none; None prunes by no such time.
     usual_settings : bool
         False where the reader's session gives SQL text another meaning; see ``prune_slices``.
-    changes : Changes, optional
-        Commits whose rows alone are wanted; ``where`` is their condition.
-    read_optimized : bool
-        Whether to leave log files out.
+
+    Raises
+    ------
+    InputError
+        If the list of columns is empty, or the table lacks one.
     """
+    snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = _readable_schema(snapshot, where, columns)
     slices, report = prune_slices(
         snapshot,
@@ -92,11 +92,12 @@ def plan_read(
         where,
         time_zone=time_zone,
         usual_settings=usual_settings,
-        changes=changes,
+        changes=read.changes,
     )
-    if read_optimized:
+    if read.request.read_optimized:
         slices = [replace(one, log_files=()) for one in slices if one.base_file is not None]
-    return _plan(snapshot, slices, schema, report)
+    plan = _plan(snapshot, slices, schema, report)
+    return replace(plan, where=where, columns=columns)
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:

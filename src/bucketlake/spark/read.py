@@ -48,15 +48,8 @@ def has_usual_settings(spark: SparkSession) -> bool:
     return all(str(found[key]).lower() == SPARK_SETTINGS[key].lower() for key in found)
 
 
-def read_files(
-    spark: SparkSession,
-    root: str,
-    plan: ReadPlan,
-    *,
-    where: str | None,
-    columns: Sequence[str] | None,
-) -> DataFrame:
-    """Read the files of a plan.
+def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
+    """Read the files of a plan; return the rows and columns that it asks for.
 
     Parameters
     ----------
@@ -65,11 +58,7 @@ def read_files(
     root : str
         The table's path.
     plan : ReadPlan
-        What to read.
-    where : str or None
-        SQL condition, which Spark filters by.
-    columns : sequence of str or None
-        Columns to return; None returns those of the table.
+        What to read. Spark filters by its condition.
     """
     frame: DataFrame | None = None
     address = spark_address(root)
@@ -80,23 +69,21 @@ def read_files(
             part = _widened(part, schema, plan.schema).to(spark_from_arrow(plan.schema))
         frame = part if frame is None else frame.unionByName(part)
     if plan.merged:
-        part = _merged(spark, plan, where, columns)
+        part = _merged(spark, plan)
         frame = part if frame is None else frame.unionByName(part, allowMissingColumns=True)
     if frame is None:
         frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
-    if where is not None:
-        frame = frame.where(where)
-    return frame if columns is None else frame.select(*columns)
+    if plan.where is not None:
+        frame = frame.where(plan.where)
+    return frame if plan.columns is None else frame.select(*plan.columns)
 
 
-def _merged(
-    spark: SparkSession, plan: ReadPlan, where: str | None, columns: Sequence[str] | None
-) -> DataFrame:
+def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     """Return the rows of slices with logs; of columns only those that are asked for."""
     schema = plan.schema
-    if columns is not None:
-        asked = {name.lower() for name in columns}
-        text = (where or "").lower()
+    if plan.columns is not None:
+        asked = {name.lower() for name in plan.columns}
+        text = (plan.where or "").lower()
         needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
         schema = pa.schema(needed)
     texts, sizes = [s.to_text() for s in plan.merged], [s.size_bytes for s in plan.merged]

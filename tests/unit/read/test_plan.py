@@ -10,6 +10,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.read.plan import plan_read
+from bucketlake.read.request import PinnedRead, ReadRequest
 
 
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
@@ -29,4 +30,4 @@ def test_an_empty_list_of_columns_is_refused(new_path: Callable[[], str], table_
         with pytest.raises(InputError, match=r"columns of .*: the list of columns is empty"):
             read()
     with pytest.raises(InputError, match="leave the argument out for all"):
-        plan_read(table._snapshot(None), None, columns=())
+        plan_read(PinnedRead(table._snapshot(), ReadRequest(columns=())), None)

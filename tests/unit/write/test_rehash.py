@@ -43,7 +43,7 @@ def noted_jobs(monkeypatch: pytest.MonkeyPatch) -> list[RehashJob]:
         jobs.extend(RehashJob.from_text(job.to_text()) for job in given)
         return run(one, given)
 
-    monkeypatch.setattr("bucketlake.table.rehash_here", noting)
+    monkeypatch.setattr("bucketlake.engine.rehash_here", noting)
     return jobs
 
 

@@ -1,0 +1,129 @@
+"""The engine of a call: Spark for DataFrames and where a session is at hand, else this process.
+
+Each function imports the Spark room where it needs it, so that bucketlake works, and is quick to
+import, where there is no Spark.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+from bucketlake.index.settings import TableIndex
+from bucketlake.read.arrow_reader import read_arrow
+from bucketlake.read.plan import ReadPlan, plan_read
+from bucketlake.read.request import PinnedRead
+from bucketlake.services.compaction import Runner, compact_here
+from bucketlake.services.rescale import rehash_here
+from bucketlake.storage.base import Storage
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.rehash import RehashRunner
+from bucketlake.write.source import RecordSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def active_session() -> SparkSession | None:
+    """Return the active Spark session; None where there is none."""
+    if "pyspark" not in sys.modules:  # Where nobody imported it there is no session.
+        return None
+    from bucketlake.spark.read import running_session
+
+    return running_session()
+
+
+def require_session(spark: SparkSession | None) -> SparkSession:
+    """Return a session that was handed in, or the active one; ConfigError where there is none."""
+    from bucketlake.spark.read import active_session
+
+    return active_session(spark)
+
+
+def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
+    """Return a schema in Arrow's types, whichever of the two it came in."""
+    if isinstance(schema, pa.Schema):
+        return schema
+    from bucketlake.spark.schema import arrow_from_spark
+
+    return arrow_from_spark(schema)
+
+
+def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> RecordSource:
+    """Return the records of a write, for the engine that holds them.
+
+    Parameters
+    ----------
+    data : DataFrame or pa.Table
+        The records.
+    storage : Storage
+        The table's storage.
+    root : str
+        The table's path, as it was given.
+
+    Raises
+    ------
+    InputError
+        If the data is of another type.
+    """
+    if isinstance(data, pa.Table):
+        return ArrowSource(data)
+    if hasattr(data, "mapInArrow"):
+        from bucketlake.spark.source import SparkSource
+        from bucketlake.spark.spool import Spool
+
+        return SparkSource(data, Spool(storage, root))
+    raise InputError(
+        f"write to {root}",
+        f"{type(data).__name__} is no data that can be written",
+        "hand in a Spark DataFrame or a pyarrow.Table",
+    )
+
+
+def stored_rows(
+    plan: ReadPlan, storage: Storage, root: str, session: SparkSession | None
+) -> RecordSource:
+    """Return the rows of a plan as the records of a write; without a session, of this process."""
+    if session is None:
+        return ArrowSource(read_arrow(storage, plan))
+    from bucketlake.spark.read import read_files
+
+    return source_of(read_files(session, root, plan), storage, root)
+
+
+def read_frame(
+    session: SparkSession, root: str, pinned: PinnedRead, index: TableIndex | None
+) -> DataFrame:
+    """Plan a read for a session, and return its rows."""
+    from bucketlake.spark.read import has_usual_settings, read_files
+
+    plan = plan_read(
+        pinned,
+        index,
+        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        usual_settings=pinned.condition is None or has_usual_settings(session),
+    )
+    return read_files(session, root, plan)
+
+
+def rehash_runner(session: SparkSession | None) -> RehashRunner:
+    """Return what moves the rows of a rescale bucket by bucket."""
+    if session is None:
+        return rehash_here
+    from bucketlake.spark.slices import rehash_in
+
+    return partial(rehash_in, session)
+
+
+def compaction_runner(session: SparkSession | None) -> Runner:
+    """Return what merges the slices of a compaction."""
+    if session is None:
+        return compact_here
+    from bucketlake.spark.slices import compact_in
+
+    return partial(compact_in, session)

@@ -1,0 +1,183 @@
+"""Making and opening tables: what gives a :class:`~bucketlake.table.Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bucketlake.config.support import check_readable
+from bucketlake.engine import arrow_schema
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.index.settings import TableIndex, require_given, resolve_index
+from bucketlake.model.keys import (
+    KeyGenerator,
+    KeySpec,
+    TimestampPartition,
+    inferred_generator,
+)
+from bucketlake.model.names import Names, names_of
+from bucketlake.model.table_type import LogFormat
+from bucketlake.storage.location import open_storage
+from bucketlake.table import Table
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.create import make_table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def create_table(
+    path: str,
+    *,
+    schema: StructType | pa.Schema,
+    record_key: Names,
+    index: TableIndex,
+    partition_by: Names = (),
+    ordering: Names | None = None,
+    table_type: str = "copy_on_write",
+    name: str | None = None,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    timestamp_partition: TimestampPartition | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make an empty Hudi table (table version 9).
+
+    Parameters
+    ----------
+    path : str
+        Folder of the table: a local path, or ``s3://``, ``s3a://``, ``gs://``, ``abfs://`` …
+    schema : StructType or pa.Schema
+        Columns of the records, partition columns among them.
+    record_key : str or sequence of str
+        Columns that identify a record within its partition.
+    index : SimpleBucket or PartitionBucket
+        How keys find their file group.
+    partition_by : str or sequence of str
+        Partition columns, outermost first; none makes a table without partitions.
+    ordering : str, sequence of str or None
+        Columns whose greater value wins (event-time ordering); None lets the later commit win.
+    table_type : {"copy_on_write", "merge_on_read"}
+        Whether updates write new base files, or log files that readers merge.
+    name : str, optional
+        Table name; by default the last part of the path.
+    hive_style : bool
+        Name folders ``column=value``.
+    url_encode : bool
+        Encode special characters of partition values in folder names.
+    timestamp_partition : TimestampPartition, optional
+        Turn the one partition column from a time into text.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store.
+
+    Returns
+    -------
+    Table
+        Without a lock, and writing Parquet log files: :func:`open_table` takes other settings.
+
+    Raises
+    ------
+    InputError
+        If the schema lacks a named column or holds one that cannot be stored, or the folder holds
+        files of something else.
+    AlreadyExistsError
+        If there is a table already.
+    IndexStateError
+        If the folder holds another index setting, of a table that was not made to its end.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> trips = bl.create_table(
+    ...     "memory://docs/trips", schema=pa.schema({"id": pa.string(), "fare": pa.float64()}),
+    ...     record_key=["id"], index=bl.SimpleBucket(4))
+    >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
+    2
+    """
+    storage = open_storage(path, storage_options)
+    keys, partitions = names_of(record_key), names_of(partition_by)
+    inferred = inferred_generator(keys, partitions)
+    spec = KeySpec(
+        keys,
+        partitions,
+        KeyGenerator.TIMESTAMP if timestamp_partition is not None else inferred,
+        hive_style=hive_style,
+        url_encode=url_encode,
+        timestamp=timestamp_partition,
+    )
+    make_table(
+        storage,
+        arrow_schema(schema),
+        spec,
+        names_of(ordering or ()),
+        index,
+        table_type=table_type,
+        name=name,
+    )
+    return Table(path, index, storage_options or {})
+
+
+def open_table(
+    path: str,
+    index: TableIndex | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    log_format: str = "parquet",
+    lock: TableLock = NO_LOCK,
+) -> Table:
+    """Open a Hudi table, whoever made it.
+
+    Parameters
+    ----------
+    path : str
+        Folder of the table.
+    index : SimpleBucket or PartitionBucket, optional
+        Needed to *write* to a table of Hudi's that stores no bucket setting; never to read.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store.
+    log_format : {"parquet", "avro"}
+        What the log files of a merge-on-read table are written in. Every reader knows both; Avro
+        is Hudi's default, Parquet is smaller and quicker.
+    lock : FileSystemLock, StorageLock or InProcessLock, optional
+        The lock that writers of Hudi's use on this table; needed only where they write at the same
+        time.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no Hudi table, saying what is there.
+    UnsupportedFeatureError
+        If the table cannot be read, naming the feature.
+    IndexStateError
+        If the table stores another index setting.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> schema = pa.schema({"id": pa.string()})
+    >>> made = create_table(
+    ...     "memory://docs/opened", schema=schema, record_key=["id"], index=bl.SimpleBucket(4))
+    >>> open_table("memory://docs/opened").index
+    SimpleBucket(count=4, hash_fields=None)
+    """
+    formats = {kind.value: kind for kind in LogFormat}
+    if log_format not in formats:
+        raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
+    storage = open_storage(path, storage_options)
+    config = read_table_config(storage)
+    check_readable(config, path)
+    try:
+        found = resolve_index(storage, load_timeline(storage, config), index)
+    except UnsupportedFeatureError:
+        if index is not None:
+            raise
+        found = None  # Rules that cannot be followed are no hindrance to a reader.
+    require_given(storage, index, found)
+    return Table(path, found, storage_options or {}, formats[log_format], lock)

@@ -1,0 +1,92 @@
+"""What a reader asks for, and the table pinned for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ConfigError
+from bucketlake.read.changes import Changes, changes_between
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import parse_as_of
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """The arguments of a read; each is optional.
+
+    Attributes
+    ----------
+    where : str or None
+        SQL condition.
+    columns : tuple of str or None
+        Columns to return; None for those of the table.
+    as_of : str or None
+        Time travel: instants requested later do not count.
+    since, until : str or None
+        Incremental read: rows of commits completed after ``since``, and no later than ``until``.
+    read_optimized : bool
+        Whether to leave log files out.
+    """
+
+    where: str | None = None
+    columns: tuple[str, ...] | None = None
+    as_of: str | None = None
+    since: str | None = None
+    until: str | None = None
+    read_optimized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedRead:
+    """A table pinned for a read.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The table at the time that was asked for.
+    request : ReadRequest
+        What was asked for.
+    changes : Changes or None
+        The commits whose rows alone are wanted; None where it is no incremental read.
+    """
+
+    snapshot: Snapshot
+    request: ReadRequest = ReadRequest()
+    changes: Changes | None = None
+
+    @property
+    def condition(self) -> str | None:
+        """SQL condition of the rows; an incremental read looks at the meta columns, too."""
+        if self.changes is None:
+            return self.request.where
+        return self.changes.condition(self.request.where)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Columns to return; None for all that the files give."""
+        if self.changes is None or self.request.columns is not None:
+            return self.request.columns
+        return tuple(self.snapshot.schema.names)  # Without the meta columns of the condition.
+
+
+def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> PinnedRead:
+    """Pin a table for a read.
+
+    Raises
+    ------
+    ConfigError
+        If a time has no known form, or ``as_of`` comes with ``since`` or ``until``.
+    """
+    if request.since is None and request.until is None:
+        return PinnedRead(load_snapshot(storage, config, as_of=request.as_of), request)
+    if request.as_of is not None:
+        raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
+    since, until = (
+        None if text is None else parse_as_of(text, argument)
+        for argument, text in (("since", request.since), ("until", request.until))
+    )
+    changes = changes_between(storage, config, load_timeline(storage, config), since, until)
+    return PinnedRead(load_snapshot(storage, config, changes.timeline), request, changes)
