@@ -19,8 +19,6 @@ from bucketlake.merge.records import (
     BoolArray,
     IncomingRecords,
     IntArray,
-    at_least,
-    comparable,
     key_order,
 )
 from bucketlake.model.file_name import InstantTime
@@ -117,7 +115,8 @@ class GroupMerge:
         rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
         positions = found.drop_null().to_numpy().astype(np.int64)
         matched[positions] = True
-        wins = self._wins(chunk, rows, positions)
+        fields = self.rule.ordering_fields if self.rule.compares else ()
+        wins = self.incoming.wins_over(chunk, rows, positions, fields)
         rows, positions = rows[wins], positions[wins]
         deleted = self.incoming.deleted[positions]
         self.counts.deleted += int(deleted.sum())
@@ -127,14 +126,6 @@ class GroupMerge:
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[deleted]] = False
         return self._assemble(chunk, source[keep])
-
-    def _wins(self, chunk: pa.Table, rows: IntArray, positions: IntArray) -> BoolArray:
-        if not self.rule.compares or len(rows) == 0:
-            return np.ones(len(rows), np.bool_)
-        at_rows, at_positions = pa.array(rows), pa.array(positions)
-        new = tuple(o.take(at_positions) for o in self.incoming.ordering)
-        old = tuple(comparable(chunk[f].take(at_rows)) for f in self.rule.ordering_fields)
-        return self.incoming.is_reset[positions] | at_least(new, old)
 
     def _fresh(self, matched: BoolArray) -> IntArray:
         positions = np.flatnonzero(~matched & ~self.incoming.deleted)

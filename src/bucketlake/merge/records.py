@@ -1,8 +1,8 @@
 """Incoming records of one file group: their key, ordering values and delete flags, as columns.
 
 Here duplicate keys of a batch collapse to one record each, and ordering values become comparable
-the way Hudi compares them. Which incoming record wins over a stored one is said in
-``merge/group_merge.py``.
+the way Hudi compares them. :meth:`IncomingRecords.wins_over` says which record wins over a stored
+row, for merges of file groups and of slices with logs.
 """
 
 from __future__ import annotations
@@ -62,6 +62,38 @@ class IncomingRecords:
             self.deleted[positions],
             self.is_reset[positions],
         )
+
+    def wins_over(
+        self,
+        stored: pa.Table,
+        rows: IntArray,
+        positions: IntArray,
+        ordering_fields: Sequence[str],
+    ) -> BoolArray:
+        """Tell which records win over the stored rows of their keys.
+
+        Parameters
+        ----------
+        stored : pa.Table
+            Stored rows, the ordering fields among their columns.
+        rows : ndarray of int64, shape (n_pairs,)
+            Positions of stored rows.
+        positions : ndarray of int64, shape (n_pairs,)
+            For each of these rows, the position of the record with the same key.
+        ordering_fields : sequence of str
+            Fields whose values decide: a record wins unless its ordering value is less. Without
+            fields every record wins.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_pairs,)
+        """
+        if not ordering_fields or len(rows) == 0:
+            return np.ones(len(rows), np.bool_)
+        at_rows, at_positions = pa.array(rows), pa.array(positions)
+        new = tuple(values.take(at_positions) for values in self.ordering)
+        old = tuple(comparable(stored[name].take(at_rows)) for name in ordering_fields)
+        return self.is_reset[positions] | at_least(new, old)
 
 
 def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> BoolArray:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.merge.log_records import LogSurvivors
-from bucketlake.merge.records import BoolArray, IntArray, at_least, comparable, key_order
+from bucketlake.merge.records import BoolArray, IntArray, key_order
 from bucketlake.model.schema import RECORD_KEY
 
 
@@ -67,22 +67,13 @@ class SliceMerge:
             return chunk
         positions = found.drop_null().to_numpy().astype(np.int64)
         self._matched[positions] = True
-        wins = self._wins(chunk, rows, positions)
+        wins = records.wins_over(chunk, rows, positions, self.ordering_fields)
         rows, positions = rows[wins], positions[wins]
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[records.deleted[positions]]] = False
         source = np.arange(chunk.num_rows)
         source[rows] = chunk.num_rows + positions
         return self._gather(chunk, source[keep], np.flatnonzero(keep))
-
-    def _wins(self, chunk: pa.Table, rows: IntArray, positions: IntArray) -> BoolArray:
-        if not self.ordering_fields:
-            return np.ones(len(rows), np.bool_)
-        at_rows, at_positions = pa.array(rows), pa.array(positions)
-        records = self.survivors.records
-        new = tuple(values.take(at_positions) for values in records.ordering)
-        old = tuple(comparable(chunk[name].take(at_rows)) for name in self.ordering_fields)
-        return records.is_reset[positions] | at_least(new, old)
 
     def _gather(self, chunk: pa.Table, source: IntArray, places: IntArray) -> pa.Table:
         """Take rows; ``source`` counts stored ones first, ``places`` are their stored rows."""
