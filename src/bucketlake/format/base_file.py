@@ -8,10 +8,13 @@ and casting an older file to the table's schema, is the caller's.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +28,7 @@ from bucketlake.format.parquet_layout import (
     choose_layout,
     row_group_rows,
 )
+from bucketlake.hashing.key_filter import key_hashes, make_key_filter
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, stored_fields
 from bucketlake.model.meta_columns import DICTIONARY
@@ -42,6 +46,7 @@ from bucketlake.storage.base import Buffer, Storage
 AVRO_SCHEMA_KEY = "parquet.avro.schema"
 KEY_MIN = "hoodie_min_record_key"
 KEY_MAX = "hoodie_max_record_key"
+KEY_FILTER = "bucketlake.key_filter"
 
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 """Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
@@ -58,6 +63,7 @@ def encode_base_file(
     footer: Callable[[], Mapping[str, str]] = dict,
     table_name: str | None = None,
     compression: str = "zstd",
+    key_filter: bool = False,
 ) -> memoryview:
     """Write rows as the bytes of a base file.
 
@@ -74,6 +80,9 @@ def encode_base_file(
         The table's name; the footer then tells the Avro schema, as files of Hudi's own do.
     compression : str
         Parquet's codec.
+    key_filter : bool
+        Whether the footer gets a bloom filter of the record keys, of a byte a key
+        (``hashing/key_filter.py``).
 
     Returns
     -------
@@ -96,7 +105,7 @@ def encode_base_file(
     each footer is left out: it is 431 kB a file, and only Hudi's BLOOM index asks for it, which no
     bucket index does.
     """
-    writer = _Writer(schema, compression)
+    writer = _Writer(schema, compression, key_filter)
     for table in tables:
         writer.write(table)
     told = dict(CALENDAR)
@@ -108,7 +117,7 @@ def encode_base_file(
 class _Writer:
     """Cuts rows into row groups, by rows alone, and writes them to memory."""
 
-    def __init__(self, schema: pa.Schema, compression: str) -> None:
+    def __init__(self, schema: pa.Schema, compression: str, key_filter: bool) -> None:
         self._target = _file_schema(schema)
         self._compression = compression
         self._sink = pa.BufferOutputStream()
@@ -116,6 +125,7 @@ class _Writer:
         self._waiting = self._target.empty_table()
         self._group_rows: int | None = None  # Of the row group that waits; None: not known yet.
         self._keys: list[str] = []
+        self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
         self._null_elements: dict[str, None] = {}
 
     def write(self, table: pa.Table) -> None:
@@ -157,8 +167,10 @@ class _Writer:
         self._group_rows = None
         if group.num_rows:
             self._parquet.write_table(group, row_group_size=group.num_rows)
-            found = key_range(group[RECORD_KEY].chunk(0))
-            self._keys += found or ()
+            keys = group[RECORD_KEY].chunk(0)
+            self._keys += key_range(keys) or ()
+            if self._hashes is not None:
+                self._hashes.append(key_hashes(keys))
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter:
         layout = choose_layout(sample)
@@ -177,7 +189,13 @@ class _Writer:
 
     def _key_values(self) -> dict[str, str]:
         found = key_range(pa.array(self._keys, pa.string()))
-        return {} if found is None else {KEY_MIN: found[0], KEY_MAX: found[1]}
+        if found is None:
+            return {}
+        values = {KEY_MIN: found[0], KEY_MAX: found[1]}
+        if self._hashes is not None:
+            made = make_key_filter(np.concatenate(self._hashes))
+            values[KEY_FILTER] = base64.b64encode(made).decode()
+        return values
 
 
 def _file_schema(schema: pa.Schema) -> pa.Schema:

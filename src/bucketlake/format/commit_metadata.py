@@ -110,17 +110,19 @@ def _from_record(record: Mapping[str, Any]) -> CommitMetadata:
 
 def _decode_stat(stat: Mapping[str, Any], partition: str) -> WriteStat:
     """Read one stat; in the workload profile of an inflight file most of it is null."""
+    previous_commit = stat.get("prevCommit") or NO_PREVIOUS_COMMIT
     return WriteStat(
         file_id=FileId(stat.get("fileId") or ""),
         path=stat.get("path") or "",
         partition_path=stat.get("partitionPath") or partition,
-        previous_commit=stat.get("prevCommit") or NO_PREVIOUS_COMMIT,
+        previous_commit=previous_commit,
         previous_base_file=stat.get("prevBaseFile"),
         record_count=int(stat.get("numWrites") or 0),
         insert_count=int(stat.get("numInserts") or 0),
         update_count=int(stat.get("numUpdateWrites") or 0),
         delete_count=int(stat.get("numDeletes") or 0),
         file_size_bytes=int(stat.get("fileSizeInBytes") or 0),
+        opens_group=previous_commit == NO_PREVIOUS_COMMIT,
     )
 
 

@@ -8,6 +8,7 @@ from U+10000 on (4 bytes) stand *before* U+E000 to U+FFFF in Java, and after the
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,23 @@ def key_range(keys: pa.Array) -> tuple[str, str] | None:
         return None
     smallest, largest = pc.min_max(_in_java_order(texts)).values()
     return _restored(smallest.as_py()), _restored(largest.as_py())
+
+
+def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
+    """Tell which keys lie in a range that :func:`key_range` found; both ends are included.
+
+    Examples
+    --------
+    >>> in_key_range(pa.array(["a", "b", "c"]), "b", "b").tolist()
+    [False, True, False]
+    """
+    ends = pa.array([low, high])
+    texts = _in_java_order(pc.cast(pa.concat_arrays([ends, keys.cast(pa.string())]), pa.binary()))
+    inside = pc.and_(
+        pc.greater_equal(texts[2:], texts[0]), pc.less_equal(texts[2:], texts[1])
+    )
+    found: npt.NDArray[np.bool_] = inside.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _in_java_order(texts: pa.BinaryArray) -> pa.BinaryArray:

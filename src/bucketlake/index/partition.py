@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from bucketlake.errors import ConfigError
+from bucketlake.index.bucket_layout import BucketLayout
 from bucketlake.index.partition_rules import (
     Expressions,
     RuleCompiler,
@@ -20,7 +21,7 @@ from bucketlake.index.partition_rules import (
     rule_named,
     split_expressions,
 )
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.simple import SimpleBucket, group_facts
 
 EXPRESSIONS_OPTION = "hoodie.bucket.index.partition.expressions"
 RULE_OPTION = "hoodie.bucket.index.partition.rule.type"
@@ -44,6 +45,9 @@ class PartitionBucket:
         bucket count or None.
     hash_fields : sequence of str, optional
         Record key fields that choose the bucket; None for all of them.
+    max_file_size : int, optional
+        Bytes of a file group at which the next one of its bucket is opened; see
+        :class:`SimpleBucket`.
 
     Raises
     ------
@@ -61,6 +65,7 @@ class PartitionBucket:
     default: int
     rule: str | RuleCompiler = "regex"
     hash_fields: Sequence[str] | None = None
+    max_file_size: int | None = None
     # What the table recorded is no part of what its user asks for.
     _recorded: Mapping[str, int] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -70,7 +75,7 @@ class PartitionBucket:
         pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
         rules = tuple((pattern, check_count(count, repr(pattern))) for pattern, count in pairs)
         object.__setattr__(self, "rules", rules)
-        checked = SimpleBucket(self.default, self.hash_fields)
+        checked = self._simple
         object.__setattr__(self, "hash_fields", checked.hash_fields)
         if not rules:
             raise ConfigError("rules", rules, "give at least one rule, or use SimpleBucket")
@@ -96,6 +101,15 @@ class PartitionBucket:
             return recorded
         return bucket_count_of(self._compiler, self._pairs, self.default, partition_path)
 
+    def layout(self) -> BucketLayout:
+        """Return how keys find their bucket."""
+        return BucketLayout(self)
+
+    def facts(self) -> dict[str, object]:
+        """Return the settings as plain facts, ready to be shown."""
+        rules = {"index": "partition_bucket", "rule": self.rule_name, "rules": self.expressions}
+        return {**rules, "buckets": self.default} | group_facts(self)
+
     def with_recorded(self, counts: Mapping[str, int]) -> Self:
         """Return the index with counts of partitions that beat the rules."""
         index = replace(self)
@@ -104,11 +118,11 @@ class PartitionBucket:
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields, by a ConfigError."""
-        SimpleBucket(self.default, self.hash_fields).check_hash_fields(record_key_fields)
+        self._simple.check_hash_fields(record_key_fields)
 
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options that tell Hudi of this index."""
-        options = SimpleBucket(self.default, self.hash_fields).to_options()
+        options = self._simple.to_options()
         return options | {EXPRESSIONS_OPTION: self.expressions, RULE_OPTION: self.rule_name}
 
     @classmethod
@@ -123,7 +137,12 @@ class PartitionBucket:
         simple = SimpleBucket.from_options(options)
         rule = options.get(RULE_OPTION) or options.get(DRAFT_RULE_OPTION) or "regex"
         expressions = split_expressions(options.get(EXPRESSIONS_OPTION, ""))
-        return cls(expressions, simple.count, rule, simple.hash_fields)
+        return cls(expressions, simple.count, rule, simple.hash_fields, simple.max_file_size)
+
+    @property
+    def _simple(self) -> SimpleBucket:
+        """The index of a partition that no rule fits."""
+        return SimpleBucket(self.default, self.hash_fields, self.max_file_size)
 
     @property
     def _compiler(self) -> RuleCompiler:

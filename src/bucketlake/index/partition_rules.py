@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from bucketlake.errors import ConfigError
 from bucketlake.index.java_regex import compile_java
-from bucketlake.index.simple import BUCKET_COUNT_MAX
+from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 
 PartitionRule = Callable[[str], int | None]
 """Gives a partition path its bucket count, or None to leave it to the default."""

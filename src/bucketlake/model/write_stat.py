@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from bucketlake.model.file_name import FileId
 
@@ -24,6 +24,11 @@ class WriteStat:
     update_count: int = 0
     delete_count: int = 0
     file_size_bytes: int = 0
+    opens_group: bool = False  # Whether the file group did not exist before this commit.
+
+    def to_facts(self) -> dict[str, object]:
+        """Return the fields by name, to travel as JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
+from bucketlake.index.settings import resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
@@ -320,7 +321,9 @@ def _carry_out(
         _drop_files_of_others(storage, instant)
         snapshot = _with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)
-        compactor = Compactor(reader, instant, snapshot.schema, inflight)
+        index = resolve_index(storage, timeline, None)
+        filters = index is not None and index.layout().looks_up
+        compactor = Compactor(reader, instant, snapshot.schema, inflight, filters)
         with telling_progress(storage, instant, "compaction", len(slices)):
             stats = run(compactor, slices)
         with lock.held(storage) as require_held:

@@ -22,7 +22,6 @@ from bucketlake.errors import (
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.dependents import rule_instants, with_dependents
 from bucketlake.storage.base import Storage
@@ -35,7 +34,6 @@ from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
 from bucketlake.write.pending_actions import begin_instant, withdraw_plan
-from bucketlake.write.plan import live_buckets
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.timeline_rollback import carry_out_rollback, rollback_plan
 
@@ -375,7 +373,7 @@ def _require_state_of_before(
         (stat.partition_path, stat.file_id)
         for commit in commits
         for stat in commit.stats
-        if stat.previous_commit == NO_PREVIOUS_COMMIT
+        if stat.opens_group
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
     if lost:
@@ -387,4 +385,4 @@ def _require_state_of_before(
         )
     known = resolve_index(storage, before.timeline, index)
     if known is not None:
-        live_buckets(slices, known)
+        known.layout().live_slots(slices)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,9 +14,10 @@ from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.write.compactor import Compactor
+from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
 
-_STATS = pa.schema([pa.field("stat", pa.string()), REPORT_FIELD])
+_RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 
 
 def compact_in(
@@ -26,32 +26,34 @@ def compact_in(
     """Compact slices in tasks of a session."""
     work = in_tasks(spark, [one.to_text() for one in slices], [one.size_bytes for one in slices])
 
-    def compact(text: str) -> list[WriteStat]:
-        return [compactor.compact(FileSlice.from_text(text))]
+    def compact(text: str) -> list[str]:
+        stat = compactor.compact(FileSlice.from_text(text))
+        return [json.dumps(stat.to_facts())]
 
-    return _stats(work, compact)
+    return [WriteStat(**json.loads(text)) for text in _run(work, compact)]
 
 
-def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) -> list[WriteStat]:
+def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
     """Run the jobs of a rehash in tasks of a session."""
     work = in_tasks(spark, [one.to_text() for one in jobs], [one.size_bytes for one in jobs])
 
-    def run(text: str) -> list[WriteStat]:
-        return rehash.run(RehashJob.from_text(text))
+    def run(text: str) -> list[str]:
+        return [result.to_text() for result in rehash.run(RehashJob.from_text(text))]
 
-    return _stats(work, run)
-
-
-def _stats(work: DataFrame, run: Callable[[str], list[WriteStat]]) -> list[WriteStat]:
-    written = work.mapInArrow(_reporting_stats(run), spark_from_arrow(_STATS))
-    return [WriteStat(**json.loads(row.stat)) for row in collect(written)]
+    return [SlotResult.from_text(text) for text in _run(work, run)]
 
 
-def _reporting_stats(run: Callable[[str], list[WriteStat]]) -> BatchFunction:
+def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
+    """Have each piece of work done in a task; return what all of them gave, as text."""
+    done = work.mapInArrow(_reporting_results(run), spark_from_arrow(_RESULTS))
+    return [row.result for row in collect(done)]
+
+
+def _reporting_results(run: Callable[[str], list[str]]) -> BatchFunction:
     def work(batches: Batches) -> Batches:
         for batch in batches:
             for text in batch.column("work").to_pylist():
-                for stat in run(text):
-                    yield pa.RecordBatch.from_pylist([{"stat": json.dumps(asdict(stat))}], _STATS)
+                for result in run(text):
+                    yield pa.RecordBatch.from_pylist([{"result": result}], _RESULTS)
 
-    return reporting(work, _STATS)
+    return reporting(work, _RESULTS)

@@ -1,16 +1,14 @@
 """A Spark DataFrame as the source of a write.
 
-Two jobs: one counts the records of each file group and passes only key and partition columns
-through Python; the other sends each record to the task that owns its file group and writes there.
-What a task needs to know of its groups comes to it as rows of the same shuffle. How errors of tasks
+Two jobs: one counts the records of each slot and passes only key and partition columns through
+Python; the other sends each record to the task that owns its slot and writes there. What a task
+needs to know of its slots comes to it as rows of the same shuffle. How errors of tasks
 reach the driver is told in ``spark/reports.py``.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from dataclasses import asdict
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake.errors import IndexStateError
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import (
@@ -32,24 +29,24 @@ from bucketlake.spark.reports import (
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
 from bucketlake.spark.settings import changed_settings
 from bucketlake.spark.spool import Spool
-from bucketlake.write.plan import NO_TASK, GroupPlan, Placement, WritePlan
-from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, GroupCounts, WriteTask
-from bucketlake.write.tag import GROUP_COUNTS, Tagger
+from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
+from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, SlotCounts, WriteTask
+from bucketlake.write.tag import SLOT_COUNTS, Tagger
 
 _TASKS_USUAL = 200
 
 # Of the records that go into Python, and of the pieces that do: 1 GiB of them at most.
 _SHORT_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
 
-_COUNTS = GROUP_COUNTS.append(REPORT_FIELD)
+_COUNTS = SLOT_COUNTS.append(REPORT_FIELD)
 _PLACED = pa.schema(
     [
         pa.field("task", pa.int32()),
-        pa.field("piece", pa.binary()),  # Records, packed; null in rows that tell of a group.
-        pa.field("group", pa.string()),  # A GroupPlan as text; null in rows with records.
+        pa.field("piece", pa.binary()),  # Records, packed; null in rows that tell of a slot.
+        pa.field("slot", pa.string()),  # A SlotPlan as text; null in rows with records.
     ]
 )
-_STATS = pa.schema([pa.field("stat", pa.string()), REPORT_FIELD])
+_RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 
 
 class SparkSource:
@@ -88,28 +85,28 @@ class SparkSource:
         text = self._given.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
         return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms take "auto".
 
-    def count_groups(self, tagger: Tagger) -> GroupCounts:
-        """Count the records of each file group, in a job over key and partition columns."""
+    def count_slots(self, tagger: Tagger) -> SlotCounts:
+        """Count the records of each slot, in a job over key and partition columns."""
         keys = self._rows().select(*tagger.columns)
         counts: dict[tuple[str, int], int] = defaultdict(int)
         for row in collect(keys.mapInArrow(_counting(tagger), spark_from_arrow(_COUNTS))):
-            counts[row.partition_path, row.bucket_id] += row.records
+            counts[row.partition_path, row.slot] += row.records
         return dict(counts)
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         """Send each record to its task and write there."""
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
         packed = rows.mapInArrow(
             noting(_packing(task, plan.placement(), values)), spark_from_arrow(_PLACED)
         )
-        shuffled = packed.union(_groups(rows.sparkSession, plan, values)).repartition(
+        shuffled = packed.union(_slots(rows.sparkSession, plan, values)).repartition(
             plan.task_count, "task"
         )
-        written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_STATS))
+        written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
         with changed_settings(rows.sparkSession, _SHORT_BATCHES):
-            stats = collect(written)
-        return [WriteStat(**json.loads(row.stat)) for row in stats]
+            results = collect(written)
+        return [SlotResult.from_text(row.result) for row in results]
 
     def close(self) -> None:
         """Drop the spooled copy, if there is one."""
@@ -132,15 +129,15 @@ def _counting(tagger: Tagger) -> BatchFunction:
 
 
 def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
-    """Pack the records of each task; keys to delete of groups that are not there end here."""
+    """Pack the records of each task; keys to delete of slots that are not there end here."""
 
     def pack_batches(batches: Batches) -> Batches:
         for rows in chunks(batches):
             places = placement.place(task.tagger.tag(rows))
             if not task.deletes_by_key and (places == NO_TASK).any():
                 raise IndexStateError(
-                    "every record was counted for a bucket of the plan",
-                    f"{(places == NO_TASK).sum()} are of others: {INPUT_CHANGED}",
+                    "the first pass over the input counted every record for a slot of the plan",
+                    f"{(places == NO_TASK).sum()} records belong to other slots: {INPUT_CHANGED}",
                     STABLE_INPUT,
                 )
             tasks, pieces = pack(rows, places)
@@ -150,25 +147,25 @@ def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32
     return pack_batches
 
 
-def _groups(spark: SparkSession, plan: WritePlan, values: npt.NDArray[np.int32]) -> DataFrame:
-    """Return what each task must know of its groups, as rows that go there."""
-    facts = [(int(values[g.task]), None, g.to_text()) for g in plan.groups]
+def _slots(spark: SparkSession, plan: WritePlan, values: npt.NDArray[np.int32]) -> DataFrame:
+    """Return what each task must know of its slots, as rows that go there."""
+    facts = [(int(values[slot.task]), None, slot.to_text()) for slot in plan.slots]
     return spark.createDataFrame(facts, spark_from_arrow(_PLACED))
 
 
 def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
     def write(batches: Batches) -> Batches:
         records: list[pa.RecordBatch] = []
-        groups: list[GroupPlan] = []
+        slots: list[SlotPlan] = []
         for batch in batches:
             records += unpack(batch.column("piece"))
-            told = batch.column("group").drop_null()
-            groups += (GroupPlan.from_text(text) for text in told.to_pylist())
-        if not groups:
+            told = batch.column("slot").drop_null()
+            slots += (SlotPlan.from_text(text) for text in told.to_pylist())
+        if not slots:
             return
         rows = pa.Table.from_batches(records) if records else schema.empty_table()
         del records
-        for stat in task.write(groups, rows, None):
-            yield pa.RecordBatch.from_pylist([{"stat": json.dumps(asdict(stat))}], _STATS)
+        for result in task.write(slots, rows, None):
+            yield pa.RecordBatch.from_pylist([{"result": result.to_text()}], _RESULTS)
 
-    return reporting(write, _STATS)
+    return reporting(write, _RESULTS)

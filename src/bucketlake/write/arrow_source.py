@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.model.write_stat import WriteStat
-from bucketlake.write.plan import GroupPlan, WritePlan
-from bucketlake.write.source import GroupCounts, WriteTask
+from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
+from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
 
 
@@ -42,25 +41,26 @@ class ArrowSource:
         """As many as can run at once, a few times over."""
         return 4 * self._threads
 
-    def count_groups(self, tagger: Tagger) -> GroupCounts:
-        """Count the records of each file group."""
+    def count_slots(self, tagger: Tagger) -> SlotCounts:
+        """Count the records of each slot."""
         counts = tagger.count(self._rows)
-        names, buckets, records = (column.to_pylist() for column in counts.columns)
-        return dict(zip(zip(names, buckets, strict=True), records, strict=True))
+        names, slots, records = (column.to_pylist() for column in counts.columns)
+        return dict(zip(zip(names, slots, strict=True), records, strict=True))
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
-        """Write the groups of the plan, some at once."""
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+        """Write the slots of the plan, some at once."""
         rows_of_task = _split(self._rows, plan, task.tagger)
-        groups_of_task: dict[int, list[GroupPlan]] = defaultdict(list)
-        for group in plan.groups:
-            groups_of_task[group.task].append(group)
+        slots_of_task: dict[int, list[SlotPlan]] = defaultdict(list)
+        for slot in plan.slots:
+            slots_of_task[slot.task].append(slot)
 
-        def run(number: int) -> list[WriteStat]:
+        def run(number: int) -> list[SlotResult]:
             chosen = rows_of_task[number]
-            return task.write(groups_of_task[number], self._rows.take(pa.array(chosen)), chosen)
+            rows = self._rows.take(pa.array(chosen))
+            return list(task.write(slots_of_task[number], rows, chosen))
 
         with ThreadPoolExecutor(self._threads) as pool:
-            return [stat for stats in pool.map(run, sorted(groups_of_task)) for stat in stats]
+            return [one for results in pool.map(run, sorted(slots_of_task)) for one in results]
 
     def close(self) -> None:
         """Nothing is kept."""

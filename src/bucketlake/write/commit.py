@@ -34,9 +34,10 @@ from bucketlake.format.partition_metadata import (
     partition_marker_path,
     render_partition_metadata,
 )
+from bucketlake.index.conflict_keys import ConflictKeys, key_of_group, looked_at_metadata
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.read.clean_guard import was_cleaned
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -58,14 +59,11 @@ from bucketlake.timeline.transitions import to_inflight
 from bucketlake.write.batches import Batch, carried_on
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import (
-    Buckets,
     Commits,
     commits_since,
-    looked_at_metadata,
     require_kept,
-    require_no_common_bucket,
+    require_no_conflict,
     require_no_undoing,
-    touched_buckets,
 )
 from bucketlake.write.pending_actions import begin_instant
 
@@ -139,9 +137,9 @@ class CommitPlan:
         The files that the tasks wrote.
     replaced : mapping of partition path to file ids
         File groups that leave the table with this commit.
-    looked_at : set of (partition path, bucket id)
-        Buckets that the write depends on though it may not have written them: a delete looked
-        there for a key that was not there.
+    looked_at : set of ConflictKey
+        Slots that the write depends on though it may not have written them: a delete looked there
+        for a key that was not there.
     checks : tuple of callables
         What must hold beyond the rules for all writes; each raises CommitConflictError.
     saves : tuple of callables
@@ -155,16 +153,18 @@ class CommitPlan:
 
     stats: Sequence[WriteStat] = ()
     replaced: Mapping[str, tuple[FileId, ...]] = field(default_factory=dict)
-    looked_at: Buckets = frozenset()
+    looked_at: ConflictKeys = frozenset()
     checks: tuple[CommitStep, ...] = ()
     saves: tuple[CommitStep, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
 
     @property
-    def touched(self) -> Buckets:
-        """The buckets that the write wrote or took out."""
-        return touched_buckets(by_partition(self.stats), self.replaced)
+    def touched(self) -> ConflictKeys:
+        """The conflict keys of what the write wrote or took out."""
+        written = {(stat.partition_path, stat.file_id) for stat in self.stats}
+        replaced = {(path, one) for path, ids in self.replaced.items() for one in ids}
+        return {key_of_group(path, file_id) for path, file_id in written | replaced}
 
 
 def _action(config: TableConfig, operation: Operation) -> Action:
@@ -251,7 +251,7 @@ def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Commi
     cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
         write.storage, write.config, write.pinned, timeline
     )
-    require_no_common_bucket(write.instant, plan.touched | plan.looked_at, since, cleaned=cleaned)
+    require_no_conflict(write.instant, plan.touched | plan.looked_at, since, cleaned=cleaned)
     return CommitView(write, timeline, since)
 
 
@@ -353,7 +353,7 @@ def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
 
 def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
     for partition, stats in by_partition.items():
-        if any(stat.previous_commit != NO_PREVIOUS_COMMIT for stat in stats):
+        if not all(stat.opens_group for stat in stats):
             continue  # The commit that made its file group marked it.
         path = partition_marker_path(partition)
         if write.storage.stat(path) is None:

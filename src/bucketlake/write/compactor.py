@@ -36,12 +36,15 @@ class Compactor:
         Data schema of the new files, without meta columns.
     inflight : str
         Path of the inflight file, which says that the compaction is pending.
+    key_filters : bool
+        Whether new files get a filter of their keys; see ``Layout.looks_up``.
     """
 
     reader: SliceReader
     instant: InstantTime
     schema: pa.Schema
     inflight: str
+    key_filters: bool = False
 
     def compact(self, file_slice: FileSlice) -> WriteStat:
         """Write the new base file of a slice, unless another attempt has."""
@@ -50,7 +53,9 @@ class Compactor:
         name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
         path = file_path(partition, name)
         if storage.stat(path) is None:
-            data = encode_base_file(self._rows(file_slice, name), self.schema)
+            data = encode_base_file(
+                self._rows(file_slice, name), self.schema, key_filter=self.key_filters
+            )
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
             marker = Marker(partition, name, kind)
             put_data_file(storage, self.instant, self.inflight, marker, data)

@@ -1,28 +1,22 @@
 """Conflicts between a write and what was committed since it was planned.
 
-Two writes are in conflict where they touched one bucket (RFC-29). A rescale, and whatever else
+Two writes are in conflict where they touched one bucket (RFC-29): ``index/conflict_keys.py`` says
+what a commit touched. A rescale, and whatever else
 overwrites partitions, takes out buckets, too, that had no file when it was planned; for it any
 other commit to one of its partitions is one (RFC-89).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import (
-    CommitConflictError,
-    FormatError,
-    IndexStateError,
-    ObjectNotFoundError,
-)
-from bucketlake.index.simple import bucket_id_of_file_id
-from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.errors import CommitConflictError, ObjectNotFoundError
+from bucketlake.index.conflict_keys import ConflictKeys, describe_key, written_keys
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
@@ -37,12 +31,6 @@ _Result = TypeVar("_Result")
 
 UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 """Actions that make an old version of files the newest again."""
-
-Buckets = AbstractSet[tuple[str, int]]
-"""Partition paths and bucket ids."""
-
-_LOOKED_AT = "bucketlake.looked_at"
-"""Key of extra metadata: a JSON object, by partition path, of the ids of buckets."""
 
 Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""
@@ -123,62 +111,14 @@ def require_no_restore(newest: Timeline) -> None:
             raise CommitConflictError(one.requested_at, "this restore is under way; retry")
 
 
-def touched_buckets(
-    by_partition: Mapping[str, Sequence[WriteStat]], replaced: Mapping[str, Sequence[FileId]]
-) -> Buckets:
-    """Return the buckets that a write wrote or took out."""
-    touched = {
-        (partition, bucket_id_of_file_id(stat.file_id))
-        for partition, stats in by_partition.items()
-        for stat in stats
-    }
-    for partition, file_ids in replaced.items():
-        for file_id in file_ids:
-            # One that names no bucket goes with its partition, to which any commit is a conflict.
-            with suppress(IndexStateError):
-                touched.add((partition, bucket_id_of_file_id(file_id)))
-    return touched
-
-
-def looked_at_metadata(buckets: Buckets) -> dict[str, str]:
-    """Return what a commit says of buckets that it looked in, found nothing in, and left alone.
-
-    A delete of keys that are not there means that they are not there after it, whatever is rolled
-    back before it.
-    """
-    by_partition: dict[str, list[int]] = {}
-    for partition, bucket_id in sorted(buckets):
-        by_partition.setdefault(partition, []).append(bucket_id)
-    return {_LOOKED_AT: json.dumps(by_partition)} if by_partition else {}
-
-
-def looked_at(commit: CommitMetadata, where: str) -> Buckets:
-    """Return the buckets that a commit says it looked in.
-
-    Raises
-    ------
-    FormatError
-        If that cannot be read; `where` names the commit.
-    """
-    text = commit.extra.get(_LOOKED_AT, "{}")
-    try:
-        return {
-            (str(partition), int(bucket_id))
-            for partition, bucket_ids in json.loads(text).items()
-            for bucket_id in bucket_ids
-        }
-    except (ValueError, TypeError, AttributeError) as error:
-        raise FormatError(where, f"bucket ids by partition in {_LOOKED_AT}", text[:80]) from error
-
-
-def require_no_common_bucket(
+def require_no_conflict(
     instant: InstantTime,
-    touched: Buckets,
+    touched: ConflictKeys,
     since: Commits,
     *,
     cleaned: bool = False,
 ) -> None:
-    """Refuse a write if a bucket of its was touched meanwhile.
+    """Refuse a write if another commit has one of its conflict keys.
 
     A compaction changes no row; but where the table was `cleaned` after it, a write that was
     planned before may have missed the file group.
@@ -186,13 +126,11 @@ def require_no_common_bucket(
     for other, commit in since:
         if commit.compacted and not cleaned:
             continue
-        common = touched & touched_buckets(commit.write_stats, commit.replaced_file_ids)
+        common = touched & written_keys(commit)
         if common:
-            partition, bucket_id = min(common)
             raise CommitConflictError(
                 instant,
-                f"instant {other} changed bucket {bucket_id} of partition {partition!r} meanwhile; "
-                "retry the write",
+                f"instant {other} changed {describe_key(min(common))} meanwhile; retry the write",
             )
 
 

@@ -65,8 +65,8 @@ from bucketlake.write.plan import WritePlan, plan_write
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
 from bucketlake.write.source import (
-    GroupCounts,
-    GroupSource,
+    SlotCounts,
+    SlotSource,
     RecordSource,
     WriteTask,
     require_columns,
@@ -110,6 +110,20 @@ class Target:
     def config(self) -> TableConfig:
         """The table's properties."""
         return self.snapshot.config
+
+    @property
+    def layout(self) -> Layout:
+        """What the index answers, as the table is pinned."""
+        return self.index.layout()
+
+    @property
+    def appends(self) -> bool:
+        """Whether file groups that exist get log files, and no new base file."""
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    def tagger(self, schema: pa.Schema) -> Tagger:
+        """Return what gives records their slot."""
+        return Tagger(self.config.key_spec, self.layout, schema)
 
 
 def open_target(
@@ -171,57 +185,56 @@ def write_records(
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
         return WriteResult(None)
     schema = _check_schema(target, operation, source)
-    tagger = Tagger(target.config.key_spec, target.index, schema)
-    counts = source.count_groups(tagger)
+    tagger = target.tagger(schema)
+    counts = source.count_slots(tagger)
     slices = _touched_slices(target, operation, counts)
     _adopt(target, slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
-    wait_for_writers(target.storage, timeline, target.clock, counts)
+    wait_for_writers(target.storage, timeline, target.clock, _keys_of(counts))
     with _begun(target, operation) as write:
         return _write(write, target, source, tagger, counts, slices, batch=batch)
 
 
 def overwrite_partitions(
     target: Target,
-    index: PartitionBucket,
+    index: TableIndex,
     partitions: Sequence[str],
-    source: GroupSource,
+    source: SlotSource,
 ) -> WriteResult:
-    """Write partitions anew under another index, and save its rules, in one commit (RFC-89).
+    """Write partitions anew under another index, and save its setting, in one commit (RFC-89).
 
     Parameters
     ----------
     target : Target
         The table, under the index that it has.
-    index : PartitionBucket
+    index : TableIndex
         The one that it gets.
     partitions : sequence of str
-        Paths of the partitions to overwrite; none saves the rules alone.
-    source : GroupSource
+        Paths of the partitions to overwrite; none saves the setting alone.
+    source : SlotSource
         All rows of those partitions as ``target`` pins them.
 
     Raises
     ------
     CommitConflictError
-        If one of the partitions, or the rules, changed meanwhile.
+        If one of the partitions, or the setting, changed meanwhile.
     """
     renewed = replace(target, index=index)
-    tagger = Tagger(target.config.key_spec, index, target.snapshot.schema)
+    tagger = renewed.tagger(target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
-    counts = source.count_groups(tagger) if partitions else {}
+    counts = source.count_slots(tagger) if partitions else {}
     _require_own_rows(counts, partitions)
     _adopt(target, slices)
-    config = latest_config(target.storage, target.snapshot.timeline)
-    check = partial(_require_same_rules, target.index, index, config)
+    held = latest_setting(target.storage, target.snapshot.timeline)
+    check = partial(_require_same_setting, target.layout, renewed.layout, held)
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
-        rules = HashingConfig(index.expressions, index.default, index.rule_name, write.instant)
         mark_instant(target.storage, write.instant)
-        save_config(target.storage, rules)
+        save_setting(target.storage, target.index, index, write.instant)
         return _write(write, renewed, source, tagger, counts, slices, check)
 
 
-def rewrite_partition(target: Target, partition: str, source: GroupSource) -> WriteResult:
+def rewrite_partition(target: Target, partition: str, source: SlotSource) -> WriteResult:
     """Write a partition anew with its own rows: each in its bucket, one a key.
 
     Parameters
@@ -230,7 +243,7 @@ def rewrite_partition(target: Target, partition: str, source: GroupSource) -> Wr
         The table.
     partition : str
         Path of the partition. What lies in it may contradict the index.
-    source : GroupSource
+    source : SlotSource
         All rows of the partition as ``target`` pins it, older ones first.
 
     Raises
@@ -240,9 +253,9 @@ def rewrite_partition(target: Target, partition: str, source: GroupSource) -> Wr
     CommitConflictError
         If the partition changed meanwhile.
     """
-    tagger = Tagger(target.config.key_spec, target.index, target.snapshot.schema)
+    tagger = target.tagger(target.snapshot.schema)
     slices = target.snapshot.partition_slices([partition])
-    counts = source.count_groups(tagger)
+    counts = source.count_slots(tagger)
     _require_own_rows(counts, [partition])
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
         return _write(write, target, source, tagger, counts, slices)
@@ -262,70 +275,64 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
         )
     slices = [file_slice for found in held.values() for file_slice in found]
     with _begun(target, Operation.DELETE_PARTITION) as write:
-        plan = plan_write(
-            Operation.DELETE_PARTITION, write.instant, {}, slices, target.index, tasks_wanted=1
-        )
+        plan = plan_write(Operation.DELETE_PARTITION, {}, slices, target.layout, tasks_wanted=1)
         return _commit(write, target, plan, target.snapshot.schema, CommitPlan())
 
 
 def _write(
     write: PendingWrite,
     target: Target,
-    source: GroupSource,
+    source: SlotSource,
     tagger: Tagger,
-    counts: GroupCounts,
+    counts: SlotCounts,
     slices: Sequence[FileSlice],
     check: CommitStep | None = None,
     batch: Batch | None = None,
 ) -> WriteResult:
     """Plan, have the groups written, and commit."""
     operation = write.operation
-    plan = plan_write(
-        operation,
-        write.instant,
-        counts,
-        slices,
-        target.index,
-        tasks_wanted=source.tasks_wanted,
-        appends=target.config.table_type is TableType.MERGE_ON_READ,
-    )
-    rule = _merge_rule(target.config, operation)
+    layout = target.layout
+    plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
     writer = GroupWriter(
         target.storage,
         write.instant,
         tagger.schema,
-        rule,
-        target.index,
+        _merge_rule(target.config, operation),
+        layout,
+        StoredKeyReader(target.storage, write.pinned if layout.looks_up else None),
         _schema_text(target, tagger.schema),
         instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
-        target.log_format,
+        slot_count=len(plan.slots),
+        appends=target.appends,
+        log_format=target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
     doing = operation.value.lower().replace("_", " ")
-    with telling_progress(target.storage, write.instant, doing, len(plan.groups)):
-        stats = source.write_groups(plan, task) if plan.groups else []
-    _require_complete(plan, stats)
+    with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
+        results = source.write_slots(plan, task) if plan.slots else []
+    _require_complete(plan, results)
 
-    written = _counts_of(target.index, (s.partition_path for s in stats))
-    # A delete that found nothing has looked in the buckets of its count, too.
-    looked = _counts_of(target.index, (path for path, _ in counts))
-    records = isinstance(target.index, PartitionBucket)
+    stats = [stat for result in results for stat in result.stats]
+    written = {stat.partition_path for stat in stats}
+    # A delete that found nothing has looked in the slots of its partition, too.
+    looked = {path for path, _ in counts}
+    settings = {path: layout.setting_of(path) for path in looked | written}
     own = CommitPlan(
         stats,
-        looked_at=set(counts),
-        checks=(check or partial(_require_same_counts, target, looked | written),),
-        saves=(partial(_record_counts, written),) if records else (),
+        looked_at=_keys_of(counts),
+        checks=(check or partial(_require_same_settings, target, settings),),
+        saves=(partial(_record, target.index, written),),
         batch=batch,
     )
     return _commit(write, target, plan, tagger.schema, own)
 
 
-def _counts_of(index: TableIndex, partitions: Iterable[str]) -> dict[str, int]:
-    return {path: index.count_of(path) for path in dict.fromkeys(partitions)}
+def _keys_of(slots: Iterable[Slot]) -> set[ConflictKey]:
+    return {key_of_slot(*slot) for slot in slots}
 
 
-def _record_counts(counts: Mapping[str, int], view: CommitView) -> None:
-    record_counts(view.write.storage, view.timeline, view.write.instant, counts)
+def _record(index: TableIndex, partitions: Collection[str], view: CommitView) -> None:
+    record_written(index, view.write.storage, view.timeline, view.write.instant, partitions)
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -374,7 +381,7 @@ def _require_same_keys(
             )
 
 
-def _require_own_rows(counts: GroupCounts, partitions: Sequence[str]) -> None:
+def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
     strayed = {path for path, _ in counts}.difference(partitions)
     if strayed:
         raise IndexStateError(
@@ -384,7 +391,7 @@ def _require_own_rows(counts: GroupCounts, partitions: Sequence[str]) -> None:
         )
 
 
-def _touched_slices(target: Target, operation: Operation, counts: GroupCounts) -> list[FileSlice]:
+def _touched_slices(target: Target, operation: Operation, counts: SlotCounts) -> list[FileSlice]:
     if operation is Operation.INSERT_OVERWRITE_TABLE:
         slices = target.snapshot.all_slices()
     else:
@@ -426,11 +433,16 @@ def _delete_marker(config: TableConfig) -> tuple[str, str] | None:
     return config.delete_field, config.delete_marker
 
 
-def _require_complete(plan: WritePlan, stats: Sequence[WriteStat]) -> None:
-    planned = {(g.partition_path, g.file_id) for g in plan.groups}
-    written = [(s.partition_path, s.file_id) for s in stats]
-    assert len(set(written)) == len(written), "a file group was written by two tasks"
-    assert planned.issuperset(written), "a task wrote a file group that was not planned"
+def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
+    answered = [result.key for result in results]
+    assert len(set(answered)) == len(answered), "two tasks wrote one slot"
+    assert set(answered) == {slot.key for slot in plan.slots}, "each slot of the plan is answered"
+    known = {(one.partition_path, one.file_id) for slot in plan.slots for one in slot.slices}
+    stats = [stat for result in results for stat in result.stats]
+    groups = [(stat.partition_path, stat.file_id) for stat in stats]
+    assert len(set(groups)) == len(groups), "two slots wrote one file group"
+    for stat, group in zip(stats, groups, strict=True):
+        assert stat.opens_group != (group in known), "a file group is new, or one of the plan"
 
 
 def _commit(
@@ -463,30 +475,33 @@ def _require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:
     """Refuse to overwrite a partition that another commit changed meanwhile."""
     if not view.write.operation.replaces:
         return
-    overwritten = {*plan.replaced, *(group.partition_path for group in plan.groups)}
+    overwritten = {*plan.replaced, *(slot.partition_path for slot in plan.slots)}
     if view.write.operation is Operation.INSERT_OVERWRITE_TABLE:
         overwritten.update(*(commit.partitions for _, commit in view.since))
     require_untouched_partitions(view.write.instant, overwritten, view.since)
 
 
-def _require_same_rules(
-    held: TableIndex, new: PartitionBucket, config: HashingConfig | None, view: CommitView
+def _require_same_setting(
+    held: Layout, new: Layout, setting: SettingVersion | None, view: CommitView
 ) -> None:
-    """Refuse a rescale where the rules, or a partition whose count it changes, changed."""
-    # Partitions that had no records when the rescale was planned are not among those it overwrites.
+    """Refuse a change of the index where its setting, or a partition that moves, changed."""
+    # Partitions that had no records when the change was planned are not among those it overwrites.
     written = {path for _, commit in view.since for path in commit.partitions}
-    recounted = {path for path in written if held.count_of(path) != new.count_of(path)}
-    require_untouched_partitions(view.write.instant, recounted, view.since)
-    if latest_config(view.write.storage, view.timeline) != config:
+    moved = {path for path in written if held.setting_of(path) != new.setting_of(path)}
+    require_untouched_partitions(view.write.instant, moved, view.since)
+    if latest_setting(view.write.storage, view.timeline) != setting:
         raise CommitConflictError(
             view.write.instant, "meanwhile the rules of the table were changed; plan it anew"
         )
 
 
-def _require_same_counts(target: Target, counts: Mapping[str, int], view: CommitView) -> None:
-    """Refuse a commit whose buckets were counted by what no longer holds (RFC-89).
+def _require_same_settings(
+    target: Target, settings: Mapping[str, str], view: CommitView
+) -> None:
+    """Refuse a commit whose slots were computed by a setting that no longer holds (RFC-89).
 
-    Nor may it need rules that began after it: time travel and restore go by the times of begin.
+    Nor may it need a setting that began after it: time travel and restore go by the times at which
+    instants began.
     """
     timelines = [view.timeline]
     instant = view.write.instant
@@ -495,13 +510,14 @@ def _require_same_counts(target: Target, counts: Mapping[str, int], view: Commit
     for known in timelines:
         now = resolve_index(target.storage, known, target.index, target.stored)
         assert now is not None, "the write had an index"
-        for partition, used in sorted(counts.items()):
-            held = now.count_of(partition)
+        layout = now.layout()
+        for partition, used in sorted(settings.items()):
+            held = layout.setting_of(partition)
             if used != held:
                 raise CommitConflictError(
                     instant,
-                    f"was counted with {used} buckets in partition {partition!r}, which has {held} "
-                    f"by {count_origin(target.storage, known, partition)}; retry it",
+                    f"the write used {used} in partition {partition!r}, which has {held} by "
+                    f"{setting_origin(target.storage, known, partition)}; retry it",
                 )
 
 

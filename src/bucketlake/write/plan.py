@@ -1,8 +1,9 @@
-"""The plan of a write: which file groups it writes, each from what to what, and in which task.
+"""The plan of a write: which slots it writes, what each of them holds, and in which task.
 
 The driver makes it from the counts of the batch and the live slices of the touched partitions;
-nothing else of the table is looked at. File ids come from the plan alone, so no task draws one.
-Tasks get their file groups as rows (:class:`GroupPlan` prints itself as text), not in a closure.
+nothing else of the table is looked at. Tasks get their slots as rows (:class:`SlotPlan` prints
+itself as text), not in a closure. Which file groups a slot's records go into is chosen in the task
+(``Layout.choose``), by facts of the plan alone, so no task draws a file id.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ import heapq
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bucketlake.errors import BucketOutOfRangeError, IndexStateError, InputError
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import bucket_id_of_file_id, new_file_id
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.errors import InputError
+from bucketlake.index.layout import Layout, Slot
+from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
-from bucketlake.write.tag import TaggedRecords
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.write.tag import TaggedRecords, slot_codes
 
 RECORDS_PER_TASK_MAX = 131_072
 """A task that holds several file groups holds no more incoming records than this at once."""
@@ -37,133 +38,162 @@ RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; only weighs records against store
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """What one write does to one file group; a fact that travels to its task.
+class SlotPlan:
+    """What one write does to one slot; a fact that travels to its task.
 
     Attributes
     ----------
-    partition_path, bucket_id, file_id
-        Which file group.
-    base_path : str or None
-        Newest base file, relative to the table; None where the group is new, its content is not
-        wanted, or it gets a log file.
-    base_size_bytes : int
-        Size of that file, 0 without one.
+    partition_path, slot
+        Which slot.
+    slices : tuple of FileSlice
+        Live slices of its file groups, oldest group first; none where the slot is new, or its
+        content is not wanted.
     records : int
         Incoming records that the driver counted; the task checks that it got as many, unless it
         is ``UNCOUNTED``.
     number : int
-        Position in the plan; no other group of the write has it.
+        Position in the plan; no other slot of the write has it.
     task : int
-        The task that writes the group.
-    appends : bool
-        Whether the group exists and gets a log file, as in merge-on-read tables.
+        The task that writes the slot.
     """
 
     partition_path: str
-    bucket_id: int
-    file_id: FileId
-    base_path: str | None
-    base_size_bytes: int
+    slot: int
+    slices: tuple[FileSlice, ...]
     records: int
     number: int
     task: int = 0
-    appends: bool = False
+
+    @property
+    def key(self) -> Slot:
+        """Partition path and slot."""
+        return self.partition_path, self.slot
+
+    @property
+    def weight(self) -> int:
+        """Bytes to read and write, estimated; only compared with those of other slots."""
+        stored = sum(one.size_bytes for one in self.slices)
+        return stored + self.records * RECORD_SIZE_BYTES_ESTIMATE
 
     def to_text(self) -> str:
         """Print as JSON."""
-        return json.dumps(asdict(self))
+        slices = [one.to_text() for one in self.slices]
+        facts = [self.partition_path, self.slot, slices, self.records, self.number, self.task]
+        return json.dumps(facts)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
-        return cls(**json.loads(text))
+        partition_path, slot, slices, records, number, task = json.loads(text)
+        held = tuple(FileSlice.from_text(one) for one in slices)
+        return cls(partition_path, slot, held, records, number, task)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotResult:
+    """What a task did to one slot; it travels to the driver.
+
+    Attributes
+    ----------
+    partition_path, slot
+        Which slot.
+    stats : tuple of WriteStat
+        Files that were written, none where there was nothing to write.
+    """
+
+    partition_path: str
+    slot: int
+    stats: tuple[WriteStat, ...]
+
+    @property
+    def key(self) -> Slot:
+        """Partition path and slot."""
+        return self.partition_path, self.slot
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        stats = [stat.to_facts() for stat in self.stats]
+        return json.dumps([self.partition_path, self.slot, stats])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        partition_path, slot, stats = json.loads(text)
+        return cls(partition_path, slot, tuple(WriteStat(**facts) for facts in stats))
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """All file groups of one write, and the file groups it takes out of the table."""
+    """All slots of one write, and the file groups it takes out of the table."""
 
-    groups: tuple[GroupPlan, ...]
+    slots: tuple[SlotPlan, ...]
     replaced: Mapping[str, tuple[FileId, ...]]
     task_count: int
 
     def placement(self) -> Placement:
-        """Return the part of the plan that places records: 4 bytes a group."""
-        partitions = sorted({g.partition_path for g in self.groups})
-        codes = {path: i for i, path in enumerate(partitions)}
-        width = max((g.bucket_id for g in self.groups), default=0) + 1
-        tasks = np.full((len(partitions), width), NO_TASK, np.int32)
-        for group in self.groups:
-            tasks[codes[group.partition_path], group.bucket_id] = group.task
-        return Placement(tuple(partitions), tasks)
+        """Return the part of the plan that places records: 12 bytes a slot."""
+        return Placement.of_slots(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which task writes which file group; small enough to travel with the task's code.
+    """Which slot of a plan each record belongs to; small enough to travel with the task's code.
 
     Attributes
     ----------
     partitions : tuple of str
-        Partition paths of the plan.
-    tasks : ndarray of int32, shape (n_partitions, n_buckets)
-        Task numbers; ``NO_TASK`` where the plan writes nothing.
+        Partition paths of the slots.
+    codes : ndarray of int64, shape (n_slots,)
+        Partition and slot as one number, ascending; see :func:`slot_codes`.
+    tasks : ndarray of int32, shape (n_slots,)
+        Their tasks.
     """
 
     partitions: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
     tasks: npt.NDArray[np.int32]
+    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = {path: i for i, path in enumerate(self.partitions)}
+        object.__setattr__(self, "_numbers", numbers)
+
+    @classmethod
+    def of_slots(cls, slots: Sequence[SlotPlan]) -> Self:
+        """Return the placement of some slots, which come in order of partition and slot."""
+        partitions = tuple(sorted({one.partition_path for one in slots}))
+        numbers = {path: i for i, path in enumerate(partitions)}
+        codes = slot_codes(
+            np.array([numbers[one.partition_path] for one in slots], np.int64),
+            np.array([one.slot for one in slots], np.int32),
+        )
+        assert (np.diff(codes) > 0).all(), "a plan is in order, and names a slot once"
+        return cls(partitions, codes, np.array([one.task for one in slots], np.int32))
+
+    def positions(self, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
+        """Return the position of each record's slot; ``NO_TASK`` for records of no slot."""
+        wanted = tagged.codes(self._numbers)
+        found: npt.NDArray[np.int64] = np.searchsorted(self.codes, wanted)
+        if len(self.codes):
+            held = self.codes[np.minimum(found, len(self.codes) - 1)] == wanted
+        else:
+            held = np.zeros(len(wanted), np.bool_)
+        return np.where(held, found, NO_TASK)
 
     def place(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
         """Return the task of each record; ``NO_TASK`` for those that nothing is done for."""
-        known = {path: i for i, path in enumerate(self.partitions)}
-        codes = np.array([known.get(path, -1) for path in tagged.partitions], np.int32)
-        rows, columns = codes[tagged.partition_codes], tagged.bucket_ids
-        planned = (rows >= 0) & (columns < self.tasks.shape[1])
-        found = np.full(len(rows), NO_TASK, np.int32)
-        found[planned] = self.tasks[rows[planned], columns[planned]]
-        return found
-
-
-def live_buckets(
-    slices: Sequence[FileSlice], index: BucketIndex
-) -> dict[tuple[str, int], FileSlice]:
-    """Map (partition path, bucket) to its live slice, checking the file groups found.
-
-    Raises
-    ------
-    BucketOutOfRangeError
-        If a file group names a bucket that the index does not have.
-    IndexStateError
-        If two file groups claim one bucket, or a file id names no bucket (RFC-29).
-    """
-    found: dict[tuple[str, int], FileSlice] = {}
-    for file_slice in slices:
-        bucket_id = bucket_id_of_file_id(file_slice.file_id)
-        count = index.count_of(file_slice.partition_path)
-        if bucket_id >= count:
-            raise BucketOutOfRangeError(file_slice.file_id, bucket_id, count)
-        other = found.setdefault((file_slice.partition_path, bucket_id), file_slice)
-        if other is not file_slice:
-            raise IndexStateError(
-                f"a bucket index has one file group per bucket ({count} buckets)",
-                f"partition {file_slice.partition_path!r} has two for bucket {bucket_id}: "
-                f"{other.file_id} (instant {other.instant}) and {file_slice.file_id} "
-                f"(instant {file_slice.instant})",
-                "roll one of the instants back with Hudi, or overwrite the partition",
-            )
-    return found
+        positions = self.positions(tagged)
+        tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
+        return tasks
 
 
 def plan_write(
     operation: Operation,
-    instant: InstantTime,
-    counts: Mapping[tuple[str, int], int],
+    counts: Mapping[Slot, int],
     slices: Sequence[FileSlice],
-    index: BucketIndex,
+    layout: Layout,
     *,
     tasks_wanted: int,
-    appends: bool = False,
 ) -> WritePlan:
     """Plan a write of records.
 
@@ -171,60 +201,45 @@ def plan_write(
     ----------
     operation : Operation
         What the write does.
-    instant : InstantTime
-        Instant of the write; new file ids derive from it.
-    counts : mapping of (partition path, bucket) to int
-        Incoming records per file group.
+    counts : mapping of (partition path, slot) to int
+        Incoming records per slot.
     slices : sequence of FileSlice
         Live slices of the partitions that the write touches (of all, for a table overwrite).
-    index : BucketIndex
-        The table's index.
+    layout : Layout
+        The table's layout.
     tasks_wanted : int
-        Tasks to spread the groups over; fewer where there are fewer groups, more where a task
-        would hold too many records.
-    appends : bool
-        Whether groups that exist get log files, and no new base file.
+        Tasks to spread the slots over; fewer where there are fewer slots, more where a task would
+        hold too many records.
+
+    Raises
+    ------
+    IndexStateError
+        If the file groups contradict the layout.
+    InputError
+        If a bulk insert meets a partition that holds records.
     """
     if operation.replaces:
-        live: dict[tuple[str, int], FileSlice] = {}
+        live: dict[Slot, tuple[FileSlice, ...]] = {}
         replaced = _file_ids(slices)
     else:
-        live, replaced = live_buckets(slices, index), {}
+        live, replaced = layout.live_slots(slices), {}
     if operation is Operation.BULK_INSERT:
         _require_new_partitions(counts, live)
-    groups = [
-        _plan_group(
-            partition, bucket, records, live.get((partition, bucket)), instant, number, appends
-        )
-        for number, ((partition, bucket), records) in enumerate(sorted(counts.items()))
-        if operation is not Operation.DELETE or (partition, bucket) in live
+    # A delete has nothing to do in a slot without file groups.
+    wanted = [
+        (slot, records)
+        for slot, records in sorted(counts.items())
+        if operation is not Operation.DELETE or slot in live
     ]
-    task_count = _task_count(groups, tasks_wanted)
-    return WritePlan(tuple(_place(groups, task_count)), replaced, task_count)
+    slots = [
+        SlotPlan(*slot, live.get(slot, ()), records, number)
+        for number, (slot, records) in enumerate(wanted)
+    ]
+    task_count = _task_count(slots, tasks_wanted)
+    return WritePlan(tuple(_place(slots, task_count)), replaced, task_count)
 
 
-def _plan_group(
-    partition: str,
-    bucket: int,
-    records: int,
-    live: FileSlice | None,
-    instant: InstantTime,
-    number: int,
-    appends: bool,
-) -> GroupPlan:
-    if live is None:
-        file_id = new_file_id(instant, partition, bucket)
-        return GroupPlan(partition, bucket, file_id, None, 0, records, number)
-    if appends:
-        return GroupPlan(partition, bucket, live.file_id, None, 0, records, number, appends=True)
-    base = live.base_file
-    assert base is not None, "without log files a slice has a base file"
-    return GroupPlan(partition, bucket, live.file_id, base.path, base.size_bytes, records, number)
-
-
-def _require_new_partitions(
-    counts: Mapping[tuple[str, int], int], live: Mapping[tuple[str, int], FileSlice]
-) -> None:
+def _require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, object]) -> None:
     held = sorted({partition for partition, _ in live} & {partition for partition, _ in counts})
     if held:
         raise InputError(
@@ -242,22 +257,22 @@ def _file_ids(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
     return {partition: tuple(sorted(held)) for partition, held in ids.items()}
 
 
-def _task_count(groups: Sequence[GroupPlan], wanted: int) -> int:
-    """Count tasks so that each gets as many groups as the next, and not too many records."""
-    if not groups:
+def _task_count(slots: Sequence[SlotPlan], wanted: int) -> int:
+    """Count tasks so that each gets as many slots as the next, and not too many records."""
+    if not slots:
         return 1
-    records = sum(group.records for group in groups)
+    records = sum(one.records for one in slots)
     needed = max(1, wanted, -(-records // RECORDS_PER_TASK_MAX))
-    groups_of_task = max(1, len(groups) // needed)
-    return -(-len(groups) // groups_of_task)
+    slots_of_task = max(1, len(slots) // needed)
+    return -(-len(slots) // slots_of_task)
 
 
-def _place(groups: Sequence[GroupPlan], task_count: int) -> list[GroupPlan]:
-    """Spread groups over tasks by weight."""
-    if len(groups) == task_count:
-        return [replace(group, task=i) for i, group in enumerate(groups)]
-    tasks = spread([_weight(group) for group in groups], task_count)
-    return [replace(group, task=task) for group, task in zip(groups, tasks, strict=True)]
+def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:
+    """Spread slots over tasks by weight."""
+    if len(slots) == task_count:
+        return [replace(one, task=i) for i, one in enumerate(slots)]
+    tasks = spread([one.weight for one in slots], task_count)
+    return [replace(one, task=task) for one, task in zip(slots, tasks, strict=True)]
 
 
 def spread(weights: Sequence[int], task_count: int) -> list[int]:
@@ -269,7 +284,3 @@ def spread(weights: Sequence[int], task_count: int) -> list[int]:
         tasks[place] = task
         heapq.heappush(loads, (load + weights[place], task))
     return tasks
-
-
-def _weight(group: GroupPlan) -> int:
-    return group.base_size_bytes + group.records * RECORD_SIZE_BYTES_ESTIMATE

@@ -1,31 +1,32 @@
-"""Rehashing buckets in place: rows go from old file groups to new ones without a shuffle.
+"""Moving rows from one layout to another in place: from old file groups to new ones, no shuffle.
 
-A key's old bucket is its hash modulo N, its new one modulo M. Both agree modulo the greatest common
-divisor g of N and M, so the old buckets of one residue hold the rows of the new buckets of that
-residue, and of no other. Each residue is a job of its own: from 4 to 8 buckets every file group is
-split by itself (RFC-29, multiple rehash).
+The layouts say which slots exchange rows (``Layout.moves_to``): each such part is a job of its own.
+From 4 to 8 buckets every file group is split by itself (RFC-29, multiple rehash).
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import bucket_id_of_file_id
+from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.write.plan import UNCOUNTED, GroupPlan, WritePlan
-from bucketlake.write.source import GroupCounts, WriteTask
+from bucketlake.write.plan import (
+    NO_TASK,
+    UNCOUNTED,
+    Placement,
+    SlotPlan,
+    SlotResult,
+    WritePlan,
+)
+from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
 
 JOB_BYTES_MAX = 128 * 2**20
@@ -34,24 +35,23 @@ JOB_BYTES_MAX = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class RehashJob:
-    """Old file groups of one residue, and the new ones that take their rows."""
+    """Old file groups of one part, and the new slots that take their rows."""
 
     slices: tuple[FileSlice, ...]
-    groups: tuple[GroupPlan, ...]
+    slots: tuple[SlotPlan, ...]
 
     def to_text(self) -> str:
         """Print the job, to travel to a task."""
-        return json.dumps(
-            [[one.to_text() for one in self.slices], [asdict(group) for group in self.groups]]
-        )
+        slices, slots = ([one.to_text() for one in held] for held in (self.slices, self.slots))
+        return json.dumps([slices, slots])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse a job; undoes :meth:`to_text`."""
-        slices, groups = json.loads(text)
+        slices, slots = json.loads(text)
         return cls(
             tuple(FileSlice.from_text(one) for one in slices),
-            tuple(GroupPlan(**group) for group in groups),
+            tuple(SlotPlan.from_text(one) for one in slots),
         )
 
     @property
@@ -67,18 +67,16 @@ class Rehash:
     reader: SliceReader
     task: WriteTask
 
-    def run(self, job: RehashJob) -> list[WriteStat]:
-        """Write the new file groups of a job."""
+    def run(self, job: RehashJob) -> list[SlotResult]:
+        """Write the new slots of a job."""
         names = self.task.writer.schema.names
         chunks = [chunk for one in job.slices for chunk in self.reader.read(one, names)]
-        if not chunks:
-            return []
-        rows = pa.concat_tables(chunks)
+        rows = pa.concat_tables(chunks) if chunks else self.task.writer.schema.empty_table()
         self._require_own(job, rows)
-        return self.task.write(list(job.groups), rows, None)
+        return list(self.task.write(list(job.slots), rows, None))
 
     def _require_own(self, job: RehashJob, rows: pa.Table) -> None:
-        """Refuse rows that would find no group of the job, and so be lost."""
+        """Refuse rows that would find no slot of the job, and so be lost."""
         tagged = self.task.tagger.tag(rows)
         partition = job.slices[0].partition_path
         strayed = [path for path in tagged.partitions if path != partition]
@@ -88,8 +86,8 @@ class Rehash:
                 f"some belong into {min(strayed)!r} by their columns",
                 "overwrite the partition with its own rows first",
             )
-        wanted = np.array(sorted(group.bucket_id for group in job.groups))
-        if not np.isin(tagged.bucket_ids, wanted).all():
+        slots = sorted(job.slots, key=lambda one: one.key)
+        if (Placement.of_slots(slots).positions(tagged) == NO_TASK).any():
             raise IndexStateError(
                 f"the keys of {job.slices[0].file_id} belong into its bucket",
                 "some belong into another one",
@@ -97,62 +95,81 @@ class Rehash:
             )
 
 
-RehashRunner = Callable[[Rehash, Sequence[RehashJob]], list[WriteStat]]
+RehashRunner = Callable[[Rehash, Sequence[RehashJob]], list[SlotResult]]
 """Has an engine run jobs, some at once."""
 
 
 class RehashSource:
-    """The rows of some slices as a source of a write, which never leave their residues."""
+    """The rows of some slices as a source of a write, which never leave their part."""
 
     def __init__(
         self,
         reader: SliceReader,
-        slices: Sequence[FileSlice],
-        old: BucketIndex,
-        new: BucketIndex,
+        live: dict[Slot, tuple[FileSlice, ...]],
+        moves: dict[str, Moves],
         run: RehashRunner,
     ) -> None:
-        self._reader, self._run = reader, run
-        self._old, self._new = old, new
+        self._reader, self._run, self._moves = reader, run, moves
         self._slices: dict[tuple[str, int], list[FileSlice]] = defaultdict(list)
-        for one in slices:
-            bucket_id = bucket_id_of_file_id(one.file_id)
-            self._slices[self._class_of(one.partition_path, bucket_id)].append(one)
+        for (partition, slot), slices in live.items():
+            self._slices[partition, moves[partition].part_of_old[slot]] += slices
+
+    @classmethod
+    def between(
+        cls,
+        old: Layout,
+        new: Layout,
+        slices: Sequence[FileSlice],
+        reader: SliceReader,
+        run: RehashRunner,
+    ) -> Self | None:
+        """Return the rows of some slices on their way from one layout to another.
+
+        None where rows must be shuffled: the layouts have no parts in common, or the rows of a part
+        would not fit into the memory of a task.
+
+        Raises
+        ------
+        IndexStateError
+            If the slices contradict the old layout.
+        """
+        moves: dict[str, Moves] = {}
+        for partition in {one.partition_path for one in slices}:
+            found = old.moves_to(new, partition)
+            if found is None:
+                return None
+            moves[partition] = found
+        source = cls(reader, old.live_slots(slices), moves, run)
+        return source if slices and source._fits else None
 
     @property
-    def fits(self) -> bool:
+    def _fits(self) -> bool:
         """Whether the rows of every job fit into the memory of a task."""
         sizes = (sum(one.size_bytes for one in held) for held in self._slices.values())
         return max(sizes, default=0) <= JOB_BYTES_MAX
 
     @property
     def tasks_wanted(self) -> int:
-        """One a job."""
+        """One task a job."""
         return max(1, len(self._slices))
 
-    def count_groups(self, tagger: Tagger) -> GroupCounts:  # noqa: ARG002 -- nothing is counted.
-        """Return every new file group that may get rows; how many is not known before."""
+    def count_slots(self, tagger: Tagger) -> SlotCounts:  # noqa: ARG002 -- nothing is counted.
+        """Return every new slot that may get rows; how many is not known before."""
         return {
-            (partition, bucket): UNCOUNTED
-            for partition, residue in self._slices
-            for bucket in range(residue, self._new.count_of(partition), self._divisor(partition))
+            (partition, slot): UNCOUNTED
+            for partition, moves in self._moves.items()
+            for slot, part in moves.part_of_new.items()
+            if (partition, part) in self._slices
         }
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         """Run the jobs of the plan."""
-        groups: dict[tuple[str, int], list[GroupPlan]] = defaultdict(list)
-        for group in plan.groups:
-            groups[self._class_of(group.partition_path, group.bucket_id)].append(group)
-        jobs = [
-            RehashJob(tuple(self._slices[place]), tuple(held)) for place, held in groups.items()
-        ]
+        slots: dict[tuple[str, int], list[SlotPlan]] = defaultdict(list)
+        for one in plan.slots:
+            part = self._moves[one.partition_path].part_of_new[one.slot]
+            slots[one.partition_path, part].append(one)
+        jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
         return self._run(Rehash(self._reader, task), jobs)
 
     def close(self) -> None:
         """Nothing is kept."""
-
-    def _divisor(self, partition: str) -> int:
-        return math.gcd(self._old.count_of(partition), self._new.count_of(partition))
-
-    def _class_of(self, partition: str, bucket: int) -> tuple[str, int]:
-        return partition, bucket % self._divisor(partition)

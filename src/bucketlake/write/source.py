@@ -1,13 +1,13 @@
 """What feeds a write: the seam between the driver's steps and the engine that holds the records.
 
 An Arrow table in this process is one source (``write/arrow_source.py``), a Spark DataFrame another
-(``spark/source.py``). Both count the records of each file group first and then write the groups
-of a plan; everything else of a write is the same for both (``write/ingest.py``).
+(``spark/source.py``). Both count the records of each slot first and then write the slots of a plan;
+everything else of a write is the same for both (``write/ingest.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError, InputError
+from bucketlake.index.layout import Slot
 from bucketlake.merge.records import (
     IncomingRecords,
     collapse_duplicates,
@@ -25,32 +26,31 @@ from bucketlake.merge.records import (
 )
 from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_table
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import UNCOUNTED, GroupPlan, WritePlan
+from bucketlake.write.plan import UNCOUNTED, Placement, SlotPlan, SlotResult, WritePlan
 from bucketlake.write.tag import Tagger
 
-GroupCounts = Mapping[tuple[str, int], int]
-"""Incoming records by (partition path, bucket id)."""
+SlotCounts = Mapping[Slot, int]
+"""Incoming records by partition path and slot."""
 
 INPUT_CHANGED = "the input changed between two evaluations of it"
 STABLE_INPUT = "write from a stable input, or cache it to storage first"
 
 
-class GroupSource(Protocol):
-    """Records on their way into file groups."""
+class SlotSource(Protocol):
+    """Records on their way into slots."""
 
     @property
     def tasks_wanted(self) -> int:
         """Tasks over which the engine likes to spread a write."""
         ...
 
-    def count_groups(self, tagger: Tagger) -> GroupCounts:
-        """Count the records of each file group; InputError where one has no usable key."""
+    def count_slots(self, tagger: Tagger) -> SlotCounts:
+        """Count the records of each slot; InputError where one has no usable key."""
         ...
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
-        """Have every group of the plan written; return the statistics of the files."""
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+        """Have every slot of the plan written; return a result for each of them."""
         ...
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class GroupSource(Protocol):
         ...
 
 
-class RecordSource(GroupSource, Protocol):
+class RecordSource(SlotSource, Protocol):
     """Records as they are handed in, whose columns are yet to be looked at."""
 
     @property
@@ -83,9 +83,9 @@ class WriteTask:
     Attributes
     ----------
     tagger : Tagger
-        Gives rows their file group.
+        Gives rows their slot.
     writer : GroupWriter
-        Writes a group.
+        Writes the file groups of a slot.
     deletes_by_key : bool
         Whether every row deletes its key, so that only key columns are there.
     delete_marker : (field, value) or None
@@ -98,36 +98,32 @@ class WriteTask:
     delete_marker: tuple[str, str] | None = None
 
     def write(
-        self, groups: list[GroupPlan], rows: pa.Table, positions: npt.NDArray[np.int64] | None
-    ) -> list[WriteStat]:
-        """Write the groups of one task from all of its rows.
+        self, slots: list[SlotPlan], rows: pa.Table, positions: npt.NDArray[np.int64] | None
+    ) -> Iterator[SlotResult]:
+        """Write the slots of one task from all of its rows; yield the result of each slot.
 
         Parameters
         ----------
-        groups : list of GroupPlan
+        slots : list of SlotPlan
             The task's part of the plan.
         rows : pa.Table
-            The records of those groups, in any order.
+            The records of those slots, in any order.
         positions : ndarray of int64 or None
             Where the rows stood in an input that has an order, see ``collapse_duplicates``.
         """
         tagged = self.tagger.tag(rows)
-        stats = []
-        for group in groups:
-            mask = tagged.bucket_ids == group.bucket_id
-            code = _position_of(group.partition_path, tagged.partitions)
-            chosen = np.flatnonzero(mask & (tagged.partition_codes == code))
-            _require_count(group, len(chosen))
+        ordered = sorted(slots, key=lambda one: one.key)
+        places = Placement.of_slots(ordered).positions(tagged)
+        for place, slot in enumerate(ordered):
+            chosen = np.flatnonzero(places == place)
+            _require_count(slot, len(chosen))
             if len(chosen) == rows.num_rows:
                 incoming = self._incoming(rows, tagged.keys)
             else:
                 indices = pa.array(chosen)
                 incoming = self._incoming(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
-            stat = self.writer.write(group, collapse_duplicates(incoming, own))
-            if stat is not None:
-                stats.append(stat)
-        return stats
+            yield self.writer.write(slot, collapse_duplicates(incoming, own))
 
     def _incoming(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         if self.deletes_by_key:
@@ -166,15 +162,11 @@ def require_columns(source: RecordSource, names: tuple[str, ...], table: str, ro
             )
 
 
-def _position_of(partition_path: str, partitions: list[str]) -> int:
-    return partitions.index(partition_path) if partition_path in partitions else -1
-
-
-def _require_count(group: GroupPlan, found: int) -> None:
-    if group.records not in (found, UNCOUNTED):
+def _require_count(slot: SlotPlan, found: int) -> None:
+    if slot.records not in (found, UNCOUNTED):
         raise IndexStateError(
-            f"bucket {group.bucket_id} of partition {group.partition_path!r} was counted to get "
-            f"{group.records} records",
+            f"the first pass over the input counted {slot.records} records for slot {slot.slot} "
+            f"of partition {slot.partition_path!r}",
             f"{found} arrived: {INPUT_CHANGED}",
             STABLE_INPUT,
         )

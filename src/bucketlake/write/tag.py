@@ -1,29 +1,32 @@
-"""Tagging: the record key, partition path and bucket of each incoming record.
+"""Tagging: the record key, partition path and slot of each incoming record.
 
 A pure function of the columns, so that the driver's count, the placement and the writing task all
-see the same groups (RFC-29: partition first, then bucket). Everything a task needs for it is in
+see the same slots (RFC-29: partition first, then bucket). Everything a task needs for it is in
 :class:`Tagger`, a small picklable value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import assign_buckets
+from bucketlake.index.layout import Layout, SlotArray
 from bucketlake.model.cast import require_valid
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_table
 
-GROUP_COUNTS = pa.schema(
-    [("partition_path", pa.string()), ("bucket_id", pa.int32()), ("records", pa.int64())]
+SLOT_COUNTS = pa.schema(
+    [("partition_path", pa.string()), ("slot", pa.int32()), ("records", pa.int64())]
 )
-"""How many records of a batch belong to each file group: one row a group."""
+"""How many records of a batch belong to each slot: one row a slot."""
+
+_SLOT_BITS = np.int64(32)
+_SLOT_MASK = (np.int64(1) << _SLOT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,25 @@ class TaggedRecords:
         Distinct partition paths.
     partition_codes : ndarray of int32
         Positions in ``partitions``.
-    bucket_ids : ndarray of int32
-        Buckets within the partition.
+    slots : ndarray of int32
+        Slots within the partition.
     """
 
     keys: pa.Array
     partitions: list[str]
     partition_codes: npt.NDArray[np.int32]
-    bucket_ids: npt.NDArray[np.int32]
+    slots: SlotArray
+
+    def codes(self, partitions: Mapping[str, int]) -> npt.NDArray[np.int64]:
+        """Return a number for the partition and slot of each record.
+
+        Parameters
+        ----------
+        partitions : mapping of str to int
+            Numbers of partition paths; records of another partition get a negative number.
+        """
+        known = np.array([partitions.get(path, -1) for path in self.partitions], np.int64)
+        return slot_codes(known[self.partition_codes], self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +70,14 @@ class Tagger:
     ----------
     key_spec : KeySpec
         How the table makes keys and paths.
-    index : BucketIndex
-        How a key finds its bucket.
+    layout : Layout
+        How a key finds its slot.
     schema : pa.Schema
         Columns in the types of the table: a key's text depends on its column's type.
     """
 
     key_spec: KeySpec
-    index: BucketIndex
+    layout: Layout
     schema: pa.Schema
 
     @property
@@ -77,7 +91,7 @@ class Tagger:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     def count(self, columns: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-        """Count the records of each file group, as one batch of ``GROUP_COUNTS``.
+        """Count the records of each slot, as one batch of ``SLOT_COUNTS``.
 
         This is the first look at keys, before anything is written.
 
@@ -99,17 +113,24 @@ class Tagger:
         paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
         partitions = paths.dictionary.to_pylist()
         codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-        counts = np.array([self.index.count_of(path) for path in partitions], np.int32)
-        buckets = assign_buckets(keys, counts[codes], tuple(self.index.hash_fields or ()))
-        return TaggedRecords(keys, partitions, codes, buckets)
+        slots = self.layout.slots_of_keys(keys, partitions, codes)
+        return TaggedRecords(keys, partitions, codes, slots)
+
+
+def slot_codes(
+    partitions: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int64]:
+    """Put the numbers of partitions and their slots into one number each."""
+    codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
+    return codes
 
 
 def _counts(tagged: TaggedRecords) -> pa.RecordBatch:
-    width = int(tagged.bucket_ids.max(initial=0)) + 1
-    codes = tagged.partition_codes.astype(np.int64) * width + tagged.bucket_ids
-    groups, counts = np.unique(codes, return_counts=True)
-    partitions = pa.array(tagged.partitions, pa.string()).take(pa.array(groups // width))
+    codes, counts = np.unique(
+        slot_codes(tagged.partition_codes.astype(np.int64), tagged.slots), return_counts=True
+    )
+    partitions = pa.array(tagged.partitions, pa.string()).take(pa.array(codes >> _SLOT_BITS))
+    slots = (codes & _SLOT_MASK).astype(np.int32)
     return pa.RecordBatch.from_arrays(
-        [partitions, pa.array((groups % width).astype(np.int32)), pa.array(counts)],
-        schema=GROUP_COUNTS,
+        [partitions, pa.array(slots), pa.array(counts)], schema=SLOT_COUNTS
     )

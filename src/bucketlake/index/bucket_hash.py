@@ -1,0 +1,132 @@
+"""From a record key to its bucket, and from a bucket to the names of its file groups (RFC-29).
+
+A record's bucket is a hash of its key, modulo the bucket count of its partition. A file group says
+its bucket in the first eight digits of its file id. Which groups a bucket may have is decided in
+``index/bucket_layout.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.hashing.index_key import hash_index_keys
+from bucketlake.model.file_name import FileId, InstantTime
+
+BUCKET_COUNT_MAX = 99_999_999  # A bucket id is eight digits of a file id.
+ORDINALS_MAX = 10_000  # An ordinal is four digits of a file id.
+
+_BUCKET_DIGITS = 8
+_NUMBERED = "8"  # Version digit of a UUID whose second group is an ordinal (RFC 9562: custom).
+
+
+def assign_buckets(
+    record_keys: pa.Array | pa.ChunkedArray | Sequence[str],
+    bucket_count: int | npt.NDArray[np.int32],
+    hash_fields: Sequence[str] = (),
+) -> npt.NDArray[np.int32]:
+    """Compute the bucket of each record key.
+
+    Parameters
+    ----------
+    record_keys : Array or ChunkedArray of string type, or sequence of str
+        Keys as ``_hoodie_record_key`` stores them.
+    bucket_count : int or ndarray of int32, shape (n_keys,)
+        Buckets of the partition, for all keys or for each.
+    hash_fields : sequence of str
+        Record key fields that choose the bucket; none for all of them.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_keys,)
+        Bucket ids, each in ``[0, bucket_count)``.
+
+    Examples
+    --------
+    >>> assign_buckets(["k1", "", "f1:a,f2:b"], bucket_count=8)
+    array([5, 7, 2], dtype=int32)
+    """
+    if not isinstance(record_keys, pa.Array | pa.ChunkedArray):
+        record_keys = pa.array(record_keys, pa.string())
+    hashes = hash_index_keys(record_keys, hash_fields)
+    # The sign bit is masked before the modulo, as Hudi does it (RFC-29).
+    return (hashes & np.int32(0x7FFFFFFF)) % np.asarray(bucket_count, np.int32)
+
+
+def bucket_of_file_id(file_id: str) -> int | None:
+    """Return the bucket that a file group's id names.
+
+    None where the id does not begin with eight digits: no bucket index made the group.
+
+    Examples
+    --------
+    >>> bucket_of_file_id("00000042-ca8d-4a92-850d-ced6e95dfe29-0")
+    42
+    """
+    digits = file_id[:_BUCKET_DIGITS]
+    is_number = len(digits) == _BUCKET_DIGITS and digits.isascii() and digits.isdigit()
+    return int(digits) if is_number else None
+
+
+def bucket_text(bucket_id: int) -> str:
+    """Return a bucket id as file ids spell it: eight digits."""
+    assert 0 <= bucket_id < BUCKET_COUNT_MAX, bucket_id
+    return f"{bucket_id:0{_BUCKET_DIGITS}d}"
+
+
+def new_file_id(
+    instant: InstantTime, partition_path: str, bucket_id: int, ordinal: int | None = None
+) -> FileId:
+    """Derive the id of a new file group of a bucket.
+
+    Hudi draws a random id. Here the id follows from the instant, the partition, the bucket and the
+    ordinal, so that two attempts of one task name the same file, and an overwrite's groups get
+    fresh ids.
+
+    Parameters
+    ----------
+    instant : InstantTime
+        The write that makes the group.
+    partition_path : str
+        The group's partition.
+    bucket_id : int
+        The group's bucket.
+    ordinal : int, optional
+        Number of the group in a bucket of several groups: the id then shows it in its second part
+        (RFC-29, "usage patterns": bucket, file group number, UUID).
+
+    Examples
+    --------
+    >>> new_file_id("20240101120000000", "region=eu", 3)
+    '00000003-40ff-474c-a2dc-4dbcb6fd150c-0'
+    >>> new_file_id("20240101120000000", "region=eu", 3, ordinal=12)
+    '00000003-0012-8d20-b0e7-c6c2cd23ab26-0'
+    """
+    names = [instant, partition_path, str(bucket_id)]
+    names += [] if ordinal is None else [str(ordinal)]
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    unique = str(uuid.UUID(bytes=digest[:16], version=4))
+    text = bucket_text(bucket_id) + unique[_BUCKET_DIGITS:]
+    if ordinal is not None:
+        assert 0 <= ordinal < ORDINALS_MAX, ordinal
+        text = f"{bucket_text(bucket_id)}-{ordinal:04d}-{_NUMBERED}{unique[15:]}"
+    return FileId(f"{text}-0")
+
+
+def ordinal_of_file_id(file_id: str) -> int | None:
+    """Return the number of a file group in its bucket; None where its id shows none.
+
+    Examples
+    --------
+    >>> ordinal_of_file_id("00000003-0012-8d20-b0e7-c6c2cd23ab26-0")
+    12
+    """
+    parts = file_id.split("-")
+    if len(parts) < 3 or not parts[2].startswith(_NUMBERED):
+        return None
+    return int(parts[1]) if len(parts[1]) == 4 and parts[1].isdecimal() else None

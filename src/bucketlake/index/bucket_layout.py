@@ -1,0 +1,231 @@
+"""The layout of hash buckets: a key's slot is its bucket, a hash modulo the partition's count.
+
+Serves the simple bucket index (RFC-29) and the partition-level one (RFC-89), which differ only in
+where a partition's count comes from. A bucket has one file group (RFC-29, pattern 1), or, where the
+kind has a file size, several (pattern 2): ``index/bucket_groups.py`` then finds the group of a key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.errors import BucketOutOfRangeError, IndexStateError
+from bucketlake.index.bucket_groups import choose_groups
+from bucketlake.index.bucket_hash import (
+    assign_buckets,
+    bucket_of_file_id,
+    new_file_id,
+    ordinal_of_file_id,
+)
+from bucketlake.index.layout import (
+    Damage,
+    DamagedGroups,
+    GroupChoice,
+    Layout,
+    Moves,
+    Slot,
+    SlotArray,
+    StoredKeys,
+    StrayedKeys,
+)
+from bucketlake.merge.records import IncomingRecords
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+
+
+class BucketCounts(Protocol):
+    """A kind whose keys find their bucket by a hash modulo a count."""
+
+    @property
+    def hash_fields(self) -> Sequence[str] | None:
+        """Record key fields that choose the bucket; None for all of them."""
+        ...
+
+    @property
+    def max_file_size(self) -> int | None:
+        """Bytes at which a bucket's next file group is opened; None for one group a bucket."""
+        ...
+
+    def count_of(self, partition_path: str) -> int:
+        """Return how many buckets a partition has, whether or not it holds records."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLayout:
+    """Hash buckets at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
+
+    Attributes
+    ----------
+    counts : BucketCounts
+        The kind, with the counts of that instant.
+    """
+
+    counts: BucketCounts
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        """Record key fields that choose the bucket; none for all of them."""
+        return tuple(self.counts.hash_fields or ())
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether a bucket may have several file groups."""
+        return self.counts.max_file_size is not None
+
+    def slots_of_keys(
+        self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
+    ) -> SlotArray:
+        """Return the bucket of each key."""
+        counts = np.array([self.counts.count_of(path) for path in partitions], np.int32)
+        return assign_buckets(keys, counts[codes], self.hash_fields)
+
+    def slots_of_literals(
+        self, partitions: Collection[str], keys: Sequence[str]
+    ) -> dict[str, frozenset[int]]:
+        """Return, for each partition, the buckets that can hold any of some record keys."""
+        counts = {path: self.counts.count_of(path) for path in partitions}
+        of_count = {
+            count: frozenset(assign_buckets(keys, count, self.hash_fields).tolist())
+            for count in {*counts.values()}
+        }
+        return {path: of_count[count] for path, count in counts.items()}
+
+    def slot_count(self, partition_path: str) -> int:
+        """Return the bucket count of a partition."""
+        return self.counts.count_of(partition_path)
+
+    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
+        """Return the bucket that a group's id names; None where it names none."""
+        return bucket_of_file_id(file_id)
+
+    def slot_text(self, slot: int) -> str:
+        """Return a bucket in words."""
+        return f"bucket {slot}"
+
+    def setting_of(self, partition_path: str) -> str:
+        """Say how many buckets a partition has, and whether they may have several groups."""
+        count = self.counts.count_of(partition_path)
+        text = "1 bucket" if count == 1 else f"{count} buckets"
+        return f"{text} of several file groups" if self.looks_up else text
+
+    def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
+        """Return the slices of each bucket, oldest group first, and check them."""
+        found: dict[Slot, list[FileSlice]] = defaultdict(list)
+        for file_slice in slices:
+            partition = file_slice.partition_path
+            bucket_id = bucket_of_file_id(file_slice.file_id)
+            if bucket_id is None:
+                raise IndexStateError(
+                    "the table is taken for one with a bucket index",
+                    f"the id of file group {file_slice.file_id!r} does not begin with a bucket of "
+                    "eight digits",
+                    "check the table's index kind; a table of another kind cannot be written as "
+                    "this one",
+                )
+            count = self.counts.count_of(partition)
+            if bucket_id >= count:
+                raise BucketOutOfRangeError(file_slice.file_id, bucket_id, count)
+            found[partition, bucket_id].append(file_slice)
+            held = found[partition, bucket_id]
+            if len(held) > 1 and not self.looks_up:
+                first = held[0]
+                raise IndexStateError(
+                    f"a bucket index has one file group per bucket ({count} buckets)",
+                    f"partition {partition!r} has two for bucket {bucket_id}: "
+                    f"{first.file_id} (instant {first.instant}) and {file_slice.file_id} "
+                    f"(instant {file_slice.instant})",
+                    "roll one of the instants back with Hudi, or overwrite the partition",
+                )
+        return {slot: tuple(sorted(held, key=_age)) for slot, held in found.items()}
+
+    def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:
+        """Find groups of no bucket, and buckets with more groups than one where one is the rule."""
+        groups: dict[Slot, list[FileSlice]] = defaultdict(list)
+        for one in slices:
+            count = self.counts.count_of(one.partition_path)
+            bucket_id = bucket_of_file_id(one.file_id)
+            if bucket_id is None or bucket_id >= count:
+                problem = (
+                    f"file group {one.file_id} is of no bucket of the {count} that the partition "
+                    "has, and writes to the partition are refused"
+                )
+                yield DamagedGroups(Damage.UNKNOWN_GROUP, one.partition_path, (one,), problem)
+            else:
+                groups[one.partition_path, bucket_id].append(one)
+        for (partition, bucket_id), held in sorted(groups.items()):
+            if len(held) > 1 and not self.looks_up:
+                problem = (
+                    f"bucket {bucket_id} has {len(held)} file groups; its keys may be there twice, "
+                    "and writes to the partition are refused"
+                )
+                yield DamagedGroups(Damage.SURPLUS_GROUPS, partition, tuple(held), problem)
+
+    def strayed_keys(
+        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
+    ) -> StrayedKeys | None:
+        """Find keys of a file group that belong to another bucket."""
+        bucket_id = bucket_of_file_id(file_id)
+        if bucket_id is None:
+            return None
+        buckets = assign_buckets(keys, self.counts.count_of(partition_path), self.hash_fields)
+        wrong = np.flatnonzero(buckets != bucket_id)
+        if not len(wrong):
+            return None
+        first = int(wrong[0])
+        return StrayedKeys(
+            len(wrong),
+            str(keys[first].as_py()),
+            self.slot_text(bucket_id),
+            self.slot_text(int(buckets[first])),
+        )
+
+    def choose(
+        self,
+        slot: Slot,
+        slices: Sequence[FileSlice],
+        incoming: IncomingRecords,
+        instant: InstantTime,
+        stored: StoredKeys,
+        *,
+        appends: bool,
+    ) -> list[GroupChoice]:
+        """Choose the file group of each incoming record of a bucket."""
+        size_bytes_max = self.counts.max_file_size
+        if size_bytes_max is not None:
+            return choose_groups(
+                slot, slices, incoming, instant, stored, size_bytes_max, appends=appends
+            )
+        if slices:
+            (only,) = slices
+            return [GroupChoice(only.file_id, only)]
+        return [GroupChoice(new_file_id(instant, *slot), None)]
+
+    def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
+        """Return how rows go to another count of buckets (RFC-29, multiple rehash).
+
+        A key's old bucket is its hash modulo N, its new one modulo M. Both agree modulo the
+        greatest common divisor of N and M, so each residue is a part.
+        """
+        if not isinstance(new, BucketLayout) or new.hash_fields != self.hash_fields:
+            return None
+        old_count, new_count = self.slot_count(partition_path), new.slot_count(partition_path)
+        divisor = math.gcd(old_count, new_count)
+        return Moves(
+            {slot: slot % divisor for slot in range(old_count)},
+            {slot: slot % divisor for slot in range(new_count)},
+        )
+
+
+def _age(file_slice: FileSlice) -> tuple[int, str]:
+    """Sort key of a bucket's groups: those without ordinal first, then by ordinal."""
+    ordinal = ordinal_of_file_id(file_slice.file_id)
+    return (-1 if ordinal is None else ordinal), file_slice.file_id
