@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.hashing.java_hash import hash_strings
-from bucketlake.index.simple import assign_buckets
+from bucketlake.index.bucket_hash import assign_buckets
 
 BUCKET_COUNT = 256
 EXAMPLE = "example: python -m benchmarks.hashing --keys 2000000 --rounds 7"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import bucketlake as bl
-from bucketlake.index.simple import assign_buckets
+from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.buckets import Bucket
 

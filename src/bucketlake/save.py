@@ -14,8 +14,7 @@ from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
-from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.settings import TableIndex, index_from_options
+from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
@@ -236,7 +235,7 @@ def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str
     held = open_table(path, storage_options=storage_options)
     if held.index == asked:
         return held
-    if not isinstance(held.index, PartitionBucket):
+    if not has_rules(held.index):
         return open_table(path, asked, storage_options)
     warnings.warn(
         f"the options ask for {asked!r}; the table has rules of its own, which count: "

@@ -28,6 +28,7 @@ from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
+from bucketlake.index.rescaled import Rules, rescaled_index
 from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import Names, names_of
@@ -52,8 +53,6 @@ from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport, drop_metadata_table, repair
 from bucketlake.services.rescale import (
     RescaleReport,
-    Rules,
-    new_index,
     plan_rescale,
     run_rescale,
 )
@@ -446,7 +445,7 @@ class Table:
         -------
         list of Bucket
         """
-        return list_buckets(self._snapshot())
+        return list_buckets(self._snapshot(), self.index)
 
     def timeline(self) -> list[Instant]:
         """Return the instants of the active timeline, oldest first.
@@ -543,10 +542,10 @@ class Table:
         if dry_run:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self.index)
-            index = new_index(held, rules, add, default, rule)
+            index = rescaled_index(held, rules, add, default, rule)
             return RescaleReport(index, plan_rescale(snapshot, held, index), None)
         target = self._target(*self._open())
-        index = new_index(target.index, rules, add, default, rule)
+        index = rescaled_index(target.index, rules, add, default, rule)
         changes = plan_rescale(target.snapshot, target.index, index)
 
         session = spark or active_session()

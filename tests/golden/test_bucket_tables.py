@@ -15,9 +15,10 @@ import pytest
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.format.properties import parse_properties
+from bucketlake.index.bucket_hash import assign_buckets, bucket_of_file_id
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.settings import index_from_options
-from bucketlake.index.simple import SimpleBucket, assign_buckets, bucket_id_of_file_id
+from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import record_keys
 from bucketlake.model.partition_path import partition_paths
@@ -81,7 +82,7 @@ def test_records_lie_in_the_bucket_that_their_file_id_names(name: str) -> None:
         assert parsed is not None, path
         count = index.count_of(path.rpartition("/")[0])
         buckets = assign_buckets(rows["_hoodie_record_key"], count, index.hash_fields or ())
-        assert set(buckets.tolist()) <= {bucket_id_of_file_id(parsed.file_id)}, path
+        assert set(buckets.tolist()) <= {bucket_of_file_id(parsed.file_id)}, path
         records += len(rows)
     assert records > 0
 

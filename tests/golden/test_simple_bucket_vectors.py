@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.hashing.index_key import hash_index_keys
-from bucketlake.index.simple import (
+from bucketlake.index.bucket_hash import (
     BUCKET_COUNT_MAX,
     assign_buckets,
-    bucket_id_of_file_id,
+    bucket_of_file_id,
     file_id_prefix,
 )
 from tests.hash_oracle import bucket_of, index_key, java_list_hash
@@ -69,11 +69,11 @@ def test_file_ids_spell_their_bucket_as_hudi_does() -> None:
         bucket_id = case["bucketId"]
         assert file_id_prefix(bucket_id, UUID(int=0)) == case["fixedPrefix"]
         assert file_id_prefix(bucket_id, case["examplePrefix"]) == case["examplePrefix"]
-        assert bucket_id_of_file_id(case["nbccFileId"]) == bucket_id
+        assert bucket_of_file_id(case["nbccFileId"]) == bucket_id
 
 
 def test_buckets_are_read_from_file_ids_as_hudi_does() -> None:
     cases = _load("file_ids.json", "parse")
-    assert [bucket_id_of_file_id(case["fileId"]) for case in cases] == [
+    assert [bucket_of_file_id(case["fileId"]) for case in cases] == [
         case["bucketId"] for case in cases
     ]

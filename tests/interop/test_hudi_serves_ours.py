@@ -136,19 +136,19 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
     driver = Driver(monkeypatch, "ingest.commit_write")
     with monkeypatch.context() as patch:
         calls = []
-        write_groups = ArrowSource.write_groups
+        write_slots = ArrowSource.write_slots
 
         def noted(self: ArrowSource, *arguments: Any) -> Any:
             calls.append((self, *arguments))
-            return write_groups(self, *arguments)
+            return write_slots(self, *arguments)
 
-        patch.setattr(ArrowSource, "write_groups", noted)
+        patch.setattr(ArrowSource, "write_slots", noted)
         instant = driver.die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
     table.upsert(HUDI, rows(range(20, 30), 3))
 
     ((source, *arguments),) = calls
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        source.write_groups(*arguments)
+        source.write_slots(*arguments)
     assert files_of(table, instant) == []
     with pytest.raises(CommitConflictError):
         commit_write(*driver.arguments, **driver.options)

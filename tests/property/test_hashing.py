@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bucketlake.hashing import index_key, java_hash
 from bucketlake.hashing.index_key import hash_index_keys
 from bucketlake.hashing.java_hash import hash_strings
-from bucketlake.index.simple import assign_buckets
+from bucketlake.index.bucket_hash import assign_buckets
 from tests.hash_oracle import bucket_of, java_list_hash, java_string_hash
 from tests.hash_oracle import index_key as oracle_index_key
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketlake.index.simple import SimpleBucket, assign_buckets, file_id_prefix
+from bucketlake.index.bucket_hash import assign_buckets, file_id_prefix
+from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys

@@ -50,7 +50,7 @@ from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
 from bucketlake.write.plan import WritePlan
-from bucketlake.write.source import GroupCounts, WriteTask
+from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
@@ -92,14 +92,14 @@ class LateSource(ArrowSource):
         super().__init__(rows, threads=1)
         self._crowd = crowd
 
-    def count_groups(self, tagger: Tagger) -> GroupCounts:
+    def count_slots(self, tagger: Tagger) -> SlotCounts:
         if self._crowd.random.random() < 0.2:  # Of a large batch it takes a while.
             self._crowd.stage.sleep(self._crowd.random.random() * 4)
-        return super().count_groups(tagger)
+        return super().count_slots(tagger)
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> Any:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> Any:
         self._crowd.late_tasks.append((plan, task, self._rows))
-        return super().write_groups(plan, task)
+        return super().write_slots(plan, task)
 
 
 class Crowd:
@@ -337,7 +337,7 @@ class Crowd:
         late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
         self.record.log.append(f"{name}: tasks of {held.instant} once more")
         try:
-            ArrowSource(rows, threads=1).write_groups(plan, late)
+            ArrowSource(rows, threads=1).write_slots(plan, late)
         except BucketLakeError as error:
             self.record.log.append(f"{name}:   {error!r}")
 

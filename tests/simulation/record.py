@@ -18,7 +18,7 @@ import numpy as np
 
 import bucketlake as bl
 from bucketlake.errors import TimelineError
-from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.index.bucket_hash import assign_buckets, bucket_of_file_id
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import FILE_NAME
 from bucketlake.model.write_stat import CommitMetadata
@@ -186,7 +186,7 @@ class Record:
         rows = table.to_arrow(columns=[*table.schema().names, FILE_NAME])
         counts = [table.index.count_of(partition) for partition in rows["p"].to_pylist()]
         buckets = assign_buckets(rows["id"].to_pylist(), np.array(counts, np.int32))
-        held = [bucket_id_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
+        held = [bucket_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
         assert buckets.tolist() == held, self.story(f"rows in {held} belong into {buckets}")
         return self.distinct(rows.to_pylist())
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.errors import IndexStateError, InputError, TimelineError
-from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.index.bucket_hash import assign_buckets, bucket_of_file_id
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import FILE_NAME, PARTITION_PATH, RECORD_KEY
 from bucketlake.services.findings import FindingKind
@@ -321,7 +321,7 @@ class Player:
             np.array(counts, np.int32),
             tuple(table.index.hash_fields or ()),
         ).tolist()
-        held = [bucket_id_of_file_id(row[FILE_NAME]) for row in rows]
+        held = [bucket_of_file_id(row[FILE_NAME]) for row in rows]
         assert buckets == held, f"rows in {held} belong into {buckets}"
         for row in rows[:1]:
             assert len(table.locate(row[RECORD_KEY], row[PARTITION_PATH])) == 1, row

@@ -18,6 +18,7 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError, TimelineError
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
 from bucketlake.index.recorded_counts import RECORD_FOLDER
+from bucketlake.index.rescaled import rescaled_index
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
@@ -30,7 +31,7 @@ from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.rescale import RescaleReport, new_index, plan_rescale, run_rescale
+from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
@@ -45,7 +46,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
-from bucketlake.write.plan import WritePlan
+from bucketlake.write.plan import SlotResult, WritePlan
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 
@@ -65,7 +66,7 @@ def rescale(
     target: Target, rules: dict[str, int], default: int, world: World | None
 ) -> RescaleReport:
     """Rescale by rows in this process."""
-    index = new_index(target.index, rules, None, default, None)
+    index = rescaled_index(target.index, rules, None, default, None)
     changes = plan_rescale(target.snapshot, target.index, index)
 
     def rows_of(partitions: Sequence[str]) -> ArrowSource:
@@ -82,9 +83,9 @@ def one_by_one(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteS
     return [compactor.compact(one) for one in slices]
 
 
-def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[WriteStat]:
+def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
     """Run jobs of a rehash in this thread, in order."""
-    return [stat for job in jobs for stat in rehash.run(job)]
+    return [result for job in jobs for result in rehash.run(job)]
 
 
 class RememberingSource(ArrowSource):
@@ -94,9 +95,9 @@ class RememberingSource(ArrowSource):
         super().__init__(rows, threads=1)
         self._world = world
 
-    def write_groups(self, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         self._world.late_tasks.append((plan, task, self._rows))
-        return super().write_groups(plan, task)
+        return super().write_slots(plan, task)
 
 
 @dataclass
@@ -318,7 +319,7 @@ class World:
         writer = replace(task.writer, storage=faulty)
         late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
         try:
-            ArrowSource(rows, threads=1).write_groups(plan, late)
+            ArrowSource(rows, threads=1).write_slots(plan, late)
         except (BucketLakeError, SimulatedCrash) as error:
             self.log.append(f"  late task: {error!r}")
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import acero
 
-from bucketlake.index.simple import assign_buckets, buckets_for_literals
+from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.read.pruning.prune import matching_hash_keys
 from bucketlake.where.arrow_filter import to_arrow_expression
@@ -272,7 +272,7 @@ def test_buckets_hold_every_row_that_spark_keeps(spark: SparkSession, rows: Data
         column = text.lstrip("+")[0]
         keys = matching_hash_keys(parsed(text), specs[column], (), SCHEMA)
         if keys is not None:
-            pruned[text] = (column, buckets_for_literals(keys, BUCKETS))
+            pruned[text] = (column, frozenset(assign_buckets(list(keys), BUCKETS).tolist()))
     homes = {name: buckets_of_rows(name, spec) for name, spec in specs.items()}
     with ansi(spark, False):
         taken = accepted_by_spark(rows, list(pruned))

@@ -18,7 +18,7 @@ from bucketlake.spark.source import _packing
 from bucketlake.spark.spool import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
 from bucketlake.storage.local import LocalStorage
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import Placement
+from bucketlake.write.plan import Placement, SlotPlan
 from bucketlake.write.source import WriteTask
 from bucketlake.write.tag import Tagger
 from tests.spark.frames import frame_of, rows_of
@@ -155,11 +155,11 @@ def test_a_relation_that_is_no_file_may_change() -> None:
 def test_a_row_of_a_bucket_that_was_not_counted_is_an_error(table: bl.Table) -> None:
     """A source that a table format lists anew may have got a partition meanwhile."""
     rows = pa.table({"id": ["a", "b"], "p": [0, 1], "v": [0.0, 1.0]}, schema=SCHEMA)
-    tagger = Tagger(table.config().key_spec, bl.SimpleBucket(2), SCHEMA)
-    placement = Placement(("0",), np.zeros((1, 2), np.int32))
+    tagger = Tagger(table.config().key_spec, bl.SimpleBucket(2).layout(), SCHEMA)
+    placement = Placement.of_slots([SlotPlan("0", slot, (), 1, slot) for slot in range(2)])
     writer = cast(GroupWriter, None)
     pack = _packing(WriteTask(tagger, writer, False), placement, np.zeros(1, np.int32))
-    with pytest.raises(IndexStateError, match="1 are of others: the input changed"):
+    with pytest.raises(IndexStateError, match="1 records belong to other slots: the input changed"):
         list(pack(iter(rows.to_batches())))
     delete = _packing(WriteTask(tagger, writer, True), placement, np.zeros(1, np.int32))
     assert sum(unpacked.num_rows for unpacked in unpack_all(delete(iter(rows.to_batches())))) == 1

@@ -537,7 +537,7 @@ def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -545,7 +545,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
         other()
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
 
 
 def test_a_write_that_began_before_an_archival_commits_after_it(
@@ -825,13 +825,13 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
 ) -> None:
     """Its file was replaced and cleaned, and the commit that replaced it is archived."""
     tasks = []
-    publish = ArrowSource.write_groups
+    publish = ArrowSource.write_slots
 
     def noted(self: ArrowSource, *arguments: Any) -> Any:
         tasks.append((self, arguments))
         return publish(self, *arguments)
 
-    monkeypatch.setattr(ArrowSource, "write_groups", noted)
+    monkeypatch.setattr(ArrowSource, "write_slots", noted)
     upsert(table, 1)
     monkeypatch.undo()
     table.insert_overwrite(rows(2))
@@ -840,7 +840,7 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
     table.archive(keep_min=1, keep_max=2)
     [(source, arguments)] = tasks
     with pytest.raises(CommitConflictError, match="was ended while a task still wrote"):
-        source.write_groups(*arguments)
+        source.write_slots(*arguments)
     assert values(table) == all_are(4)
 
 

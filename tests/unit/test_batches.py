@@ -13,7 +13,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.index.simple import assign_buckets
+from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
@@ -129,7 +129,7 @@ def test_two_drivers_of_one_stream_commit_a_batch_once(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they touch different buckets, so that nothing else is in conflict."""
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -138,7 +138,7 @@ def test_two_drivers_of_one_stream_commit_a_batch_once(
         return stats
 
     others: list[bl.WriteResult] = []
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
     late = table.upsert_batch("orders")(pa.table({"id": ["z"], "v": [9]}, schema=SCHEMA), 1)
     assert late.instant is None
     assert others[0].instant is not None

@@ -387,8 +387,8 @@ class SourceWithClean(ArrowSource):
         super().__init__(data, threads=1)
         self.table = table
 
-    def count_groups(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_groups(tagger)
+    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
+        counts = super().count_slots(tagger)
         self.table.upsert(rows(range(8), 50))
         if self.table.config().table_type.value == "MERGE_ON_READ":
             self.table.compact()
@@ -419,10 +419,10 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: 
     class Blind(ArrowSource):
         """Plans on a listing from after the clean, without the look at the timeline."""
 
-        def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+        def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
             table.compact()
             table.clean(retain_versions=1)
-            return super().write_groups(plan, task)
+            return super().write_slots(plan, task)
 
     assert slices(["a"])
     with pytest.raises(CommitConflictError, match="changed bucket"):
@@ -530,8 +530,8 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told_once_it_is_archiv
 class SourceWithArchival(SourceWithClean):
     """Rows whose write meets all that, and an archival, between its plan and its tasks."""
 
-    def count_groups(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_groups(tagger)
+    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
+        counts = super().count_slots(tagger)
         archive_all_but_one(self.table)
         return counts
 
@@ -557,8 +557,8 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
     target = open_target(*pinned(table), INDEX)
 
     class Blind(ArrowSource):
-        def count_groups(self, tagger):  # type: ignore[no-untyped-def]
-            counts = super().count_groups(tagger)
+        def count_slots(self, tagger):  # type: ignore[no-untyped-def]
+            counts = super().count_slots(tagger)
             table.compact()
             table.clean(retain_versions=1)
             archive_all_but_one(table)

@@ -427,7 +427,7 @@ def test_a_compaction_makes_files_of_the_schema_that_the_table_had_at_its_plan(
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -435,7 +435,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
         other()
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
 
 
 def test_long_work_says_how_far_it_is(

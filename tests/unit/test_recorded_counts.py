@@ -182,7 +182,7 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
         partition_by=["day"], index=old,
     )  # fmt: skip
     table.upsert(rows("ab"))
-    write, other = ArrowSource.write_groups, []
+    write, other = ArrowSource.write_slots, []
 
     def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -190,7 +190,7 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
         other.append(commit_count(table, {"c": 4}))
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
     late = bl.open_table(table.path, index=new)
     target = open_target(storage_of(table), table.config(), new)
     with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:

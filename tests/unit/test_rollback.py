@@ -17,8 +17,8 @@ from bucketlake.format.rollback_metadata import (
     decode_rollback_plan,
     encode_rollback_plan,
 )
+from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.index.hashing_config import config_path
-from bucketlake.index.simple import assign_buckets
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.location import open_storage

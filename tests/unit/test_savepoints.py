@@ -293,8 +293,8 @@ class SourceWithRestore(ArrowSource):
         super().__init__(rows(range(30), 9), threads=1)
         self.table, self.then = table, then
 
-    def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
-        stats = super().write_groups(plan, task)
+    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
+        stats = super().write_slots(plan, task)
         self.table.restore(self.then)
         return stats
 
@@ -320,9 +320,9 @@ def test_nothing_is_committed_while_a_restore_is_pending(place: str, table_type:
     plan = RestorePlan(then, ((commits(table)[-1], table.timeline()[-1].action.value),))
 
     class Overtaken(ArrowSource):
-        def write_groups(self, planned, task):  # type: ignore[no-untyped-def]
+        def write_slots(self, planned, task):  # type: ignore[no-untyped-def]
             put_restore(table, plan)
-            return super().write_groups(planned, task)
+            return super().write_slots(planned, task)
 
     target = open_target(storage, config, INDEX)
     with pytest.raises(CommitConflictError, match="restore 20980101000000000 is under way"):
@@ -474,10 +474,10 @@ def test_commits_that_overlap_stay_where_the_savepoint_saw_them(place: str) -> N
         target = open_target(storage, config, INDEX)
 
         class Slow(ArrowSource):
-            def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+            def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
                 table.upsert(rows(range(4), 5, meanwhile))
                 then.extend([table.savepoint()] if days == "d" else [])
-                return super().write_groups(plan, task)
+                return super().write_slots(plan, task)
 
         write_records(target, Operation.UPSERT, Slow(rows(range(4), 6, days), threads=1))
 
@@ -503,10 +503,10 @@ def test_a_commit_that_is_older_than_the_timeline_and_was_taken_back_misses_no_f
     saved: list[str] = []
 
     class Slow(ArrowSource):
-        def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+        def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
             table.upsert(rows(range(4), 5, "e"))
             saved.append(table.savepoint())
-            return super().write_groups(plan, task)
+            return super().write_slots(plan, task)
 
     target = open_target(storage_of(table), table.config(), INDEX)
     write_records(target, Operation.UPSERT, Slow(rows(range(4), 6, "a"), threads=1))

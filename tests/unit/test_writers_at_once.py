@@ -91,7 +91,7 @@ def test_writers_and_a_rescale_at_once_lose_and_double_nothing(table: bl.Table) 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def write_slowly(self: ArrowSource, *arguments: object) -> object:
         stats = write(self, *arguments)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
         other()
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
 
 
 def upsert_once(table: bl.Table, batch: pa.Table) -> None:

@@ -38,13 +38,13 @@ class BucketLake(BucketLakeContender):
 def _noted_plans() -> list[WritePlan]:
     """Return a list to which every later write of this process adds its plan."""
     plans: list[WritePlan] = []
-    write_groups = SparkSource.write_groups
+    write_slots = SparkSource.write_slots
 
     def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
         plans.append(plan)
-        return write_groups(source, plan, task)
+        return write_slots(source, plan, task)
 
-    SparkSource.write_groups = noting  # type: ignore[method-assign]
+    SparkSource.write_slots = noting  # type: ignore[method-assign]
     return plans
 
 

@@ -22,7 +22,7 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "partition_by": list(spec.partition_fields),
         "ordering": list(config.ordering_fields),
         "merge_mode": config.merge_mode.value.lower(),
-        **_index_facts(table.index),
+        **({"index": None} if table.index is None else table.index.facts()),
         **_rule_facts(table),
         "commits": len(commits),
         "last_commit": commits[-1].requested_at if commits else None,
@@ -31,21 +31,6 @@ def table_facts(table: bl.Table) -> dict[str, object]:
             for field in table.schema()
         ],
     }
-
-
-def _index_facts(index: bl.SimpleBucket | bl.PartitionBucket | None) -> dict[str, object]:
-    if index is None:
-        return {"index": None}
-    fields = list(index.hash_fields or ())
-    if isinstance(index, bl.PartitionBucket):
-        return {
-            "index": "partition_bucket",
-            "rule": index.rule_name,
-            "rules": index.expressions,
-            "buckets": index.default,
-            "hash_fields": fields,
-        }
-    return {"index": "simple_bucket", "buckets": index.count, "hash_fields": fields}
 
 
 def _rule_facts(table: bl.Table) -> dict[str, object]:

@@ -52,9 +52,7 @@ def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
     """
     ends = pa.array([low, high])
     texts = _in_java_order(pc.cast(pa.concat_arrays([ends, keys.cast(pa.string())]), pa.binary()))
-    inside = pc.and_(
-        pc.greater_equal(texts[2:], texts[0]), pc.less_equal(texts[2:], texts[1])
-    )
+    inside = pc.and_(pc.greater_equal(texts[2:], texts[0]), pc.less_equal(texts[2:], texts[1]))
     found: npt.NDArray[np.bool_] = inside.to_numpy(zero_copy_only=False)
     return found
 

@@ -40,9 +40,7 @@ def make_key_filter(hashes: npt.NDArray[np.uint32]) -> bytes:
     return np.packbits(bits).tobytes()
 
 
-def may_contain(
-    key_filter: bytes, hashes: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.bool_]:
+def may_contain(key_filter: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
     """Tell for each hash whether its key may be among those of the filter; False is certain."""
     bits = np.unpackbits(np.frombuffer(key_filter, np.uint8)).view(np.bool_)
     found = np.ones(len(hashes), np.bool_)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import IndexStateError
+from bucketlake.format.key_range import in_key_range
 from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import ORDINALS_MAX, new_file_id, ordinal_of_file_id
 from bucketlake.index.layout import GroupChoice, GroupFacts, Slot, StoredKeys

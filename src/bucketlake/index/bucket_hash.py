@@ -79,6 +79,17 @@ def bucket_text(bucket_id: int) -> str:
     return f"{bucket_id:0{_BUCKET_DIGITS}d}"
 
 
+def file_id_prefix(bucket_id: int, unique: uuid.UUID | str) -> str:
+    """Return a file id's first 36 characters: a UUID whose first eight digits are the bucket.
+
+    Examples
+    --------
+    >>> file_id_prefix(7, "29f6ac4b-8140-4eac-898c-84d0e5fece73")
+    '00000007-8140-4eac-898c-84d0e5fece73'
+    """
+    return bucket_text(bucket_id) + str(unique)[_BUCKET_DIGITS:]
+
+
 def new_file_id(
     instant: InstantTime, partition_path: str, bucket_id: int, ordinal: int | None = None
 ) -> FileId:
@@ -111,7 +122,7 @@ def new_file_id(
     names += [] if ordinal is None else [str(ordinal)]
     digest = hashlib.sha256("\0".join(names).encode()).digest()
     unique = str(uuid.UUID(bytes=digest[:16], version=4))
-    text = bucket_text(bucket_id) + unique[_BUCKET_DIGITS:]
+    text = file_id_prefix(bucket_id, unique)
     if ordinal is not None:
         assert 0 <= ordinal < ORDINALS_MAX, ordinal
         text = f"{bucket_text(bucket_id)}-{ordinal:04d}-{_NUMBERED}{unique[15:]}"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import BucketOutOfRangeError, IndexStateError
-from bucketlake.index.bucket_groups import choose_groups
+from bucketlake.index.bucket_groups import choose_groups, groups_that_may_hold
 from bucketlake.index.bucket_hash import (
     assign_buckets,
     bucket_of_file_id,
@@ -209,6 +209,12 @@ class BucketLayout:
             return [GroupChoice(only.file_id, only)]
         return [GroupChoice(new_file_id(instant, *slot), None)]
 
+    def groups_of_keys(
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+    ) -> list[FileSlice]:
+        """Return which groups of a bucket may hold one of some keys of the bucket."""
+        return groups_that_may_hold(slices, keys, stored) if len(slices) > 1 else [*slices]
+
     def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
         """Return how rows go to another count of buckets (RFC-29, multiple rehash).
 
@@ -223,6 +229,23 @@ class BucketLayout:
             {slot: slot % divisor for slot in range(old_count)},
             {slot: slot % divisor for slot in range(new_count)},
         )
+
+
+def bucket_numbers(layout: Layout | None, slices: Collection[FileSlice]) -> dict[FileId, int]:
+    """Return the buckets of file groups, by file id; groups of no bucket are left out.
+
+    Without a layout the ids are read as buckets only where all of them begin with eight digits: one
+    in forty random ids does so, too.
+    """
+    numbers = {
+        one.file_id: bucket_of_file_id(one.file_id)
+        if layout is None
+        else layout.slot_of_group(one.partition_path, one.file_id)
+        for one in slices
+    }
+    if layout is None and None in numbers.values():
+        return {}
+    return {file_id: number for file_id, number in numbers.items() if number is not None}
 
 
 def _age(file_slice: FileSlice) -> tuple[int, str]:

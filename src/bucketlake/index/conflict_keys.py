@@ -41,7 +41,9 @@ def key_of_slot(partition_path: str, slot: int) -> ConflictKey:
 def key_of_group(partition_path: str, file_id: str) -> ConflictKey:
     """Return the key that a file group stands for: that of its bucket, if its id names one."""
     bucket_id = bucket_of_file_id(file_id)
-    return (partition_path, file_id) if bucket_id is None else key_of_slot(partition_path, bucket_id)
+    return (
+        (partition_path, file_id) if bucket_id is None else key_of_slot(partition_path, bucket_id)
+    )
 
 
 def describe_key(key: ConflictKey) -> str:

@@ -244,6 +244,12 @@ class Layout(Protocol):
         """
         ...
 
+    def groups_of_keys(
+        self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
+    ) -> list[FileSlice]:
+        """Return which groups of one slot may hold one of some keys of the slot."""
+        ...
+
     def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
         """Return how rows go to another layout in place; None where they must be shuffled."""
         ...

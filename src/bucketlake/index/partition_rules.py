@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.java_regex import compile_java
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
+from bucketlake.index.java_regex import compile_java
 
 PartitionRule = Callable[[str], int | None]
 """Gives a partition path its bucket count, or None to leave it to the default."""

@@ -5,13 +5,14 @@ silently puts a key into a second file group. The first write of bucketlake stor
 fields; later ones read them, and refuse others. A table with a hashing config is partition-level:
 there the newest committed version says the counts (``index/hashing_config.py``) of partitions
 without a recorded one (``index/recorded_counts.py``), and the stored count is that of the time
-before the first version.
+before the first version. So it is with the file size (``index/group_sizes.py``).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
@@ -23,6 +24,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.index.group_sizes import latest_size
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     HashingConfig,
@@ -41,6 +43,8 @@ TableIndex: TypeAlias = SimpleBucket | PartitionBucket
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
+_WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of that file.
+
 _OTHER_KINDS = {
     f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata": "consistent hashing bucket",
 }
@@ -53,8 +57,24 @@ def index_from_options(options: Mapping[str, str]) -> TableIndex:
     return SimpleBucket.from_options(options)
 
 
-def read_stored(storage: Storage) -> SimpleBucket | None:
-    """Return the stored count and hash fields; None where no write of bucketlake stored any."""
+@dataclass(frozen=True, slots=True)
+class StoredSetting:
+    """The setting that the first write of bucketlake stored.
+
+    Attributes
+    ----------
+    index : SimpleBucket
+        Count, hash fields and file size of the time before any version of them.
+    has_versions : bool
+        Whether the file size may have versions (``index/group_sizes.py``).
+    """
+
+    index: SimpleBucket
+    has_versions: bool = False
+
+
+def read_stored(storage: Storage) -> StoredSetting | None:
+    """Return the stored setting; None where no write of bucketlake stored one."""
     try:
         data = storage.read(SETTINGS_FILE)
     except ObjectNotFoundError:
@@ -62,20 +82,21 @@ def read_stored(storage: Storage) -> SimpleBucket | None:
     try:
         stored = json.loads(data)
         engine, version = stored["engine"], stored["version"]
-        index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None)
+        size = stored["maxFileSize"] if version == _WITH_SIZE else None
+        index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None, size)
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             SETTINGS_FILE,
             "a JSON object with engine, version, bucketCount and hashFields",
             f"{data[:80]!r} ({error!r})",
         ) from None
-    if (engine, version) != ("SIMPLE", 1):
+    if engine != "SIMPLE" or version not in (_WITHOUT_SIZE, _WITH_SIZE):
         raise UnsupportedFeatureError(
             f"bucket index engine {engine!r} of version {version}",
             storage.root,
             "use a newer bucketlake",
         )
-    return index
+    return StoredSetting(index, version == _WITH_SIZE)
 
 
 def store_index(storage: Storage, index: TableIndex) -> None:
@@ -87,27 +108,47 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         # First: a table that stores a count and no rules would pass for one with a single count.
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
-    count = index.default if isinstance(index, PartitionBucket) else index.count
-    data = json.dumps(
-        {
-            "engine": "SIMPLE",
-            "version": 1,
-            "bucketCount": count,
-            "hashFields": list(index.hash_fields or ()),
-        },
-        indent=2,
-    ).encode()
+    simple = _as_simple(index)
     try:
-        storage.put_if_absent(SETTINGS_FILE, data)
+        storage.put_if_absent(SETTINGS_FILE, _encode(simple, simple.max_file_size is not None))
     except AlreadyExistsError:
-        require_given(storage, SimpleBucket(count, index.hash_fields), read_stored(storage))
+        stored = read_stored(storage)
+        require_given(storage, simple, stored.index if stored is not None else None)
+
+
+def keep_versions(storage: Storage) -> None:
+    """Note that the file size of a table may have versions; done before the first is saved.
+
+    Releases that know no versions refuse the table from then on.
+    """
+    stored = read_stored(storage)
+    if stored is not None and not stored.has_versions:
+        storage.put(SETTINGS_FILE, _encode(stored.index, with_size=True))
+
+
+def _as_simple(index: TableIndex) -> SimpleBucket:
+    if isinstance(index, SimpleBucket):
+        return index
+    return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
+
+
+def _encode(index: SimpleBucket, with_size: bool) -> bytes:
+    entries: dict[str, object] = {
+        "engine": "SIMPLE",
+        "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
+        "bucketCount": index.count,
+        "hashFields": list(index.hash_fields or ()),
+    }
+    if with_size:
+        entries["maxFileSize"] = index.max_file_size
+    return json.dumps(entries, indent=2).encode()
 
 
 def resolve_index(
     storage: Storage,
     timeline: Timeline,
     given: TableIndex | None,
-    stored: SimpleBucket | None = None,
+    stored: StoredSetting | None = None,
 ) -> TableIndex | None:
     """Return the index that a table is under at a point of its timeline.
 
@@ -120,8 +161,8 @@ def resolve_index(
     given : SimpleBucket, PartitionBucket or None
         What the caller knows: counts and hash fields where the table stores none, and a rule of
         the user's own.
-    stored : SimpleBucket, optional
-        What the table stores, where the caller has read it: once stored, it stays.
+    stored : StoredSetting, optional
+        What the table stores, where the caller has read it.
 
     Returns
     -------
@@ -135,17 +176,20 @@ def resolve_index(
     """
     stored = stored or read_stored(storage)
     config = latest_config(storage, timeline)
+    known = _stored_index(storage, timeline, stored)
     if config is None:
         # Rules that came later say nothing of the time before.
         is_later = isinstance(given, PartitionBucket) and is_partition_level(storage)
-        return stored or (None if is_later else given)
-    hash_fields = next((known.hash_fields for known in (stored, given) if known is not None), None)
+        return known or (None if is_later else given)
+    basis = known or given
+    hash_fields = basis.hash_fields if basis is not None else None
+    size = basis.max_file_size if basis is not None else None
     rule: str | RuleCompiler = config.rule
     if isinstance(given, PartitionBucket) and given.rule_name == config.rule:
         rule = given.rule
     try:
         rules = split_expressions(config.expressions)
-        index = PartitionBucket(rules, config.default_count, rule, hash_fields)
+        index = PartitionBucket(rules, config.default_count, rule, hash_fields, size)
     except ConfigError as error:
         raise UnsupportedFeatureError(
             f"partition rules of instant {config.instant} ({error})",
@@ -155,13 +199,37 @@ def resolve_index(
     return with_recorded(index, config, storage, timeline)
 
 
-def count_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
-    """Say which instant a partition-level table has the count of a partition from."""
-    config = latest_config(storage, timeline)
+def _stored_index(
+    storage: Storage, timeline: Timeline, stored: StoredSetting | None
+) -> SimpleBucket | None:
+    """Return the stored setting as of a point of the timeline."""
+    if stored is None:
+        return None
+    newest = latest_size(storage, timeline) if stored.has_versions else None
+    if newest is None:
+        return stored.index
+    return replace(stored.index, max_file_size=newest.max_file_size)
+
+
+def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
+    """Say which instant a table has the setting of a partition from."""
+    config, size = latest_config(storage, timeline), latest_size(storage, timeline)
+    if size is not None and (config is None or config.instant < size.instant):
+        return f"the conversion of instant {size.instant}"
     recorded = recorded_counts(storage, timeline).get(partition_path)
     if recorded is not None and (config is None or recorded.instant >= config.instant):
         return f"the record of instant {recorded.instant}"
     return f"the hashing config of instant {config.instant if config else None}"
+
+
+def has_rules(index: TableIndex | None) -> bool:
+    """Tell whether the table's own rules give partitions their counts (RFC-89)."""
+    return isinstance(index, PartitionBucket)
+
+
+def without_records(index: TableIndex) -> TableIndex:
+    """Return the index by its rules alone, which are all that Hudi knows."""
+    return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
 def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:
@@ -170,7 +238,8 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
         raise IndexStateError(
             f"index={given!r} was asked for",
             f"{storage.root} holds {found!r}",
-            "open it without index=; to change the count use Table.rescale (bucketlake rescale)",
+            "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
+            "to change max_file_size use bucketlake.convert",
         )
 
 
@@ -186,7 +255,7 @@ def require_index(
     storage: Storage,
     timeline: Timeline,
     given: TableIndex | None,
-    stored: SimpleBucket | None = None,
+    stored: StoredSetting | None = None,
 ) -> TableIndex:
     """Return the index that a write uses; refuse a table whose index is unknown or another."""
     kind = other_index_kind(storage)

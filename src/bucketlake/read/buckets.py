@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.index.bucket_layout import bucket_numbers
+from bucketlake.index.kinds import IndexKind
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
+from bucketlake.read.pruning.groups import slices_of_keys
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
+from bucketlake.read.stored_keys import StoredKeyReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,36 +80,36 @@ class RecordLocation:
     committed_at: InstantTime
 
 
-def list_buckets(snapshot: Snapshot) -> list[Bucket]:
-    """Return all live file groups."""
-    return [_bucket(s) for s in snapshot.all_slices()]
+def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
+    """Return all live file groups; without an index buckets are read off the file ids."""
+    slices = snapshot.all_slices()
+    numbers = bucket_numbers(None if index is None else index.layout(), slices)
+    return [_bucket(one, numbers.get(one.file_id)) for one in slices]
 
 
 def locate_key(
     snapshot: Snapshot,
-    index: BucketIndex | None,
+    index: IndexKind | None,
     key: str | Mapping[str, Any],
     partition: str | None,
 ) -> list[RecordLocation]:
     """Find a record by its key; see ``Table.locate``."""
     text = key if isinstance(key, str) else _key_text(key, snapshot)
     slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
+    numbers = bucket_numbers(None if index is None else index.layout(), slices)
     if index is not None:
-        counts = np.array([index.count_of(s.partition_path) for s in slices], np.int32)
-        fields = tuple(index.hash_fields or ())
-        wanted = assign_buckets([text] * len(slices), counts, fields).tolist()
-        slices = [s for s, b in zip(slices, wanted, strict=True) if _bucket(s).bucket_id == b]
+        stored = StoredKeyReader(snapshot.storage, snapshot.timeline)
+        slices = slices_of_keys(index.layout(), slices, [text], stored)
     reader = SliceReader.of_snapshot(snapshot)
-    found = (_find(reader, s, text) for s in slices)
+    found = (_find(reader, one, text, numbers.get(one.file_id)) for one in slices)
     return [location for location in found if location is not None]
 
 
-def _bucket(file_slice: FileSlice) -> Bucket:
+def _bucket(file_slice: FileSlice, number: int | None) -> Bucket:
     base = file_slice.base_file
-    prefix = file_slice.file_id[:8]
     return Bucket(
         file_slice.partition_path,
-        bucket_id_of_file_id(file_slice.file_id) if prefix.isdecimal() else None,
+        number,
         file_slice.file_id,
         file_slice.instant,
         base.path if base else None,
@@ -117,7 +118,9 @@ def _bucket(file_slice: FileSlice) -> Bucket:
     )
 
 
-def _find(reader: SliceReader, file_slice: FileSlice, text: str) -> RecordLocation | None:
+def _find(
+    reader: SliceReader, file_slice: FileSlice, text: str, number: int | None
+) -> RecordLocation | None:
     for chunk in reader.read(file_slice, [RECORD_KEY, COMMIT_TIME, FILE_NAME]):
         place = pc.index(chunk[RECORD_KEY], text).as_py()
         if place >= 0:
@@ -125,7 +128,7 @@ def _find(reader: SliceReader, file_slice: FileSlice, text: str) -> RecordLocati
             return RecordLocation(
                 text,
                 file_slice.partition_path,
-                _bucket(file_slice).bucket_id,
+                number,
                 file_slice.file_id,
                 _path(file_slice, chunk[FILE_NAME][place].as_py(), committed_at),
                 committed_at,

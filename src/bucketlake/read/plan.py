@@ -16,7 +16,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.kinds import BucketIndex
+from bucketlake.index.kinds import IndexKind
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES, with_meta
@@ -61,7 +61,7 @@ class ReadPlan:
 
 def plan_read(
     read: PinnedRead,
-    index: BucketIndex | None,
+    index: IndexKind | None,
     *,
     time_zone: str | None = None,
     usual_settings: bool = True,
@@ -72,7 +72,7 @@ def plan_read(
     ----------
     read : PinnedRead
         The pinned table, and what is asked for.
-    index : BucketIndex or None
+    index : IndexKind or None
         How keys find their bucket; None prunes no buckets.
     time_zone : str, optional
         Zone of times in the condition that name none; None prunes by no such time.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
-from bucketlake.index.recorded_counts import forget_counts
+from bucketlake.index.state import forget_state
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.storage.base import Storage
@@ -262,4 +262,4 @@ def _forget_undone_counts(
     known = {one.requested_at for one in timeline.instants}
     known.update(archived_completion_times(storage, config, since=start))
     end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in gone)
-    forget_counts(storage, lambda version: start <= version < end and version not in known)
+    forget_state(storage, lambda version: start <= version < end and version not in known)

@@ -8,27 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from bucketlake.index.hashing_config import committed_configs
-from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.settings import TableIndex, resolve_index
+from bucketlake.index.conflict_keys import looked_at_keys, written_keys
+from bucketlake.index.settings import TableIndex, resolve_index, without_records
+from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Instant
-from bucketlake.write.conflict import looked_at, touched_buckets
-
-
-def rule_instants(snapshot: Snapshot) -> set[InstantTime]:
-    """Return the commits that wrote partition rules."""
-    return {config.instant for config in committed_configs(snapshot.storage, snapshot.timeline)}
 
 
 def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
     """Return the commit and those that build on it, directly or not, each after what it needs."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    rules = rule_instants(snapshot)
+    rules = setting_instants(storage, timeline)
     gone = {found: timeline.read_commit(storage, found)}
     left = [one for one in timeline.completed_commits() if one != found]
     added = True
@@ -66,7 +60,7 @@ def _builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bo
         return True
     if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
         return True  # It overwrote partitions, too, that had no files then.
-    looked = looked_at(later, where)
+    looked = looked_at_keys(later, where)
     partitions = set(later.partitions)
     overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
     if later.operation == Operation.INSERT_OVERWRITE.value:
@@ -75,9 +69,7 @@ def _builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bo
         overwritten |= partitions
     if overwritten & partitions & earlier.partitions:
         return True
-    return bool(looked) and not looked.isdisjoint(
-        touched_buckets(earlier.write_stats, earlier.replaced_file_ids)
-    )
+    return not looked.isdisjoint(written_keys(earlier))
 
 
 def _counted_otherwise(
@@ -94,7 +86,7 @@ def _counted_otherwise(
         return False
     if later.requested_at in rules:
         return True
-    looked = {path for path, _ in looked_at(commit, later.requested_at)}
+    looked = {path for path, _ in looked_at_keys(commit, later.requested_at)}
     return _count_differs(snapshot, index, rules, later, instants, commit.partitions | looked)
 
 
@@ -146,9 +138,5 @@ def _count_differs(
     )
     if one is None or other is None:
         return True
-    by_rules, by_others = _by_rules(one), _by_rules(other)
-    return any(by_rules.count_of(path) != by_others.count_of(path) for path in partitions)
-
-
-def _by_rules(index: TableIndex) -> TableIndex:
-    return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
+    layouts = [without_records(held).layout() for held in (one, other)]
+    return any(len({held.setting_of(path) for held in layouts}) > 1 for path in partitions)

@@ -32,9 +32,8 @@ from bucketlake.index.hashing_config import (
     committed_configs,
     config_path,
 )
-from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import recorded_counts
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.settings import TableIndex, without_records
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
@@ -267,17 +266,17 @@ def _rules(table: Examination) -> Iterator[Finding]:
 
 def _counts(table: Examination) -> Iterator[Finding]:
     """Find partitions whose recorded count is not that of the rules, which are all Hudi knows."""
-    if not isinstance(table.index, PartitionBucket):
+    if table.index is None:
         return
-    by_rules = table.index.with_recorded({})
+    used, by_rules = table.index.layout(), without_records(table.index).layout()
     live = {one.partition_path for one in table.slices}
     for path, held in sorted(recorded_counts(table.storage, table.timeline).items()):
-        used = table.index.count_of(path)
-        if path in live and held.count == used != by_rules.count_of(path):
+        count = used.slot_count(path)
+        if path in live and held.count == count != by_rules.slot_count(path):
             yield Finding(
                 FindingKind.COUNT_OUT_OF_STEP,
-                f"the partition has {used} buckets, and by the rules, which Hudi goes by, "
-                f"{by_rules.count_of(path)}",
+                f"the partition has {count} buckets, and by the rules, which Hudi goes by, "
+                f"{by_rules.slot_count(path)}",
                 partition=path,
             )
 

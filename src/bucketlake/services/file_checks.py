@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from bucketlake.errors import FormatError, IndexStateError
+from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.simple import bucket_id_of_file_id
+from bucketlake.index.layout import Damage
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
-from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import PARTITION_PATH
 from bucketlake.read.file_system_view import data_file
 from bucketlake.services.examination import Examination
@@ -180,36 +180,19 @@ class _History:
         return {one.requested_at for one in entries}
 
 
-def _buckets(table: Examination) -> Iterator[Finding]:
-    """Find file groups that no key leads to, and buckets with two."""
+def _groups(table: Examination) -> Iterator[Finding]:
+    """Find file groups that contradict the layout."""
     if table.index is None:
         return
-    groups: dict[tuple[str, int], list[FileSlice]] = defaultdict(list)
-    for one in table.slices:
-        count = table.index.count_of(one.partition_path)
-        try:
-            bucket_id = bucket_id_of_file_id(one.file_id)
-        except IndexStateError:
-            bucket_id = None
-        if bucket_id is None or bucket_id >= count:
-            yield Finding(
-                FindingKind.BUCKET_UNKNOWN,
-                f"file group {one.file_id} is of no bucket of the {count} that the partition has, "
-                "and writes to the partition are refused",
-                one.partition_path,
-                one.paths,
-            )
-        else:
-            groups[one.partition_path, bucket_id].append(one)
-    for (partition, bucket_id), held in sorted(groups.items()):
-        if len(held) > 1:
-            yield Finding(
-                FindingKind.BUCKET_TWICE,
-                f"bucket {bucket_id} has {len(held)} file groups; its keys may be there twice, and "
-                "writes to the partition are refused",
-                partition,
-                tuple(path for one in held for path in one.paths),
-            )
+    for found in table.index.layout().damaged_groups(table.slices):
+        paths = tuple(path for one in found.slices for path in one.paths)
+        yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
+
+
+_DAMAGE = {
+    Damage.UNKNOWN_GROUP: FindingKind.BUCKET_UNKNOWN,
+    Damage.SURPLUS_GROUPS: FindingKind.BUCKET_TWICE,
+}
 
 
 FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
@@ -217,5 +200,5 @@ FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
     _missing,
     _sizes,
     _strays,
-    _buckets,
+    _groups,
 )

@@ -14,10 +14,10 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineError
 from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
 from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.dependents import rule_instants
 from bucketlake.services.rollback_service import UndoneCommit, describe
 from bucketlake.services.savepoints import require_savepoint
 from bucketlake.storage.base import Storage
@@ -102,7 +102,7 @@ def restore(
     _require_files(storage, timeline, savepoint)
     later = later_instants(timeline, savepoint)
     snapshot = load_snapshot(storage, config, timeline)
-    rules = rule_instants(snapshot)
+    rules = setting_instants(snapshot.storage, snapshot.timeline)
     commits = [one for one in later if one.state is State.COMPLETED]
     report = RestoreReport(
         instant,

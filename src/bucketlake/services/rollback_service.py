@@ -21,9 +21,10 @@ from bucketlake.errors import (
 )
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.settings import TableIndex, resolve_index
+from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.dependents import rule_instants, with_dependents
+from bucketlake.services.dependents import with_dependents
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
@@ -153,7 +154,7 @@ def roll_back(
 
 
 def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
-    rules = rule_instants(snapshot)
+    rules = setting_instants(snapshot.storage, snapshot.timeline)
     return RollbackReport(tuple(describe(snapshot, one, rules) for one in commits))
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import FormatError, IndexStateError, InputError, ObjectNotFoundError
+from bucketlake.errors import FormatError, InputError, ObjectNotFoundError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import assign_buckets, bucket_id_of_file_id
+from bucketlake.index.layout import Layout
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.read.slice_reader import SliceReader
@@ -73,7 +71,7 @@ def check_keys(table: Examination) -> Iterator[Finding]:
             continue  # What the other checks find comes first.
         if table.index is not None:
             for one, held in zip(slices, keys, strict=True):
-                yield from _in_wrong_bucket(table.index, one, held)
+                yield from _in_wrong_slot(table.index.layout(), one, held)
         yield from _twice(partition, slices, keys)
 
 
@@ -83,23 +81,14 @@ def _keys(reader: SliceReader, one: FileSlice) -> pa.ChunkedArray:
     return pa.chunked_array(arrays, pa.string())
 
 
-def _in_wrong_bucket(
-    index: BucketIndex, one: FileSlice, keys: pa.ChunkedArray
-) -> Iterator[Finding]:
-    try:
-        bucket_id = bucket_id_of_file_id(one.file_id)
-    except IndexStateError:
-        return
-    count = index.count_of(one.partition_path)
-    buckets = assign_buckets(keys, count, tuple(index.hash_fields or ()))
-    wrong = np.flatnonzero(buckets != bucket_id)
-    if len(wrong):
-        first = int(wrong[0])
+def _in_wrong_slot(layout: Layout, one: FileSlice, keys: pa.ChunkedArray) -> Iterator[Finding]:
+    strayed = layout.strayed_keys(keys, one.partition_path, one.file_id)
+    if strayed is not None:
         yield Finding(
             FindingKind.KEYS_IN_WRONG_BUCKET,
-            f"{len(wrong)} of {len(keys)} keys in bucket {bucket_id} belong elsewhere by "
-            f"{index!r}, such as {keys[first].as_py()!r} in bucket {buckets[first]}; upserts and "
-            "lookups do not find them",
+            f"{strayed.count} of {len(keys)} keys in {strayed.held_in} belong elsewhere under "
+            f"{layout.setting_of(one.partition_path)}, such as {strayed.key!r} in "
+            f"{strayed.belongs_to}; upserts and lookups do not find them",
             one.partition_path,
             one.paths,
         )

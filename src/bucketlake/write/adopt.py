@@ -23,9 +23,7 @@ from bucketlake.storage.base import Storage
 FILES_CHECKED_MAX = 16
 
 
-def require_matching_index(
-    storage: Storage, slices: Sequence[FileSlice], layout: Layout
-) -> None:
+def require_matching_index(storage: Storage, slices: Sequence[FileSlice], layout: Layout) -> None:
     """Refuse an index that stored keys contradict.
 
     Raises

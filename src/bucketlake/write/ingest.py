@@ -7,7 +7,7 @@ settled first. Bad input is refused before anything is written: the count reads 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,25 +22,25 @@ from bucketlake.errors import (
     InputError,
 )
 from bucketlake.format.avro.schema import avro_from_arrow
-from bucketlake.index.hashing_config import HashingConfig, latest_config, save_config
-from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.recorded_counts import record_counts
+from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
+from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.settings import (
+    StoredSetting,
     TableIndex,
-    count_origin,
     read_stored,
     require_index,
     resolve_index,
+    setting_origin,
     store_index,
 )
-from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.state import SettingVersion, latest_setting, record_written, save_setting
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
 from bucketlake.model.table_type import LogFormat, Operation, TableType
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
@@ -61,13 +61,13 @@ from bucketlake.write.commit import (
 from bucketlake.write.conflict import require_untouched_partitions
 from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import WritePlan, plan_write
+from bucketlake.write.plan import SlotResult, WritePlan, plan_write
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
 from bucketlake.write.source import (
+    RecordSource,
     SlotCounts,
     SlotSource,
-    RecordSource,
     WriteTask,
     require_columns,
 )
@@ -86,7 +86,7 @@ class Target:
         Source of new times.
     index : TableIndex
         How records find their file group.
-    stored : SimpleBucket or None
+    stored : StoredSetting or None
         The setting that the table stores; None before the first write of bucketlake.
     log_format : LogFormat
         The kind of block that records of log files are written in.
@@ -97,7 +97,7 @@ class Target:
     snapshot: Snapshot
     clock: InstantClock
     index: TableIndex
-    stored: SimpleBucket | None
+    stored: StoredSetting | None
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
 
@@ -402,7 +402,7 @@ def _touched_slices(target: Target, operation: Operation, counts: SlotCounts) ->
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
     """Store the index setting of a table that has none, once its files agree with it."""
     if target.stored is None:
-        require_matching_index(target.storage, slices, target.index)
+        require_matching_index(target.storage, slices, target.layout)
         store_index(target.storage, target.index)
 
 
@@ -495,9 +495,7 @@ def _require_same_setting(
         )
 
 
-def _require_same_settings(
-    target: Target, settings: Mapping[str, str], view: CommitView
-) -> None:
+def _require_same_settings(target: Target, settings: Mapping[str, str], view: CommitView) -> None:
     """Refuse a commit whose slots were computed by a setting that no longer holds (RFC-89).
 
     Nor may it need a setting that began after it: time travel and restore go by the times at which

@@ -17,8 +17,7 @@ from bucketlake.format.rollback_metadata import (
     decode_rollback_plan,
     encode_rollback,
 )
-from bucketlake.index.hashing_config import config_path
-from bucketlake.index.recorded_counts import record_path
+from bucketlake.index.state import undo_state
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
@@ -168,9 +167,7 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     paths = dict.fromkeys([*files, *marked])
     told = counted(f"rollback of {instant}", len(paths), "files")
     at_once(storage, storage.delete, paths, told)
-    # Rules and counts of before the timeline would count (RFC-89).
-    storage.delete(config_path(instant))
-    storage.delete(record_path(instant))
+    undo_state(storage, instant)
 
 
 def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> bool:

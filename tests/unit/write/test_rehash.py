@@ -76,13 +76,13 @@ def test_rows_that_do_not_fit_a_task_go_through_the_shuffle(
     jobs = noted_jobs(monkeypatch)
     monkeypatch.setattr(rehash, "JOB_BYTES_MAX", 10)
     written: list[int] = []
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def noting(self: ArrowSource, *arguments: Any) -> Any:
         written.append(1)
         return write(self, *arguments)
 
-    monkeypatch.setattr(ArrowSource, "write_groups", noting)
+    monkeypatch.setattr(ArrowSource, "write_slots", noting)
     table.rescale({"a": 8}, dry_run=False)
     assert (jobs, written) == ([], [1])
     assert table.to_arrow().num_rows == 200

@@ -54,10 +54,13 @@ class HashKeys:
         Record keys that have the index keys of all matching rows; None where any key may match.
     reason : str or None
         Why any key may match.
+    are_whole : bool
+        Whether every matching row has one of these keys, and not just the hash fields of one.
     """
 
     keys: tuple[str, ...] | None
     reason: str | None = None
+    are_whole: bool = False
 
 
 def matching_hash_keys(
@@ -125,7 +128,7 @@ def find_hash_keys(
     if possible is None:
         return HashKeys(())
     if RECORD_KEY in possible:
-        return _limited(sorted(str(key) for key in possible[RECORD_KEY]))
+        return _limited(sorted(str(key) for key in possible[RECORD_KEY]), are_whole=True)
     if foreign_key_generator is not None:
         return HashKeys(None, f"only {foreign_key_generator} knows how keys are made")
     fields = tuple(hash_fields) or key_spec.record_key_fields
@@ -163,19 +166,20 @@ def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.
     ]
     table = pa.table(columns, names=list(names))
     try:
-        return _limited([key for spec in specs for key in record_keys(table, spec).to_pylist()])
+        keys = [key for spec in specs for key in record_keys(table, spec).to_pylist()]
     except InputError as error:
         return HashKeys(None, f"such a key cannot be written: {error.problem}")
+    return _limited(keys, are_whole=len(values) == len(names))
 
 
 _EMPTY: _Values = frozenset({None})
 
 
-def _limited(keys: Sequence[str]) -> HashKeys:
+def _limited(keys: Sequence[str], *, are_whole: bool) -> HashKeys:
     keys = tuple(dict.fromkeys(keys))
     if len(keys) > KEYS_MAX:
         return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
-    return HashKeys(keys)
+    return HashKeys(keys, are_whole=are_whole)
 
 
 def _possible(predicate: Predicate, schema: pa.Schema) -> _Possible:

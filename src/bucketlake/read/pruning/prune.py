@@ -11,19 +11,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bucketlake.index.kinds import BucketIndex
-from bucketlake.index.simple import bucket_id_of_file_id, buckets_for_literals
+from bucketlake.index.kinds import IndexKind
+from bucketlake.index.layout import Layout, StoredKeys
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.schema import with_meta
 from bucketlake.read.changes import Changes
 from bucketlake.read.pruning.buckets import HashKeys, find_hash_keys, matching_hash_keys
+from bucketlake.read.pruning.groups import slices_of_keys
 from bucketlake.read.pruning.partitions import (
     partition_may_match,
     partitions_that_may_match,
     readable_fields,
 )
 from bucketlake.read.snapshot import Snapshot
+from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
 
 __all__ = [
@@ -65,7 +67,7 @@ class PruningReport:
 
 def prune_slices(
     snapshot: Snapshot,
-    index: BucketIndex | None,
+    index: IndexKind | None,
     where: str | None,
     *,
     time_zone: str | None = None,
@@ -78,7 +80,7 @@ def prune_slices(
     ----------
     snapshot : Snapshot
         The pinned table.
-    index : BucketIndex or None
+    index : IndexKind or None
         The table's index, its bucket count beyond doubt; None prunes no buckets.
     where : str or None
         SQL condition; None keeps all slices.
@@ -121,6 +123,7 @@ def prune_slices(
         bare_keys=(config.initial_version or 0) < _BARE_KEYS_ENDED,
         paths_follow_keys=config.paths_follow_keys,
         foreign_key_generator=config.foreign_key_generator,
+        stored=StoredKeyReader(snapshot.storage, snapshot.timeline),
     )
 
 
@@ -128,18 +131,21 @@ def prune(
     predicate: Predicate,
     slices: Sequence[FileSlice],
     key_spec: KeySpec,
-    index: BucketIndex | None,
+    index: IndexKind | None,
     schema: pa.Schema,
     *,
     bare_keys: bool = True,
     paths_follow_keys: bool = True,
     foreign_key_generator: str | None = None,
+    stored: StoredKeys | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Do as :func:`prune_slices` with a predicate, on slices at hand.
 
     ``bare_keys`` is that of :func:`matching_hash_keys`; ``paths_follow_keys`` and
     ``foreign_key_generator`` are those of ``TableConfig``, and say what of ``key_spec`` is a guess.
+    Without ``stored`` no group of a slot is pruned.
     """
+    layout = None if index is None else index.layout()
     paths = sorted({one.partition_path for one in slices})
     partitions = {*paths}
     if paths_follow_keys:
@@ -152,17 +158,18 @@ def prune(
     found = find_hash_keys(
         predicate,
         key_spec,
-        () if index is None else tuple(index.hash_fields or ()),
+        () if layout is None else layout.hash_fields,
         schema,
         plain_fields=readable_fields(key_spec, schema) if plain else (),
         bare_keys=bare_keys,
         foreign_key_generator=foreign_key_generator,
     )
-    buckets, bucket_reason = _buckets(in_partitions, index, found)
+    buckets, bucket_reason = _buckets(in_partitions, layout, found)
     kept = in_partitions
-    if buckets is not None:
-        readable = {path: {*held, None} for path, held in buckets.items()}
-        kept = [one for one in in_partitions if _bucket_of(one) in readable[one.partition_path]]
+    if buckets is not None and layout is not None and found.keys is not None:
+        # Any key of an index key leads to its slot, but whole keys alone lead to a group.
+        whole = stored if found.are_whole else None
+        kept = slices_of_keys(layout, in_partitions, found.keys, whole)
     partition_reason = None
     if len(partitions) == len(paths):
         partition_reason = _why_all(predicate, key_spec, schema, paths_follow_keys)
@@ -178,29 +185,25 @@ def prune(
 
 
 def _buckets(
-    slices: Sequence[FileSlice], index: BucketIndex | None, found: HashKeys
+    slices: Sequence[FileSlice], layout: Layout | None, found: HashKeys
 ) -> tuple[dict[str, frozenset[int]] | None, str | None]:
     """Return the buckets to read in each partition, or None and why all are."""
-    if index is None:
+    if layout is None:
         return None, "the table's bucket setting is not known; open it with index="
-    counts = {one.partition_path: index.count_of(one.partition_path) for one in slices}
+    counts = {path: layout.slot_count(path) for path in {one.partition_path for one in slices}}
     for one in slices:
-        bucket, count = _bucket_of(one), counts[one.partition_path]
-        if bucket is not None and bucket >= count:
-            return None, f"there is a bucket {bucket}, where {count} buckets are set"
+        slot = layout.slot_of_group(one.partition_path, one.file_id)
+        count = counts[one.partition_path]
+        if slot is not None and slot >= count:
+            return None, f"there is a {layout.slot_text(slot)}, where {count} buckets are set"
     if found.keys is None:
         return None, found.reason
-    keys, fields = found.keys, tuple(index.hash_fields or ())
-    of_count = {count: buckets_for_literals(keys, count, fields) for count in {*counts.values()}}
-    if counts and all(len(buckets) == count for count, buckets in of_count.items()):
-        return None, f"{len(keys)} keys fall into all buckets"
-    return {path: of_count[count] for path, count in counts.items()}, None
-
-
-def _bucket_of(one: FileSlice) -> int | None:
-    """Return the bucket of a slice; None where its file group belongs to none, and is read."""
-    prefix = one.file_id[:8]
-    return bucket_id_of_file_id(one.file_id) if prefix.isascii() and prefix.isdecimal() else None
+    wanted = layout.slots_of_literals(counts, found.keys)
+    # Where a bucket has several groups, keys may lead to one of them even so.
+    all_slots = counts and all(len(wanted[path]) == count for path, count in counts.items())
+    if all_slots and not layout.looks_up:
+        return None, f"{len(found.keys)} keys fall into all buckets"
+    return wanted, None
 
 
 def _why_all(

@@ -9,7 +9,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.table_keys import KEY_GENERATOR_TYPE, PARTITION_FIELDS
 from bucketlake.errors import ConfigError
-from bucketlake.index.simple import SimpleBucket, assign_buckets, file_id_prefix
+from bucketlake.index.bucket_hash import assign_buckets, file_id_prefix
+from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec

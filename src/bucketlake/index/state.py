@@ -1,0 +1,93 @@
+"""The life of what kinds keep beside the data: saved with a commit, undone with it, dropped.
+
+Rules of partitions (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``)
+and file sizes (``index/group_sizes.py``) each lie in a file of the commit that brought them.
+Writers, rollbacks and archivals call these functions, and know none of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from bucketlake.index.group_sizes import (
+    GroupSize,
+    committed_sizes,
+    forget_sizes,
+    latest_size,
+    save_size,
+    size_path,
+)
+from bucketlake.index.hashing_config import (
+    HashingConfig,
+    committed_configs,
+    config_path,
+    latest_config,
+    save_config,
+)
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
+from bucketlake.index.settings import TableIndex, keep_versions
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+SettingVersion: TypeAlias = tuple[HashingConfig | None, GroupSize | None]
+"""The newest versions of what decides the layout of a table."""
+
+
+def latest_setting(storage: Storage, timeline: Timeline) -> SettingVersion:
+    """Return the versions that count as of a timeline."""
+    return latest_config(storage, timeline), latest_size(storage, timeline)
+
+
+def setting_instants(storage: Storage, timeline: Timeline) -> set[InstantTime]:
+    """Return the commits that brought a version of the setting."""
+    configs, sizes = committed_configs(storage, timeline), committed_sizes(storage, timeline)
+    return {one.instant for one in configs} | {one.instant for one in sizes}
+
+
+def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: InstantTime) -> None:
+    """Save what a commit changes of the setting; it counts once the commit is completed."""
+    resized = held.max_file_size != new.max_file_size
+    if resized:
+        keep_versions(storage)
+        save_size(storage, GroupSize(new.max_file_size, instant))
+    if isinstance(new, PartitionBucket) and not (resized and _same_rules(held, new)):
+        save_config(storage, HashingConfig(new.expressions, new.default, new.rule_name, instant))
+
+
+def record_written(
+    index: TableIndex,
+    storage: Storage,
+    timeline: Timeline,
+    instant: InstantTime,
+    partitions: Collection[str],
+) -> None:
+    """Save what a commit that writes partitions tells of them."""
+    if isinstance(index, PartitionBucket):
+        counts = {path: index.count_of(path) for path in partitions}
+        record_counts(storage, timeline, instant, counts)
+
+
+def undo_state(storage: Storage, instant: InstantTime) -> None:
+    """Delete what a commit saved that is rolled back.
+
+    It would count once its instant is older than the active timeline (RFC-89, "Loading").
+    """
+    for path in (config_path(instant), record_path(instant), size_path(instant)):
+        storage.delete(path)
+
+
+def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
+    """Delete what commits of ours saved that another program rolled back."""
+    forget_counts(storage, instants)
+    forget_sizes(storage, instants)
+
+
+def _same_rules(held: TableIndex, new: PartitionBucket) -> bool:
+    return (
+        isinstance(held, PartitionBucket)
+        and (held.expressions, held.default) == (new.expressions, new.default)
+        and held.rule_name == new.rule_name
+    )
