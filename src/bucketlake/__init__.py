@@ -4,7 +4,7 @@ from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.keys import TimestampPartition
 from bucketlake.model.result import WriteResult
-from bucketlake.opening import create_table, open_table
+from bucketlake.opening import convert, create_table, open_table
 from bucketlake.save import save
 from bucketlake.table import Table
 from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
@@ -18,6 +18,7 @@ __all__ = [
     "Table",
     "TimestampPartition",
     "WriteResult",
+    "convert",
     "create_table",
     "open_table",
     "save",

@@ -27,6 +27,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.create import make_table
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -165,7 +166,7 @@ def open_table(
     >>> made = create_table(
     ...     "memory://docs/opened", schema=schema, record_key=["id"], index=bl.SimpleBucket(4))
     >>> open_table("memory://docs/opened").index
-    SimpleBucket(count=4, hash_fields=None)
+    SimpleBucket(count=4, hash_fields=None, max_file_size=None)
     """
     formats = {kind.value: kind for kind in LogFormat}
     if log_format not in formats:
@@ -181,3 +182,54 @@ def open_table(
         found = None  # Rules that cannot be followed are no hindrance to a reader.
     require_given(storage, index, found)
     return Table(path, found, storage_options or {}, formats[log_format], lock)
+
+
+def convert(
+    path: str,
+    index: TableIndex,
+    *,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    lock: TableLock = NO_LOCK,
+) -> Table:
+    """Put an existing table under another index, and open it.
+
+    Today the one change is that of ``max_file_size``: from one file group a bucket to several, and
+    back. See :meth:`Table.convert`, which also tells what would be done.
+
+    Parameters
+    ----------
+    path : str
+        Folder of the table.
+    index : SimpleBucket or PartitionBucket
+        The table's own index with another ``max_file_size``.
+    spark : SparkSession, optional
+        Session that rewrites rows; by default the active one, and this process where there is none.
+    storage_options : mapping of str to str, optional
+        Credentials and settings of the object store.
+    lock : FileSystemLock, StorageLock or InProcessLock, optional
+        The lock that writers of Hudi's use on this table.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ConfigError
+        If the index differs from the table's in more than its ``max_file_size``.
+    CommitConflictError
+        If other writers came in between several times.
+
+    Examples
+    --------
+    >>> import bucketlake as bl
+    >>> made = create_table(
+    ...     "memory://docs/converted", schema=pa.schema({"id": pa.string()}), record_key=["id"],
+    ...     index=bl.SimpleBucket(4))
+    >>> convert("memory://docs/converted", bl.SimpleBucket(4, max_file_size=64 << 20)).index
+    SimpleBucket(count=4, hash_fields=None, max_file_size=67108864)
+    """
+    unconverted = open_table(path, storage_options=storage_options, lock=lock)
+    unconverted.convert(index, spark=spark, dry_run=False)
+    return open_table(path, index, storage_options, lock=lock)

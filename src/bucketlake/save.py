@@ -230,10 +230,17 @@ def _spelled(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
+def _with_one_group(index: TableIndex | None) -> TableIndex | None:
+    return None if index is None else index.with_max_file_size(None)
+
+
 def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:
     """Open a table; its own rules, once it has some, outweigh those of a job (RFC-89)."""
     held = open_table(path, storage_options=storage_options)
     if held.index == asked:
+        return held
+    # The options of Hudi's jobs know no file size: the table's own counts.
+    if asked.max_file_size is None and asked == _with_one_group(held.index):
         return held
     if not has_rules(held.index):
         return open_table(path, asked, storage_options)

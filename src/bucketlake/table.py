@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,6 +49,7 @@ from bucketlake.services.compaction import (
     CompactionReport,
     compact,
 )
+from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport, drop_metadata_table, repair
@@ -547,15 +549,59 @@ class Table:
         target = self._target(*self._open())
         index = rescaled_index(target.index, rules, add, default, rule)
         changes = plan_rescale(target.snapshot, target.index, index)
+        session = spark or active_session()
+        rows_of = partial(self._rows_of, target.snapshot, session)
+        return run_rescale(target, index, changes, rows_of, rehash_runner(session))
 
+    def convert(
+        self,
+        index: TableIndex,
+        *,
+        spark: SparkSession | None = None,
+        dry_run: bool = True,
+    ) -> ConversionReport:
+        """Let buckets have several file groups, or one again (RFC-29, patterns 1 and 2).
+
+        Parameters
+        ----------
+        index : SimpleBucket or PartitionBucket
+            The table's own index with another ``max_file_size``. With a size no file is written;
+            with None, partitions that have buckets of several file groups are written anew.
+        spark : SparkSession, optional
+            Session that rewrites the rows; by default the active one, and this process where
+            there is none.
+        dry_run : bool
+            Tell what would be done, and do nothing.
+
+        Returns
+        -------
+        ConversionReport
+            The partitions that are written anew, with their file groups and bytes.
+
+        Raises
+        ------
+        ConfigError
+            If the index differs from the table's in more than its ``max_file_size``.
+        CommitConflictError
+            If another writer committed to one of the partitions meanwhile.
+
+        Notes
+        -----
+        Examples: ``docs/how-to/choose-a-bucket-count.md``. :meth:`rescale` changes bucket counts.
+        """
+        if dry_run:
+            snapshot = self._snapshot()
+            held = require_index(snapshot.storage, snapshot.timeline, self.index)
+            return plan_conversion(snapshot, held, index)
+        storage, config = self._open()
         session = spark or active_session()
 
-        def rows_of(partitions: Sequence[str]) -> RecordSource:
-            slices = target.snapshot.partition_slices(partitions)
-            plan = plan_slices(target.snapshot, slices)
-            return stored_rows(plan, target.storage, self.path, session)
+        def convert_once() -> ConversionReport:
+            target = self._target(storage, config)
+            rows_of = partial(self._rows_of, target.snapshot, session)
+            return run_conversion(target, index, rows_of, rehash_runner(session))
 
-        return run_rescale(target, index, changes, rows_of, rehash_runner(session))
+        return retried(convert_once)
 
     def compact(
         self,
@@ -927,6 +973,13 @@ class Table:
         config = read_table_config(storage)
         check_readable(config, self.path)
         return storage, config
+
+    def _rows_of(
+        self, snapshot: Snapshot, session: SparkSession | None, partitions: Sequence[str]
+    ) -> RecordSource:
+        """Return all rows of some partitions as the records of a write."""
+        plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
+        return stored_rows(plan, snapshot.storage, self.path, session)
 
     def _target(self, storage: Storage, config: TableConfig) -> Target:
         return open_target(storage, config, self.index, log_format=self.log_format, lock=self.lock)

@@ -116,6 +116,10 @@ class PartitionBucket:
         object.__setattr__(index, "_recorded", dict(counts))
         return index
 
+    def with_max_file_size(self, max_file_size: int | None) -> Self:
+        """Return the same index, and what the table recorded, with another file size."""
+        return replace(self, max_file_size=max_file_size).with_recorded(self._recorded)
+
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields, by a ConfigError."""
         self._simple.check_hash_fields(record_key_fields)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
@@ -208,7 +208,7 @@ def _stored_index(
     newest = latest_size(storage, timeline) if stored.has_versions else None
     if newest is None:
         return stored.index
-    return replace(stored.index, max_file_size=newest.max_file_size)
+    return stored.index.with_max_file_size(newest.max_file_size)
 
 
 def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:

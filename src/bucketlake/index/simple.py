@@ -7,7 +7,7 @@ A value that users hand in. How a key finds its bucket, and a bucket its file gr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from bucketlake.errors import ConfigError
@@ -75,6 +75,10 @@ class SimpleBucket:
     def facts(self) -> dict[str, object]:
         """Return the settings as plain facts, ready to be shown."""
         return {"index": "simple_bucket", "buckets": self.count} | group_facts(self)
+
+    def with_max_file_size(self, max_file_size: int | None) -> Self:
+        """Return the same index with another file size."""
+        return replace(self, max_file_size=max_file_size)
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
         """Refuse hash fields that are no record key fields.

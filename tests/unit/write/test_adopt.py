@@ -52,7 +52,7 @@ def test_foreign_file_with_keys_of_another_bucket_is_refused_at_its_merge(tmp_pa
     first, second = (tmp_path / "t" / b.path for b in table.buckets())
     # As a writer with another bucket count would leave it, and without the footer of our files.
     pq.write_table(pq.read_table(second).replace_schema_metadata(None), first)
-    with pytest.raises(IndexStateError, match="belongs into bucket 1"):
+    with pytest.raises(IndexStateError, match="belongs to bucket 1"):
         table.upsert(ROWS)
     with pytest.raises(BucketLakeError):
         table.delete(ROWS.select(["id"]))

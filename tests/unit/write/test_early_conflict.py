@@ -12,6 +12,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError
+from bucketlake.index.conflict_keys import key_of_slot
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -50,7 +51,8 @@ class Other:
         config = bl.Table(self.storage.root).config()
         timeline = load_timeline(self.storage, config)
         clock = InstantClock(config.timeline_timezone)
-        wait_for_writers(self.storage, timeline, clock, {(partition, bucket_id), (partition, 7)})
+        slots = {key_of_slot(partition, bucket_id), key_of_slot(partition, 7)}
+        wait_for_writers(self.storage, timeline, clock, slots)
 
 
 @pytest.fixture
@@ -78,7 +80,7 @@ def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
     assert caught.value.instant == T
     assert sum(other.waited_ms) == 2_000
     assert [one.getMessage() for one in caplog.records] == [
-        f"wait for {T}, which writes bucket 1 of 'x'"
+        f"wait for {T}, which writes bucket 1 of partition 'x'"
     ]
 
 

@@ -60,7 +60,7 @@ def test_every_row_is_in_its_new_bucket_and_each_residue_is_a_job(
     jobs = noted_jobs(monkeypatch)
     table.rescale({"a": new}, dry_run=False)
     assert len(jobs) == gcd(old, new)
-    assert all(len(job.groups) == new // gcd(old, new) for job in jobs)
+    assert all(len(job.slots) == new // gcd(old, new) for job in jobs)
     found = {row["id"]: row["v"] for row in table.to_arrow(where="day = 'a'").to_pylist()}
     assert found == {f"k{n}": -7 if n == 7 else n for n in range(200)}
     for key in found:
