@@ -167,10 +167,18 @@ def _row_bytes(
     incoming_bytes: int,
     incoming_rows: int,
 ) -> float:
-    """Return the stored bytes of a row, by the newest group with rows, else by a guess."""
-    for one, told in zip(reversed(slices), reversed(facts), strict=True):
-        if one.base_file is not None and told.rows:
-            return max(1.0, one.base_file.size_bytes / told.rows)
+    """Return the stored bytes of a row, by the group with most rows, else by a guess.
+
+    A file of few rows is nearly all footer.
+    """
+    based = [
+        (told.rows, one.base_file.size_bytes)
+        for one, told in zip(slices, facts, strict=True)
+        if one.base_file is not None and told.rows
+    ]
+    if based:
+        rows, size_bytes = max(based)
+        return max(1.0, size_bytes / rows)
     return max(1.0, incoming_bytes / max(1, incoming_rows) * _STORED_SHARE)
 
 
