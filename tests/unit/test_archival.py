@@ -257,7 +257,7 @@ def test_nothing_goes_while_a_rollback_is_under_way(table: bl.Table) -> None:
     plan = RollbackPlan(commits[0].requested_at, "commit", {})
     content, clock = encode_rollback_plan(plan, storage.root), InstantClock("UTC")
     timeline = timeline_of(table)
-    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as instant:
+    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (instant, _):
         report = table.archive(keep_min=1, keep_max=2)
     assert report == archival.ArchiveReport((), f"rollback {instant} is under way")
 
@@ -565,7 +565,7 @@ def long_ago(any_table: bl.Table) -> tuple[InstantTime, list[Instant]]:
     return shift_instant(commits[0].requested_at, timedelta(milliseconds=1)), commits
 
 
-def begin(table: bl.Table, instant: InstantTime) -> Instant:
+def begin(table: bl.Table, instant: InstantTime) -> Timeline:
     return create_requested(storage_of(table), table.config(), instant, action_of(table))
 
 

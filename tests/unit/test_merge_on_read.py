@@ -36,7 +36,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.write import progress
@@ -494,7 +494,7 @@ def test_a_plan_whose_time_a_dying_writer_drew_too_is_made_anew_with_its_commit(
 
     times: list[InstantTime] = []
 
-    def create_requested(*arguments: Any) -> Instant:
+    def create_requested(*arguments: Any) -> Timeline:
         monkeypatch.undo()
         times.append(arguments[2])
         target = open_target(Dying(storage), config, None)

@@ -380,7 +380,7 @@ def test_one_that_had_not_begun_is_withdrawn_for_good(table: bl.Table) -> None:
     plan = rollback_plan(storage, timeline, found)
     before = data_of(table)
     content = encode_rollback_plan(plan, storage.root)
-    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as planned:
+    with begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (planned, _):
         pass  # It sleeps now, and its heart stands still.
     table.savepoint()
     assert not load_timeline(storage, config).pending()
@@ -401,7 +401,7 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     faulty = FaultyStorage(storage, [Fault(5, Moment.BEFORE, Effect.DIE)], reads_count=False)
     clock, content = InstantClock("UTC"), encode_rollback_plan(plan, storage.root)
     with (
-        begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as planned,
+        begin_instant(storage, config, timeline, clock, Action.ROLLBACK, content) as (planned, _),
         pytest.raises(SimulatedCrash),
     ):
         carry_out_rollback(faulty, config, clock, planned, plan)

@@ -27,7 +27,7 @@ from bucketlake.model.file_name import (
 )
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     find_archived,
@@ -64,6 +64,7 @@ def require_uncleaned(
     storage: Storage,
     config: TableConfig,
     timeline: Timeline,
+    newest: Timeline,
     files: Collection[DataFile],
     slices: Iterable[FileSlice],
     partitions: Collection[str] | None,
@@ -76,6 +77,8 @@ def require_uncleaned(
         The table.
     timeline : Timeline
         As it is pinned.
+    newest : Timeline
+        As it was listed after the files.
     files : collection of DataFile
         What was listed.
     slices : iterable of FileSlice
@@ -90,7 +93,6 @@ def require_uncleaned(
     TimelineError
         If it was cleaned since the earlier time that is asked for.
     """
-    newest = load_timeline(storage, config)
     cleans = _active_since(timeline, newest)
     archived_since = _archived_since(timeline, newest)
     if not cleans and archived_since is None:

@@ -144,11 +144,14 @@ def _by_schema(
 ) -> tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]:
     files = [s.base_file for s in slices if s.base_file is not None]
     instants = sorted({f.name.instant for f in files})
-    schemas = at_once(snapshot.storage, partial(_told, snapshot), instants)
-    told = dict(zip(instants, schemas, strict=True))
+    texts = dict(
+        zip(instants, at_once(snapshot.storage, partial(_told, snapshot), instants), strict=True)
+    )
+    parsed = {text: _parsed(snapshot, text) for text in {*texts.values()} if text}
     grouped: dict[pa.Schema, list[DataFile]] = {}
     for file in files:
-        stored = told[file.name.instant] or _in_footer(snapshot, file)
+        text = texts[file.name.instant]
+        stored = parsed[text] if text else _in_footer(snapshot, file)
         names = set(stored.names) | set(META_NAMES)
         restricted = pa.schema(
             [
@@ -161,15 +164,18 @@ def _by_schema(
     return tuple((one, tuple(held)) for one, held in grouped.items())
 
 
-def _told(snapshot: Snapshot, instant: InstantTime) -> pa.Schema | None:
-    """Return the schema in the commit of an instant; None where no commit tells."""
+def _told(snapshot: Snapshot, instant: InstantTime) -> str | None:
+    """Return the Avro schema in the commit of an instant; None where no commit tells."""
     commit = next(
         (c for c in snapshot.timeline.completed_commits() if c.requested_at == instant), None
     )
     if commit is None:
         return None
-    text = snapshot.timeline.read_commit(snapshot.storage, commit).schema_json
-    return arrow_from_avro(text) if text else None
+    return snapshot.timeline.read_commit(snapshot.storage, commit).schema_json
+
+
+def _parsed(snapshot: Snapshot, text: str) -> pa.Schema:
+    return snapshot.schema if text == snapshot.schema_text else arrow_from_avro(text)
 
 
 def _in_footer(snapshot: Snapshot, file: DataFile) -> pa.Schema:

@@ -7,7 +7,9 @@ lies in the slices is read elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,6 +32,54 @@ from bucketlake.timeline.archive_reader import archived_completion_times, has_ar
 
 
 @dataclass(frozen=True, slots=True)
+class ListedSlices:
+    """The live slices among listed files; whoever uses them has to check for cleans since the pin.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The pinned table.
+    files : tuple of DataFile
+        What was listed.
+    slices : tuple of FileSlice
+        The live slices among the files.
+    partitions : tuple of str or None
+        The partitions that were listed; None for all.
+    """
+
+    snapshot: Snapshot
+    files: tuple[DataFile, ...]
+    slices: tuple[FileSlice, ...]
+    partitions: tuple[str, ...] | None
+
+    def require_uncleaned(self, newest: Timeline) -> None:
+        """Refuse slices that lack what a clean took.
+
+        Parameters
+        ----------
+        newest : Timeline
+            The table's timeline, listed after the files.
+
+        Raises
+        ------
+        CommitConflictError
+            If the table was cleaned since it was pinned.
+        TimelineError
+            If it was cleaned since the earlier time that is asked for.
+        """
+        pinned = self.snapshot
+        require_uncleaned(
+            pinned.storage,
+            pinned.config,
+            pinned.timeline,
+            newest,
+            self.files,
+            self.slices,
+            self.partitions,
+        )
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A pinned table.
 
@@ -48,7 +98,7 @@ class Snapshot:
     timeline: Timeline
     schema_text: str | None
 
-    @property
+    @cached_property
     def schema_or_none(self) -> pa.Schema | None:
         """Data schema, without meta columns; None on a table that never had one."""
         return arrow_from_avro(self.schema_text) if self.schema_text else None
@@ -67,13 +117,20 @@ class Snapshot:
 
     def all_slices(self) -> list[FileSlice]:
         """Return the live slices of every partition; the cost follows the table."""
-        files = [f for held in list_partitions(self.storage).values() for f in held]
-        return self._live(files, None)
+        return self._checked(self.listed(None))
 
     def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions; the cost follows those."""
-        paths = [*partitions]
-        return self._live(list_files(self.storage, paths), paths)
+        return self._checked(self.listed(partitions))
+
+    def listed(self, partitions: Iterable[str] | None) -> ListedSlices:
+        """Return the live slices of some partitions, or of all, for the caller to check later."""
+        if partitions is None:
+            files = [f for held in list_partitions(self.storage).values() for f in held]
+            return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), None)
+        paths = tuple(partitions)
+        files = list_files(self.storage, paths)
+        return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), paths)
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
@@ -84,10 +141,9 @@ class Snapshot:
         replaced = self.timeline.replaced_file_groups(self.storage)
         return latest_slices(self._known(files), self.timeline, replaced, self._archived)
 
-    def _live(self, files: list[DataFile], partitions: list[str] | None) -> list[FileSlice]:
-        slices = self.live_slices(files)
-        require_uncleaned(self.storage, self.config, self.timeline, files, slices, partitions)
-        return slices
+    def _checked(self, listed: ListedSlices) -> list[FileSlice]:
+        listed.require_uncleaned(load_timeline(self.storage, self.config))
+        return list(listed.slices)
 
     def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Return the files but those of a writer that began before the timeline, and showed later.
@@ -101,6 +157,10 @@ class Snapshot:
         if self.timeline.layout_version == 1 or has_archive(self.storage, self.config):
             return found
         return [file for file in found if file.name.instant >= start]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The parsed schema stays behind; whoever unpickles parses it when it is asked for.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def _archived(
         self, since: InstantTime, until: InstantTime

@@ -228,8 +228,7 @@ def _schedule(
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
-            create_requested(storage, config, instant, Action.COMPACTION, plan)
-            newest = load_timeline(storage, config)
+            newest = create_requested(storage, config, instant, Action.COMPACTION, plan)
             is_undoing = any(one.action in UNDOING for one in newest.pending())
             if not is_undoing and not rolled_back(storage, config, timeline, newest):
                 return instant, slices

@@ -122,7 +122,7 @@ def restore(
                 clock,
                 Action.RESTORE,
                 encode_restore_plan(plan),
-            ) as own,
+            ) as (own, _),
         ):
             begin_restore(storage, config, clock, own)
             require_held()

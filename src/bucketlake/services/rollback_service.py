@@ -173,7 +173,7 @@ def _undo(
     storage, config = snapshot.storage, snapshot.config
     plans = [rollback_plan(storage, snapshot.timeline, one) for one in commits]
     with ExitStack() as stack:
-        instants = tuple(
+        begun = [
             stack.enter_context(
                 begin_instant(
                     storage,
@@ -185,8 +185,9 @@ def _undo(
                 )
             )
             for plan in plans
-        )
-        now, then = load_timeline(storage, config), snapshot.timeline
+        ]
+        instants = tuple(instant for instant, _ in begun)
+        now, then = begun[-1][1], snapshot.timeline
         is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
         is_same = _settled(now, instants) == _settled(then, ())
         require_held()

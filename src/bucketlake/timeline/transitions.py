@@ -19,7 +19,7 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import commits_archived_after, find_archived
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Publication, is_rolled_back, read_outcome
@@ -34,8 +34,13 @@ def create_requested(
     instant: InstantTime,
     action: Action,
     plan: bytes = b"",
-) -> Instant:
+) -> Timeline:
     """Put an instant on the timeline; its time is then taken.
+
+    Returns
+    -------
+    Timeline
+        The timeline as it was listed after that.
 
     Raises
     ------
@@ -48,7 +53,8 @@ def create_requested(
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(config, requested)
     storage.put_if_absent(path, plan)
-    others = load_timeline(storage, config).instants
+    timeline = load_timeline(storage, config)
+    others = timeline.instants
     if any(one.requested_at == instant and one.action is not action for one in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
@@ -58,7 +64,7 @@ def create_requested(
     if plan and read_outcome(storage, instant, action) is not None:
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")
-    return requested
+    return timeline
 
 
 def _is_late(

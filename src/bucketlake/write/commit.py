@@ -83,6 +83,8 @@ class PendingWrite:
         What it does.
     pinned : Timeline
         The timeline that the write was planned on.
+    begun : Timeline
+        The timeline as it was listed once the write was on it.
     lock : TableLock
         Held while the write checks for conflicts and publishes.
     """
@@ -93,6 +95,7 @@ class PendingWrite:
     instant: InstantTime
     operation: Operation
     pinned: Timeline
+    begun: Timeline
     lock: TableLock
 
     @property
@@ -185,9 +188,9 @@ def begin_write(
 ) -> Iterator[PendingWrite]:
     """Take an instant, announce the write as inflight, and keep it alive while the body runs."""
     action = _action(config, operation)
-    with begin_instant(storage, config, timeline, clock, action) as instant:
+    with begin_instant(storage, config, timeline, clock, action) as (instant, begun):
         to_inflight(storage, config, instant, action)
-        yield PendingWrite(storage, config, clock, instant, operation, timeline, lock)
+        yield PendingWrite(storage, config, clock, instant, operation, timeline, begun, lock)
 
 
 def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:

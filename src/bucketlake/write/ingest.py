@@ -39,7 +39,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
 from bucketlake.model.table_type import LogFormat, Operation, TableType
-from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -187,13 +187,16 @@ def write_records(
     schema = _check_schema(target, operation, source)
     tagger = target.tagger(schema)
     counts = source.count_slots(tagger)
-    slices = _touched_slices(target, operation, counts)
-    _adopt(target, slices)
+    listed = _touched(target, operation, counts)
+    if target.stored is None:  # Nothing may be missing where the setting is checked and stored.
+        listed.require_uncleaned(load_timeline(target.storage, target.config))
+    _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
     wait_for_writers(target.storage, timeline, target.clock, _keys_of(counts))
     with _begun(target, operation) as write:
-        return _write(write, target, source, tagger, counts, slices, batch=batch)
+        listed.require_uncleaned(write.begun)
+        return _write(write, target, source, tagger, counts, listed.slices, batch=batch)
 
 
 def overwrite_partitions(
@@ -391,12 +394,11 @@ def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
         )
 
 
-def _touched_slices(target: Target, operation: Operation, counts: SlotCounts) -> list[FileSlice]:
+def _touched(target: Target, operation: Operation, counts: SlotCounts) -> ListedSlices:
+    """List the partitions that a write touches; the check for cleans comes once it has begun."""
     if operation is Operation.INSERT_OVERWRITE_TABLE:
-        slices = target.snapshot.all_slices()
-    else:
-        slices = target.snapshot.partition_slices(sorted({path for path, _ in counts}))
-    return slices
+        return target.snapshot.listed(None)
+    return target.snapshot.listed(sorted({path for path, _ in counts}))
 
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
@@ -525,18 +527,20 @@ def _require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) ->
     The schema is told by the newest of the commits in order of their requested times.
     """
     instant, timeline = view.write.instant, view.timeline
-    now = load_snapshot(target.storage, target.config, timeline).schema_or_none
+    pinned, newest = target.snapshot, load_snapshot(target.storage, target.config, timeline)
+    is_same = newest.schema_text == pinned.schema_text  # Then it is not parsed again.
+    now = pinned.schema_or_none if is_same else newest.schema_or_none
     if schema == now:
         return
-    if now != target.snapshot.schema_or_none:
+    if now != pinned.schema_or_none:
         raise CommitConflictError(
             instant, "another commit changed the table's schema meanwhile; retry it"
         )
-    newest = timeline.schema_instant(target.storage)
-    if newest is not None and newest.requested_at > instant:
+    later = timeline.schema_instant(target.storage)
+    if later is not None and later.requested_at > instant:
         raise CommitConflictError(
             instant,
-            f"changes the table's schema, and instant {newest.requested_at}, which began later and "
+            f"changes the table's schema, and instant {later.requested_at}, which began later and "
             "knows nothing of that, was committed before; retry it",
         )
 

@@ -48,18 +48,26 @@ def begin_instant(
     clock: InstantClock,
     action: Action,
     content: bytes = b"",
-) -> Iterator[InstantTime]:
-    """Put a plan, or a write, on the timeline, and keep it alive while the body runs."""
+) -> Iterator[tuple[InstantTime, Timeline]]:
+    """Put a plan, or a write, on the timeline, and keep it alive while the body runs.
+
+    Yields
+    ------
+    InstantTime
+        The instant that it got.
+    Timeline
+        The timeline as it was listed after the instant was put.
+    """
     while True:
         instant = clock.next_instant(timeline)
         with ExitStack() as stack:
             try:
                 stack.enter_context(beating(storage, instant))
-                create_requested(storage, config, instant, action, content)
+                timeline = create_requested(storage, config, instant, action, content)
             except AlreadyExistsError:  # Another writer took this millisecond, or was quicker.
                 timeline = load_timeline(storage, config)
                 continue
-            yield instant
+            yield instant, timeline
             return
 
 

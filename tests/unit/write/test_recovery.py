@@ -72,7 +72,7 @@ def test_a_file_that_came_after_the_rollback_goes_once_no_task_can_be_at_work(
     storage, config, waited_ms = storage_of(table), table.config(), 0
     clock = InstantClock(config.timeline_timezone, lambda: system_now_ms() + waited_ms)
     timeline = load_timeline(storage, config)
-    with begin_instant(storage, config, timeline, clock, Action.COMMIT) as instant:
+    with begin_instant(storage, config, timeline, clock, Action.COMMIT) as (instant, _):
         to_inflight(storage, config, instant, Action.COMMIT)
         name = leave_file(table, instant)
     recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
