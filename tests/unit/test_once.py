@@ -5,17 +5,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.merge.records import BoolArray, IncomingRecords
 from bucketlake.model.table_type import Operation
 from bucketlake.read import plan, snapshot
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.where import parser
+from bucketlake.where.predicate import Predicate
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 
@@ -80,6 +84,49 @@ def test_a_read_parses_a_schema_once_however_many_commits_have_it(
     parsed.clear()
     assert table.to_arrow().num_rows == 2
     assert len(parsed) == len({*parsed}) == 2
+
+
+@pytest.mark.parametrize("since", [None, "2020-01-01"])
+def test_a_read_parses_its_condition_once(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch, since: str | None
+) -> None:
+    """Pruning and filtering get the same predicate."""
+    conditions: list[str] = []
+    parse = parser.parse_where
+
+    def noted(text: str, schema: pa.Schema, *, time_zone: str | None = None) -> Predicate:
+        conditions.append(text)
+        return parse(text, schema, time_zone=time_zone)
+
+    monkeypatch.setattr(parser, "parse_where", noted)
+    found = table.to_arrow(where="id = 'b'", since=since)
+    assert found["id"].to_pylist() == ["b"]
+    assert len(conditions) == 1
+
+
+def test_merges_of_file_groups_and_of_slices_ask_one_function_which_record_wins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    wins_over = IncomingRecords.wins_over
+
+    def noted(self: IncomingRecords, *arguments: Any) -> BoolArray:
+        asked.append(arguments[3])
+        return wins_over(self, *arguments)
+
+    monkeypatch.setattr(IncomingRecords, "wins_over", noted)
+    for table_type in ("copy_on_write", "merge_on_read"):
+        asked.clear()
+        path = f"memory://once-{next(_NUMBERS)}"
+        made = bl.create_table(
+            path, schema=SCHEMA, record_key=["id"], ordering="v", index=bl.SimpleBucket(1),
+            table_type=table_type,
+        )  # fmt: skip
+        made.upsert(ROWS)
+        made.upsert(ROWS.set_column(1, "v", pa.array([0, 5])))
+        assert sorted(made.to_arrow()["v"].to_pylist()) == [1, 5]
+        assert asked == [("v",)]
+        forget(path.removeprefix("memory://"))
 
 
 def test_an_upsert_parses_the_schema_once(table: bl.Table, parsed: list[str]) -> None:

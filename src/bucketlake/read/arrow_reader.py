@@ -15,16 +15,20 @@ from bucketlake.model.schema import cast_table
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.plan import ReadPlan
 from bucketlake.storage.base import Storage
+from bucketlake.where.predicate import Predicate
 
 _CHUNK_ROWS = 131_072
 
 
 def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     """Read the files and slices of a plan; return the rows and columns that it asks for."""
-    condition = _condition(plan.where, plan.schema) if plan.where else None
+    condition = None
+    if plan.where is not None:
+        assert plan.predicate is not None, "only a Spark session gives SQL text another meaning"
+        condition = _condition(plan.predicate, plan.schema)
     wanted = plan.columns if plan.columns is not None else plan.schema.names
     asked = pa.schema([_field(plan.schema, name) for name in wanted])
-    needed = plan.schema if plan.where else asked
+    needed = plan.schema if plan.where is not None else asked
 
     def read(job: DataFile | FileSlice) -> pa.Table:
         if isinstance(job, FileSlice):
@@ -41,11 +45,10 @@ def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     return table.select(asked.names)
 
 
-def _condition(where: str, schema: pa.Schema) -> pc.Expression:
+def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
     from bucketlake.where.arrow_filter import to_arrow_expression
-    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
 
-    return to_arrow_expression(parse_where(where, schema), schema)
+    return to_arrow_expression(predicate, schema)
 
 
 def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:

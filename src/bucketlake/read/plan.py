@@ -25,6 +25,7 @@ from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
+from bucketlake.where.predicate import Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ class ReadPlan:
         What was left out, and why.
     where : str or None
         SQL condition of the rows.
+    predicate : Predicate or None
+        The condition as bucketlake understands it; None without one, and where the reader's session
+        gives it another meaning.
     columns : tuple of str or None
         Columns to return; None for all of ``schema``.
     """
@@ -56,6 +60,7 @@ class ReadPlan:
     reader: SliceReader
     report: PruningReport
     where: str | None = None
+    predicate: Predicate | None = None
     columns: tuple[str, ...] | None = None
 
 
@@ -86,18 +91,20 @@ def plan_read(
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = _readable_schema(snapshot, where, columns)
+    predicate = None
+    if where is not None and usual_settings:
+        predicate = _parsed_condition(where, with_meta(snapshot.schema), time_zone)
     slices, report = prune_slices(
         snapshot,
         index,
-        where,
-        time_zone=time_zone,
+        predicate,
         usual_settings=usual_settings,
         changes=read.changes,
     )
     if read.request.read_optimized:
         slices = [replace(one, log_files=()) for one in slices if one.base_file is not None]
     plan = _plan(snapshot, slices, schema, report)
-    return replace(plan, where=where, columns=columns)
+    return replace(plan, where=where, predicate=predicate, columns=columns)
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
@@ -114,6 +121,12 @@ def _plan(
     whole = [one for one in slices if not one.log_files]
     files = _by_schema(snapshot, whole, schema)
     return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
+
+
+def _parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
+    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
+
+    return parse_where(where, schema, time_zone=time_zone)
 
 
 def _readable_schema(

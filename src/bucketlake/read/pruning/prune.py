@@ -68,9 +68,8 @@ class PruningReport:
 def prune_slices(
     snapshot: Snapshot,
     index: IndexKind | None,
-    where: str | None,
+    predicate: Predicate | None,
     *,
-    time_zone: str | None = None,
     usual_settings: bool = True,
     changes: Changes | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
@@ -82,13 +81,11 @@ def prune_slices(
         The pinned table.
     index : IndexKind or None
         The table's index, its bucket count beyond doubt; None prunes no buckets.
-    where : str or None
-        SQL condition; None keeps all slices.
-    time_zone : str or None
-        Time zone of timestamps in ``where`` that name none; see ``parse_where``.
+    predicate : Predicate or None
+        The condition; None keeps all slices.
     usual_settings : bool
-        Whether the reader's session has ``SPARK_SETTINGS``; a condition that means something else
-        to it prunes nothing.
+        Whether the reader's session has ``SPARK_SETTINGS``. Where it has not, a condition means
+        something else to it, and there is no predicate; the report says so.
     changes : Changes, optional
         Commits whose rows alone are wanted; only their partitions are looked at.
 
@@ -103,23 +100,19 @@ def prune_slices(
         slices = snapshot.all_slices()
     else:
         slices = changes.among(snapshot.partition_slices(sorted(changes.file_groups)))
-    if where is None or not usual_settings:
-        why = "there is no condition" if where is None else "the session has settings of its own"
+    if predicate is None:
+        why = "there is no condition" if usual_settings else "the session has settings of its own"
         paths = {one.partition_path for one in slices}
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why
         )
-    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
-
-    schema = snapshot.schema
-    predicate = parse_where(where, with_meta(schema), time_zone=time_zone)
     config = snapshot.config
     return prune(
         predicate,
         slices,
         config.key_spec,
         index,
-        with_meta(schema),
+        with_meta(snapshot.schema),
         bare_keys=(config.initial_version or 0) < _BARE_KEYS_ENDED,
         paths_follow_keys=config.paths_follow_keys,
         foreign_key_generator=config.foreign_key_generator,
