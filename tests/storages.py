@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
 from bucketlake.storage.memory import MemoryStorage
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 
 def memory_of(objects: Mapping[str, bytes] | None = None) -> MemoryStorage:

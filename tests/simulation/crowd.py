@@ -39,7 +39,6 @@ from bucketlake.services.repair import repair
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
@@ -52,6 +51,7 @@ from bucketlake.write.ingest import Target, delete_partitions, open_target, writ
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
 from tests.simulation.stage import Actor, Stage, StagedStorage

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, VersionedStorage
-from bucketlake.storage.faulty import SimulatedCrash
+from tests.faulty_storage import SimulatedCrash
 
 _TICKS_MS = (0, 1, 3, 40)
 _LONG_MS = (20_000, 90_000)  # Renewals come due; longer than a heartbeat, or a lease, lasts.

@@ -18,13 +18,6 @@ from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
-from bucketlake.storage.faulty import (
-    Fault,
-    FaultyStorage,
-    Moment,
-    SimulatedCrash,
-    crash_points,
-)
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import load_timeline
@@ -33,6 +26,13 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table
 from bucketlake.write.ingest import open_target, write_records
+from tests.faulty_storage import (
+    Fault,
+    FaultyStorage,
+    Moment,
+    SimulatedCrash,
+    crash_points,
+)
 from tests.simulation.world import PARTITIONS, SCHEMA, World, one_by_one, rescale
 
 STEPS = 10

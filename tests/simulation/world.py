@@ -36,7 +36,6 @@ from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
@@ -49,6 +48,7 @@ from bucketlake.write.ingest import Target, delete_partitions, open_target, writ
 from bucketlake.write.plan import SlotResult, WritePlan
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # A name that text cut into lines would lose.

@@ -27,7 +27,6 @@ from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -45,6 +44,7 @@ from bucketlake.write.completion import complete_instant
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.timeline_rollback import carry_on_rollback
+from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])

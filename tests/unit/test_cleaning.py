@@ -33,13 +33,13 @@ from bucketlake.read.plan import plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
-from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
+from tests.faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.SimpleBucket(2)

@@ -11,11 +11,11 @@ from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
+from tests.faulty_storage import FaultyStorage
 
 BUCKETS = 8
 

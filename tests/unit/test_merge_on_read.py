@@ -31,7 +31,6 @@ from bucketlake.read.plan import plan_read
 from bucketlake.read.request import ReadRequest
 from bucketlake.services import compaction
 from bucketlake.storage.base import Buffer, Storage
-from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline import transitions
 from bucketlake.timeline.active import Timeline
@@ -44,6 +43,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.timeline_rollback import take_back
+from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(

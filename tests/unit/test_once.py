@@ -15,13 +15,13 @@ from bucketlake.merge.records import BoolArray, IncomingRecords
 from bucketlake.model.table_type import Operation
 from bucketlake.read import plan, snapshot
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.where import parser
 from bucketlake.where.predicate import Predicate
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
+from tests.faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2]}, SCHEMA)

@@ -23,7 +23,6 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import Manifest
@@ -40,6 +39,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.rehash import RehashSource
+from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 RULES = {"2024-06-0[1-2]": 8, "2024": 3}

@@ -17,7 +17,6 @@ from bucketlake.index.settings import SETTINGS_FILE
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.repair import RepairReport, repair
-from bucketlake.storage.faulty import FaultyStorage, Moment, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK
@@ -36,6 +35,7 @@ from tests.broken_tables import (
     storage_of,
     write_with_other_count,
 )
+from tests.faulty_storage import FaultyStorage, Moment, SimulatedCrash, crash_points
 
 _NUMBERS = count()
 

@@ -20,7 +20,6 @@ from bucketlake.format.rollback_metadata import (
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.index.hashing_config import config_path
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -30,6 +29,7 @@ from bucketlake.write.timeline_rollback import (
     carry_out_rollback,
     rollback_plan,
 )
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)

@@ -27,7 +27,6 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.compaction import CompactionLimits, compact, compact_here
 from bucketlake.services.restore_service import restore
 from bucketlake.storage.base import Buffer
-from bucketlake.storage.faulty import FaultyStorage, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
@@ -36,6 +35,7 @@ from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.timeline_restore import begin_restore, carry_out_restore
 from bucketlake.write.timeline_rollback import carry_out_rollback, read_rollback_plan
+from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.storage.subfolder import Subfolder
+from tests.faulty_storage import FaultyStorage
 from tests.s3_server import client_of, new_bucket, running_moto
 from tests.unit.storage.bucket import Bucket
 

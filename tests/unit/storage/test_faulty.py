@@ -9,7 +9,8 @@ import pytest
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import (
+from bucketlake.storage.memory import MemoryStorage
+from tests.faulty_storage import (
     Effect,
     Fault,
     FaultyStorage,
@@ -18,7 +19,6 @@ from bucketlake.storage.faulty import (
     Step,
     crash_points,
 )
-from bucketlake.storage.memory import MemoryStorage
 
 
 def _paths(storage: Storage) -> list[str]:
@@ -141,6 +141,14 @@ def test_fault_after_an_operation_that_fails_by_itself_still_strikes() -> None:
     storage = FaultyStorage(MemoryStorage.fresh(), [Fault(1, Moment.AFTER)])
     with pytest.raises(SimulatedCrash):
         storage.read("nothing")
+
+
+def test_an_operation_has_three_crash_points() -> None:
+    assert [str(fault) for fault in crash_points(1)] == [
+        "die before operation 1",
+        "die halfway operation 1",
+        "die after operation 1",
+    ]
 
 
 def test_crash_points_of_a_scenario_cover_every_distinct_state_of_storage() -> None:

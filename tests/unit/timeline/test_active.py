@@ -16,11 +16,11 @@ from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage, StoredObject
-from bucketlake.storage.faulty import FaultyStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, create_timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
 from bucketlake.timeline.instant import Action, Instant, State
+from tests.faulty_storage import FaultyStorage
 from tests.storages import memory_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)

@@ -9,8 +9,8 @@ import pytest
 from bucketlake.errors import FormatError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 FOLDER = ".hoodie/.bucket_index/ext/commit_order"
 

@@ -19,7 +19,6 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.storage.base import Storage, VersionedStorage
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline import locks
@@ -34,6 +33,7 @@ from bucketlake.timeline.locks import (
     TableLock,
     _Lease,
 )
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 SOON = 0.3
 

@@ -15,7 +15,6 @@ from bucketlake.errors import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer, Storage
-from bucketlake.storage.faulty import Effect
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import (
@@ -28,6 +27,7 @@ from bucketlake.timeline.outcome import (
     outcome_path,
     read_outcome,
 )
+from tests.faulty_storage import Effect
 from tests.storages import failing, memory_of
 
 INSTANT, COMPLETED_AT = InstantTime("20240102030405678"), InstantTime("20240102030406789")

@@ -13,7 +13,6 @@ from bucketlake.format.properties import parse_properties
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Buffer
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, SimulatedCrash, crash_points
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import (
     create_table_properties,
@@ -21,6 +20,7 @@ from bucketlake.timeline.table_properties import (
     read_table_config,
     update_table_properties,
 )
+from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import failing, memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)

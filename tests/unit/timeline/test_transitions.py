@@ -13,7 +13,6 @@ from bucketlake.errors import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
-from bucketlake.storage.faulty import Effect, SimulatedCrash
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
@@ -24,6 +23,7 @@ from bucketlake.timeline.transitions import (
     remove_pending,
     to_inflight,
 )
+from tests.faulty_storage import Effect, SimulatedCrash
 from tests.storages import failing, memory_of, objects_of
 
 SPEC = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)

@@ -16,7 +16,6 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import SimulatedCrash
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
@@ -29,6 +28,7 @@ from bucketlake.write import completion
 from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
 from tests.broken_tables import double_a_bucket
+from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
 
 SOURCE = Path(bl.__file__).parent

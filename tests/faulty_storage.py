@@ -74,11 +74,7 @@ class Step:
 
 
 def crash_points(operations: int, effect: Effect = Effect.DIE) -> Iterator[Fault]:
-    """Yield a fault for each moment of each operation of a scenario.
-
-    >>> [str(fault) for fault in crash_points(1)]
-    ['die before operation 1', 'die halfway operation 1', 'die after operation 1']
-    """
+    """Yield a fault for each moment of each operation of a scenario."""
     for operation in range(1, operations + 1):
         for moment in Moment:
             yield Fault(operation, moment, effect)
