@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX, choose_layout
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.meta_columns import meta_columns
-from bucketlake.model.schema import normalise_schema
+from bucketlake.model.schema import META_NAMES, normalise_schema
 from bucketlake.storage.memory import MemoryStorage
 
 EXAMPLE = "example: python -m benchmarks.base_files --rows 2000000 --rounds 5"
@@ -85,7 +84,19 @@ def make_rows(count: int, rng: np.random.Generator) -> pa.Table:
         "day": pa.array(rng.integers(19_000, 19_700, count).astype(np.int32)).cast(pa.date32()),
         "note": pc.binary_join_element_wise(*note, " "),
     }
-    return pa.table({**meta_columns(INSTANT, 3, keys, "2026-01", "f.parquet"), **columns})
+    return pa.table({**_meta_columns(keys), **columns})
+
+
+def _meta_columns(keys: pa.Array) -> dict[str, pa.Array]:
+    rows = pa.array(np.arange(len(keys))).cast(pa.string())
+    numbers = pc.binary_join_element_wise(f"{INSTANT}_3", rows, "_")
+    one_value = [_constant(text, len(keys)) for text in (INSTANT, "2026-01", "f.parquet")]
+    columns = (one_value[0], numbers, keys, *one_value[1:])
+    return dict(zip(META_NAMES, columns, strict=True))
+
+
+def _constant(text: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 
 def _few(values: list[str], count: int, rng: np.random.Generator) -> pa.Array:

@@ -19,10 +19,10 @@ from bucketlake.format.key_range import key_range
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import list_of, map_of
 from bucketlake.model.evolution import evolve
-from bucketlake.model.meta_columns import meta_columns, sequence_numbers
 from bucketlake.model.null_elements import columns_with_null_elements
 from bucketlake.model.schema import META_NAMES, normalise_schema
 from bucketlake.storage.memory import MemoryStorage
+from tests.meta_columns import meta_columns
 from tests.property.arrow_values import schemas, tables, values
 
 INSTANT = "20260101000000000"
@@ -205,13 +205,6 @@ def test_key_range_is_that_of_java_strings(keys: list[str]) -> None:
     assert key_range(pa.array(keys, pa.string())) == expected
     padded = pa.array(["\U0001f600", *keys, "\uffff"], pa.string())
     assert key_range(padded.slice(1, len(keys))) == expected
-
-
-@given(first=st.integers(0, 10**12), count=st.integers(0, 1_100), group=st.integers(0, 999))
-def test_sequence_numbers_are_those_of_single_rows(first: int, count: int, group: int) -> None:
-    numbers = sequence_numbers(INSTANT, group, count, first_row=first)
-    numbers.validate(full=True)
-    assert numbers.to_pylist() == [f"{INSTANT}_{group}_{first + row}" for row in range(count)]
 
 
 @given(value=values(pa.float64(), nullable=False))

@@ -31,7 +31,6 @@ from bucketlake.format.parquet_layout import (
 from bucketlake.hashing.key_filter import key_hashes, make_key_filter
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, stored_fields
-from bucketlake.model.meta_columns import DICTIONARY
 from bucketlake.model.null_elements import columns_with_null_elements, warn_of_null_elements
 from bucketlake.model.schema import (
     COMMIT_TIME,
@@ -53,6 +52,7 @@ CALENDAR = {"org.apache.spark.version": "3.5.0"}
 
 _WRITE_BATCH_ROWS = 16_384
 _ZSTD_LEVEL = 1
+_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _DICTIONARY_COLUMNS = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 
 
@@ -202,7 +202,7 @@ def _file_schema(schema: pa.Schema) -> pa.Schema:
     # Required columns stay required: where a file is laxer than the table's schema, Hudi rewrites
     # each record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
-        field.with_type(DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
+        field.with_type(_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
         for field in with_meta(schema)
     ]
     return pa.schema([field.remove_metadata() for field in fields])

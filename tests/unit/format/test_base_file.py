@@ -23,10 +23,10 @@ from bucketlake.format.base_file import (
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, list_of
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.meta_columns import meta_columns
 from bucketlake.model.schema import META_NAMES, with_meta
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
+from tests.meta_columns import meta_columns
 
 SCHEMA = pa.schema({"id": pa.string(), "n": pa.int64()})
 INSTANT = InstantTime("20260101000000000")

@@ -16,7 +16,7 @@ from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format.log_block import BlockKind, HeaderKey
 from bucketlake.format.log_deletes import Deletes, decode_delete_block, encode_delete_block
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
-from bucketlake.model.meta_columns import constant_column
+from tests.meta_columns import constant_column
 from tests.unit.format.log_rows import INSTANT, PATH, block_of, only_block
 
 WRAPPED: dict[str, Any] = {
