@@ -34,6 +34,7 @@ from tests.storages import failing
 SOURCE = Path(bl.__file__).parent
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
+INDEX_OF_GROUPS = bl.PartitionBucket({"a": 3}, default=2, max_file_size=10_000)
 _NUMBERS = count()
 
 
@@ -141,6 +142,7 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
     "insert_overwrite": [(COW, lambda t: t.insert_overwrite(rows(2)), [REPLACE]),
                          (MOR, lambda t: t.insert_overwrite(rows(2)), [REPLACE])],
     "delete_partitions": [(COW, lambda t: t.delete_partitions(["a"]), [REPLACE])],
+    "convert": [(COW, lambda t: t.convert(INDEX_OF_GROUPS, dry_run=False), [REPLACE])],
     "rescale": [(COW, lambda t: t.rescale({"a": 5}, dry_run=False), [REPLACE])],
     "repair": [(BROKEN, lambda t: t.repair(dry_run=False, min_age_seconds=0), [REPLACE])],
     "compact": [(MOR, lambda t: t.compact(), [COMMIT])],
