@@ -27,6 +27,7 @@ from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
 from bucketlake.services.compaction import CompactedSlice, CompactionReport
+from bucketlake.services.conversion import ConversionReport
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport
 from bucketlake.services.rescale import PartitionChange, RescaleReport
@@ -50,14 +51,21 @@ import bucketlake as bl
 ```
 """
 
-FUNCTIONS = ("create_table", "open_table", "save")
+FUNCTIONS = ("create_table", "open_table", "convert", "save")
 VALUES = (
     *("SimpleBucket", "PartitionBucket", "TimestampPartition", "WriteResult"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
     *(Bucket, RecordLocation, PruningReport, Instant, HashingConfig, RecordedCount),
-    *(RescaleReport, PartitionChange, CompactionReport, CompactedSlice, ArchiveReport),
+    *(
+        RescaleReport,
+        PartitionChange,
+        ConversionReport,
+        CompactionReport,
+        CompactedSlice,
+        ArchiveReport,
+    ),
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
     *(Finding, RepairReport),
 )
