@@ -38,7 +38,11 @@ from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.archive_reader import newest_manifest, read_archive
+from bucketlake.timeline.archive_reader import (
+    archived_completion_times,
+    newest_manifest,
+    read_archive,
+)
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
@@ -238,12 +242,17 @@ class World:
 
     def roll_back(self) -> None:
         """Roll the newest commit back."""
-        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        config = read_table_config(self.storage)
+        timeline = load_timeline(self.storage, config)
         commits = timeline.completed_commits()
         if not commits or commits[-1].requested_at not in self.before:
             return
         newest = commits[-1].requested_at
         before = self.before[newest]
+        # An archival that died leaves commits in both timelines.
+        archived = archived_completion_times(
+            self.storage, config, since=commits[0].requested_at, until=newest
+        )
         self._attempt(
             lambda target: roll_back(
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
@@ -252,7 +261,7 @@ class World:
             # What is pending may become the newest commit; the last one beside an archive stays; a
             # savepoint may hold it, and a clean may have deleted what was before.
             may_be_refused=bool(timeline.pending())
-            or len(commits) == 1
+            or {one.requested_at for one in commits[:-1]} <= archived.keys()
             or bool(self._upkeep(timeline)),
         )
 
