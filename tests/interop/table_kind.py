@@ -42,6 +42,8 @@ class TableKind:
         Bucket counts by partition; none for one count.
     merge_on_read : bool
         Whether updates go to log files; Hudi compacts where it is told to.
+    max_file_size : int or None
+        Bytes at which a bucket's next file group is opened; None for one group a bucket.
     """
 
     schema: pa.Schema = EVENT
@@ -55,13 +57,17 @@ class TableKind:
     generator: str | None = None
     rules: tuple[tuple[str, int], ...] = ()
     merge_on_read: bool = False
+    max_file_size: int | None = None
 
     @property
     def index(self) -> bl.SimpleBucket | bl.PartitionBucket:
         """The index of both writers."""
+        fields, size = self.hash_fields, self.max_file_size
         if self.rules:
-            return bl.PartitionBucket(self.rules, BUCKETS, hash_fields=self.hash_fields)
-        return bl.SimpleBucket(BUCKETS, hash_fields=self.hash_fields)
+            return bl.PartitionBucket(
+                self.rules, BUCKETS, hash_fields=fields, max_file_size=size
+            )
+        return bl.SimpleBucket(BUCKETS, fields, size)
 
     def create(self, path: Path) -> bl.Table:
         """Make an empty table of bucketlake's."""
