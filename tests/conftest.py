@@ -120,7 +120,8 @@ def _prepare_environment_for_spark() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the simulation, see ``tests/simulation``."""
+    """Options of the conformance suite and of the simulation."""
+    parser.addoption("--kind", help="one index kind of tests/conformance/kinds.py, not all")
     parser.addoption("--seed", type=int, help="replay one seed of the simulation")
     parser.addoption("--seeds", type=int, default=60, help="how many seeds the simulation runs")
     parser.addoption(

@@ -1,0 +1,231 @@
+"""A table of some kind and type beside the oracle of its rows: a dictionary, changed row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.index.settings import TableIndex
+from bucketlake.model.result import WriteResult
+from bucketlake.services.findings import Severity
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import MemoryStorage
+from tests.conformance.kinds import Kind, kinds_named
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("at", pa.int64())]
+)
+FLAG = "_hoodie_is_deleted"
+WITH_FLAG = SCHEMA.append(pa.field(FLAG, pa.bool_()))
+
+Row = dict[str, Any]
+Rows = dict[tuple[str, str], Row]
+"""Rows by partition and id."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind and a table type: what each test of the suite runs for."""
+
+    kind: Kind
+    table_type: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}-{self.table_type}"
+
+    @property
+    def index(self) -> TableIndex:
+        """The index of the kind's tables."""
+        return self.kind.index
+
+    @property
+    def merges_on_read(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type == "merge_on_read"
+
+    @property
+    def record_key(self) -> list[str]:
+        """Columns of the record key."""
+        return self.kind.record_key("day")
+
+    def make(
+        self, path: str, *, schema: pa.Schema = SCHEMA, ordering: str | None = "at"
+    ) -> Checked:
+        """Make an empty table."""
+        table = bl.create_table(
+            path,
+            schema=schema,
+            record_key=self.record_key,
+            partition_by=["day"],
+            ordering=ordering,
+            index=self.index,
+            table_type=self.table_type,
+        )
+        return Checked(self, table, ordered=ordering is not None)
+
+    def filled(self, path: str) -> Checked:
+        """Give a table with keys 0 to 11, of which the first six were written twice.
+
+        It is made once for each case, and copied.
+        """
+        if self not in _FILLED:
+            made = self.make(f"{path}-first")
+            made.upsert(rows(range(12)))
+            made.upsert(rows(range(6), 1))
+            _FILLED[self] = (objects(made.table), made.rows)
+        held, known = _FILLED[self]
+        storage = open_storage(path)
+        for name, data in held.items():
+            storage.put(name, data)
+        return Checked(self, bl.open_table(path), rows=dict(known))
+
+
+_FILLED: dict[Case, tuple[Mapping[str, bytes], Rows]] = {}
+
+
+def cases_of(name: str | None) -> list[Case]:
+    """Return the cases of the kind of this name, or of all kinds."""
+    return [Case(kind, type_) for kind in kinds_named(name) for type_ in kind.table_types]
+
+
+def rows(numbers: Iterable[int], at: int = 0, *, days: str = "ab") -> list[Row]:
+    """Return rows of some keys; ``at`` is the ordering value and decides on ``v``."""
+    return [
+        {"id": f"k{n}", "day": days[n % len(days)], "v": n + 1000 * at, "at": at} for n in numbers
+    ]
+
+
+def arrow(batch: Iterable[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return rows as an Arrow table."""
+    return pa.Table.from_pylist([*batch], schema)
+
+
+def storage_of(table: bl.Table) -> Storage:
+    """Return the storage that a table lies in."""
+    return open_storage(table.path)
+
+
+def objects(table: bl.Table) -> dict[str, bytes]:
+    """Return all that storage holds of a table."""
+    storage = storage_of(table)
+    return {one.path: storage.read(one.path) for one in storage.list("")}
+
+
+def filled_storage(name: str, held: Mapping[str, bytes]) -> MemoryStorage:
+    """Put objects into a new storage in memory."""
+    storage = MemoryStorage(name)
+    for path, data in held.items():
+        storage.put(path, data)
+    return storage
+
+
+@dataclass
+class Checked:
+    """A table, and the rows that it must hold.
+
+    Each write is done twice: to the table, and to the dictionary row by row.
+    """
+
+    case: Case
+    table: bl.Table
+    rows: Rows = field(default_factory=dict)
+    ordered: bool = True
+
+    def upsert(
+        self, batch: list[Row], write: Callable[[bl.Table, Any], WriteResult] = bl.Table.upsert
+    ) -> WriteResult:
+        """Upsert rows; ``write`` may do it in another way."""
+        schema = WITH_FLAG if any(FLAG in row for row in batch) else SCHEMA
+        result = write(self.table, arrow(batch, schema))
+        self.expect_upserted(batch)
+        return result
+
+    def expect_upserted(self, batch: list[Row]) -> None:
+        """Expect what an upsert of these rows leaves."""
+        for row in batch:
+            key = row["day"], row["id"]
+            held = self.rows.get(key)
+            if held is not None and self.ordered and row["at"] < held["at"]:
+                continue
+            if row.get(FLAG):
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = {name: row[name] for name in SCHEMA.names}
+
+    def delete(self, batch: list[Row]) -> WriteResult:
+        """Delete the keys of rows."""
+        result = self.table.delete(arrow(batch).select(["id", "day"]))
+        for row in batch:
+            self.rows.pop((row["day"], row["id"]), None)
+        return result
+
+    def overwrite(self, batch: list[Row], *, whole_table: bool = False) -> WriteResult:
+        """Replace the partitions of rows, or the whole table."""
+        result = self.table.insert_overwrite(arrow(batch), whole_table=whole_table)
+        touched = {row["day"] for row in batch}
+        self.rows = {
+            key: row for key, row in self.rows.items() if not whole_table and key[0] not in touched
+        }
+        self.expect_upserted(batch)
+        return result
+
+    def drop(self, *partitions: str) -> WriteResult:
+        """Delete whole partitions."""
+        result = self.table.delete_partitions(partitions)
+        self.rows = {key: row for key, row in self.rows.items() if key[0] not in partitions}
+        return result
+
+    def key_of(self, row: Row) -> Mapping[str, Any]:
+        """Return the values of a row's record key."""
+        return {name: row[name] for name in self.case.record_key}
+
+    def check_rows(self) -> None:
+        """Read the table: it has the rows, each of them once."""
+        found, expected = rows_of(self.table.to_arrow()), in_order(self.rows.values())
+        assert found == expected, f"read {found}, expected {expected}"
+
+    def check(self) -> None:
+        """Read the table, find some rows by their keys, and have the doctor look at it.
+
+        What a write that was rejected has left behind (its markers, for five minutes) is a note.
+        """
+        self.check_rows()
+        for row in in_order(self.rows.values())[:: max(1, len(self.rows) // 2)]:
+            self.locate(row)
+        findings = self.table.doctor(check_keys=True, min_age_seconds=0)
+        wrong = [one for one in findings if one.severity is not Severity.NOTE]
+        assert not wrong, f"the doctor finds {wrong}"
+
+    def check_next_write_finds_all(self) -> None:
+        """Write all rows once more: each key is found where it is, and none is there twice."""
+        held = in_order(self.rows.values())
+        result = self.upsert(held)
+        if not self.case.merges_on_read:  # A writer of log files does not read what is stored.
+            assert (result.updated, result.inserted) == (len(held), 0), result
+        self.check_rows()
+
+    def locate(self, row: Row) -> tuple[str, int | None]:
+        """Find a key once, in a file group that is live; return its partition and bucket."""
+        [found] = self.table.locate(self.key_of(row), row["day"])
+        assert found.partition_path == row["day"]
+        live = {(b.partition_path, b.file_id): b.bucket_id for b in self.table.buckets()}
+        assert live[found.partition_path, found.file_id] == found.bucket_id
+        return found.partition_path, found.bucket_id
+
+
+def in_order(found: Iterable[Row]) -> list[Row]:
+    """Return rows by partition and id, without columns beside those of the schema."""
+    plain = [{name: row[name] for name in SCHEMA.names} for row in found]
+    return sorted(plain, key=lambda row: (row["day"], row["id"]))
+
+
+def rows_of(found: pa.Table) -> list[Row]:
+    """Return the rows of a table in order, none of them twice."""
+    plain = in_order(found.to_pylist())
+    assert len({(row["day"], row["id"]) for row in plain}) == len(plain), "a key is there twice"
+    return plain

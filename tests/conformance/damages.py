@@ -1,0 +1,328 @@
+"""What may be damaged in a table, each as it happens, and what the doctor calls it.
+
+Each table here holds keys in the partitions a and b. The damages in :data:`COMMON` may happen to
+tables of all kinds; the other groups are special to some kinds, see ``kinds.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.config.layout import (
+    COMMIT_ORDER_FOLDER,
+    HEARTBEAT_FOLDER,
+    PROPERTIES_BACKUP_FILE,
+    PROPERTIES_FILE,
+)
+from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
+from bucketlake.model.file_name import InstantTime
+from bucketlake.services.findings import FindingKind
+from bucketlake.services.findings import FindingKind as Found
+from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
+from bucketlake.timeline.outcome import claim_commit
+from tests.broken_tables import (
+    base_file,
+    commit_by_hand,
+    copied,
+    later,
+    newest,
+    objects,
+    storage_of,
+)
+
+LONG_AGO = InstantTime("20200101000000000")
+_OTHER_ID = "-0000-4000-8000-00000000000a-0"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One way to damage a table.
+
+    Attributes
+    ----------
+    name : str
+        What happened.
+    do : callable
+        Does it.
+    found : frozenset of FindingKind
+        What the doctor finds, with all checks.
+    is_repaired : bool
+        Whether a repair makes the table sound again, with all rows.
+    for_logs_only : bool
+        Whether the table has to be merge-on-read.
+    """
+
+    name: str
+    do: Callable[[bl.Table], object]
+    found: frozenset[FindingKind]
+    is_repaired: bool = True
+    for_logs_only: bool = False
+
+
+def _damage(
+    do: Callable[[bl.Table], object],
+    *found: FindingKind,
+    is_repaired: bool = True,
+    for_logs_only: bool = False,
+) -> Damage:
+    name = do.__name__.strip("_")
+    return Damage(name, do, frozenset(found), is_repaired, for_logs_only)
+
+
+def _file_of_bucket_by_hand(table: bl.Table, file_id: str) -> None:
+    """Commit a copy of a base file as another file group."""
+    instant = later(newest(table), 10)
+    _, stat = copied(table, base_file(table), instant=instant, file_id=file_id)
+    commit_by_hand(table, instant, stat)
+
+
+# ---- Files --------------------------------------------------------------------------------------
+
+
+def _a_file_of_no_commit(table: bl.Table) -> None:
+    copied(table, base_file(table), instant=later(newest(table)))
+
+
+def _a_file_older_than_the_timeline(table: bl.Table) -> None:
+    copied(table, base_file(table), instant=LONG_AGO)
+
+
+def _a_file_that_its_commit_does_not_name(table: bl.Table) -> None:
+    held = base_file(table)
+    bucket = next(b.bucket_id for b in table.buckets() if b.path == held)
+    instant = min(i.requested_at for i in table.timeline())
+    copied(table, held, instant=instant, file_id=f"{bucket or 0:08d}{_OTHER_ID}")
+
+
+def _a_partition_without_its_marker(table: bl.Table) -> None:
+    storage_of(table).delete("a/.hoodie_partition_metadata")
+
+
+def _a_base_file_is_gone(table: bl.Table) -> None:
+    storage_of(table).delete(base_file(table))
+
+
+def _log_file(table: bl.Table) -> str:
+    return next(path for path in objects(table) if ".log." in path and path.startswith("a/"))
+
+
+def _a_log_file_is_gone(table: bl.Table) -> None:
+    storage_of(table).delete(_log_file(table))
+
+
+def _a_planned_compaction_lacks_a_file(table: bl.Table) -> None:
+    table.compact(schedule_only=True)
+    _a_log_file_is_gone(table)
+
+
+def _a_base_file_was_cut_off(table: bl.Table) -> None:
+    path = base_file(table)
+    storage_of(table).put(path, storage_of(table).read(path)[:-100])
+
+
+def _spoil(table: bl.Table, path: str) -> None:
+    storage_of(table).put(path, b"\0" * len(storage_of(table).read(path)))
+
+
+def _a_base_file_holds_nonsense(table: bl.Table) -> None:
+    _spoil(table, base_file(table))
+
+
+def _a_log_file_holds_nonsense(table: bl.Table) -> None:
+    _spoil(table, _log_file(table))
+
+
+def _a_schema_that_the_files_do_not_fit(table: bl.Table) -> None:
+    schema = table.schema().set(2, pa.field("v", pa.list_(pa.int64())))
+    other = bl.create_table(
+        f"{table.path}-other", schema=schema, record_key=["id"], index=bl.SimpleBucket(1)
+    )
+    text = other.config().create_schema
+    commit_by_hand(table, later(newest(table), 10), extra={"schema": text or ""})
+
+
+# ---- The timeline, and what was left behind -----------------------------------------------------
+
+
+def _deed_name(table: bl.Table) -> str:
+    return "commit" if "COPY" in table.config().table_type.value else "deltacommit"
+
+
+def _a_writer_died(table: bl.Table) -> None:
+    instant, action = later(newest(table)), _deed_name(table)
+    inflight = "inflight" if action == "commit" else f"{action}.inflight"
+    path, _ = copied(table, base_file(table), instant=instant)
+    storage = storage_of(table)
+    storage.put(f".hoodie/timeline/{instant}.{action}.requested", b"")
+    storage.put(f".hoodie/timeline/{instant}.{inflight}", b"")
+    storage.put(f".hoodie/.temp/{instant}/{path}.marker.MERGE", b"")
+
+
+def _a_writer_died_and_its_markers_are_gone(table: bl.Table) -> None:
+    instant = later(newest(table))
+    copied(table, base_file(table), instant=instant)
+    storage_of(table).put(f".hoodie/timeline/{instant}.{_deed_name(table)}.requested", b"")
+
+
+def _a_clustering_of_hudi_is_pending(table: bl.Table) -> None:
+    storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", b"")
+
+
+def _a_commit_cannot_be_read(table: bl.Table) -> None:
+    last = newest(table)
+    [path] = [p for p in objects(table) if last in p and p.endswith("commit")]
+    storage_of(table).put(path, b"Obj")
+
+
+def _markers_of_an_instant_that_has_ended(table: bl.Table) -> None:
+    storage_of(table).put(f".hoodie/.temp/{newest(table)}/a/x_0-0-0_1.parquet.marker.CREATE", b"")
+
+
+def _a_heartbeat_of_an_instant_that_has_ended(table: bl.Table) -> None:
+    storage, instant = storage_of(table), newest(table)
+    path = f"{HEARTBEAT_FOLDER}/{instant}"
+    with beating(storage, instant):
+        content = storage.read(path)
+    storage.put(path, content)
+
+
+def _a_lock_file_of_nobody(table: bl.Table) -> None:
+    storage_of(table).put(FILE_LOCK, b"")
+
+
+def _a_storage_lock_cut_off(table: bl.Table) -> None:
+    storage_of(table).put(STORAGE_LOCK, b'{"expired": false')
+
+
+def _an_outcome_of_a_commit_long_ago(table: bl.Table) -> None:
+    claim_commit(storage_of(table), LONG_AGO, later(LONG_AGO), Action.COMMIT, b"")
+
+
+def _turns_that_should_have_been_dropped(table: bl.Table) -> None:
+    for number in range(100, 110):
+        storage_of(table).put(f"{COMMIT_ORDER_FOLDER}/{number:012d}", f"{number} x".encode())
+
+
+def _a_turn_cannot_be_read(table: bl.Table) -> None:
+    storage_of(table).put(f"{COMMIT_ORDER_FOLDER}/{999:012d}", b"")
+
+
+# ---- The properties -----------------------------------------------------------------------------
+
+
+def _an_update_of_the_properties_died(table: bl.Table) -> None:
+    storage = storage_of(table)
+    storage.put(PROPERTIES_BACKUP_FILE, storage.read(PROPERTIES_FILE))
+    storage.put(PROPERTIES_FILE, storage.read(PROPERTIES_FILE)[:40])
+
+
+COMMON = (
+    _damage(_a_file_of_no_commit, Found.ORPHAN_FILE),
+    _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN),
+    _damage(_a_partition_without_its_marker, Found.PARTITION_NOT_MARKED),
+    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False),
+    _damage(_a_log_file_is_gone, Found.FILE_MISSING, is_repaired=False, for_logs_only=True),
+    _damage(
+        _a_planned_compaction_lacks_a_file,
+        Found.PLAN_BROKEN,
+        Found.FILE_MISSING,
+        is_repaired=False,
+        for_logs_only=True,
+    ),
+    _damage(
+        _a_base_file_was_cut_off, Found.FILE_SIZE_DIFFERS, Found.FILE_CORRUPT, is_repaired=False
+    ),
+    _damage(_a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False),
+    _damage(_a_log_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, for_logs_only=True),
+    _damage(_a_schema_that_the_files_do_not_fit, Found.SCHEMA_UNFIT, is_repaired=False),
+    _damage(_a_writer_died, Found.PENDING_DEAD),
+    _damage(_a_writer_died_and_its_markers_are_gone, Found.PENDING_DEAD),
+    _damage(_a_clustering_of_hudi_is_pending, Found.PENDING_OF_HUDI, is_repaired=False),
+    _damage(_a_commit_cannot_be_read, Found.UNREADABLE, is_repaired=False),
+    _damage(_markers_of_an_instant_that_has_ended, Found.LEFTOVER_MARKERS),
+    _damage(_a_heartbeat_of_an_instant_that_has_ended, Found.LEFTOVER_HEARTBEAT),
+    _damage(_a_lock_file_of_nobody, Found.LEFTOVER_LOCK),
+    _damage(_a_storage_lock_cut_off, Found.UNREADABLE, is_repaired=False),
+    _damage(_an_outcome_of_a_commit_long_ago, Found.LEFTOVER_OUTCOME),
+    _damage(_turns_that_should_have_been_dropped, Found.LEFTOVER_TURN),
+    _damage(_a_turn_cannot_be_read, Found.UNREADABLE, is_repaired=False),
+    _damage(_an_update_of_the_properties_died, Found.PROPERTIES_BACKUP),
+)
+"""Damages that have nothing to do with how keys find their file group."""
+
+
+# ---- Kinds whose buckets follow from a hash, and whose file ids spell the bucket ----------------
+
+
+def _a_bucket_beyond_the_count(table: bl.Table) -> None:
+    _file_of_bucket_by_hand(table, f"00000099{_OTHER_ID}")
+
+
+def _a_file_group_that_names_no_bucket(table: bl.Table) -> None:
+    _file_of_bucket_by_hand(table, f"abcdef01{_OTHER_ID}")
+
+
+def _keys_lie_in_two_file_groups_of_their_bucket(table: bl.Table) -> None:
+    held = base_file(table)
+    bucket = next(b.bucket_id for b in table.buckets() if b.path == held)
+    _file_of_bucket_by_hand(table, f"{bucket or 0:08d}{_OTHER_ID}")
+
+
+FOREIGN_BUCKETS = (
+    _damage(
+        _a_bucket_beyond_the_count,
+        Found.BUCKET_UNKNOWN,
+        Found.KEYS_IN_WRONG_BUCKET,
+        Found.KEYS_TWICE,
+    ),
+    _damage(_a_file_group_that_names_no_bucket, Found.BUCKET_UNKNOWN, Found.KEYS_TWICE),
+)
+"""File groups of buckets that no key has."""
+
+SECOND_GROUPS = (
+    _damage(
+        _a_file_that_its_commit_does_not_name,
+        Found.FILE_NOT_COMMITTED,
+        Found.BUCKET_TWICE,
+        Found.KEYS_TWICE,
+    ),
+    _damage(_keys_lie_in_two_file_groups_of_their_bucket, Found.BUCKET_TWICE, Found.KEYS_TWICE),
+)
+"""A second file group of a bucket that may have one only."""
+
+
+# ---- Kinds with rules ---------------------------------------------------------------------------
+
+
+def _rules_that_a_recorded_count_does_not_follow_from(table: bl.Table) -> None:
+    table.rescale({"a": 4}, dry_run=False)
+    storage, path = storage_of(table), config_path(table.rule_versions()[-1].instant)
+    storage.put(path, storage.read(path).replace(b"a,4", b"a,5"))
+
+
+def _rules_of_no_commit(table: bl.Table) -> None:
+    instant = later(newest(table))
+    save_config(storage_of(table), HashingConfig("c,9", 4, "regex", instant))
+    table.upsert(table.to_arrow().slice(0, 1))  # The timeline becomes newer than the rules.
+
+
+def _rules_that_cannot_be_parsed(table: bl.Table) -> None:
+    storage_of(table).put(config_path(table.rule_versions()[-1].instant), b"{")
+
+
+RULES = (
+    _damage(
+        _rules_that_a_recorded_count_does_not_follow_from,
+        Found.COUNT_OUT_OF_STEP,
+        is_repaired=False,
+    ),
+    _damage(_rules_of_no_commit, Found.RULES_OUT_OF_STEP, is_repaired=False),
+    _damage(_rules_that_cannot_be_parsed, Found.UNREADABLE, is_repaired=False),
+)
+"""Rules and recorded counts of a partition-level index (RFC-89)."""

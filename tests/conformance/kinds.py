@@ -1,0 +1,118 @@
+"""The registry of index kinds: what all kinds must do is tested once, and run for each line.
+
+A new kind adds one line to :data:`KINDS`. Then the tests of this folder, the Spark tests in
+``tests/spark/test_kinds.py`` and the simulation (its world and its crowd) run for it. A line says
+
+- a name, which ``pytest --kind NAME`` takes;
+- an index for tables of a dozen records, with few buckets, so that the tests are quick;
+- another index of the same kind, which must be rejected when a table of the first one is opened;
+- what is special to the kind: table types that it does not support, the record key that its hash
+  fields need, and what may be damaged in its tables (``damages.py``): ``COMMON`` and more. A line
+  that is only another setting of a kind above leaves the damages out.
+
+What the tests expect of a kind:
+
+- The kind is a frozen value with ``to_options`` and ``from_options``; the table stores it.
+- ``table.buckets()`` lists the live file groups with their buckets, and ``table.locate`` finds each
+  key in one of them, once.
+- A condition that names a key reads no file groups but those of the key's bucket.
+- Two writers of one bucket are in conflict; two writers of different buckets are not.
+- The same task gives the same files with the same bytes, however often it runs.
+
+No test may assume that a bucket has one file group, or that the name of a file tells the bucket:
+the tests look at rows, counts, conflicts, errors, and what the table says about itself. What only
+one kind does (rules and rescales, say) is tested in a module of that kind, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import bucketlake as bl
+from bucketlake.index.settings import TableIndex
+from tests.conformance.damages import (
+    COMMON,
+    FOREIGN_BUCKETS,
+    RULES,
+    SECOND_GROUPS,
+    Damage,
+)
+
+TABLE_TYPES = ("copy_on_write", "merge_on_read")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An index kind, and what is special to it.
+
+    Attributes
+    ----------
+    name : str
+        As ``pytest --kind`` takes it.
+    index : TableIndex
+        The index of the tables; two partitions, ``a`` and ``b``, hold a dozen records.
+    other : TableIndex
+        Another setting of the same kind.
+    table_types : tuple of str
+        Table types that the tests run for.
+    keyed_by_partition : bool
+        Whether the record key is ``id`` and the partition column, as hash fields that are a part of
+        the key need it; otherwise ``id`` alone.
+    damages : tuple of Damage
+        What may be damaged in its tables.
+    """
+
+    name: str
+    index: TableIndex
+    other: TableIndex
+    table_types: tuple[str, ...] = TABLE_TYPES
+    keyed_by_partition: bool = False
+    damages: tuple[Damage, ...] = ()
+
+    def record_key(self, partition_column: str) -> list[str]:
+        """Return the record key of a table with this partition column."""
+        return ["id", partition_column] if self.keyed_by_partition else ["id"]
+
+
+KINDS = (
+    Kind(
+        "simple",
+        bl.SimpleBucket(2),
+        bl.SimpleBucket(3),
+        damages=(*COMMON, *FOREIGN_BUCKETS, *SECOND_GROUPS),
+    ),
+    Kind(
+        "simple_one_bucket",
+        bl.SimpleBucket(1),
+        bl.SimpleBucket(2),
+        table_types=("copy_on_write",),
+    ),
+    Kind(
+        "simple_hash_fields",
+        bl.SimpleBucket(2, hash_fields=["id"]),
+        bl.SimpleBucket(2),
+        table_types=("merge_on_read",),
+        keyed_by_partition=True,
+    ),
+    Kind(
+        "partition_level",
+        bl.PartitionBucket({"a": 3}, default=2),
+        bl.PartitionBucket({"a": 2}, default=2),
+        damages=(*COMMON, *FOREIGN_BUCKETS, *SECOND_GROUPS, *RULES),
+    ),
+)
+
+
+def kinds_named(name: str | None) -> tuple[Kind, ...]:
+    """Return the kind of this name, or all kinds.
+
+    Raises
+    ------
+    ValueError
+        If no kind has this name.
+    """
+    found = tuple(kind for kind in KINDS if name in (None, kind.name))
+    if not found:
+        known = ", ".join(kind.name for kind in KINDS)
+        raise ValueError(f"there is no index kind {name!r} in tests/conformance/kinds.py: {known}")
+    return found

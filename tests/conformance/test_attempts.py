@@ -1,0 +1,183 @@
+"""Tasks that run again or too late, and storage that fails or dies at any step of an upsert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+
+import bucketlake as bl
+from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
+from bucketlake.model.table_type import Operation
+from bucketlake.storage.base import Storage
+from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from bucketlake.storage.memory import forget
+from bucketlake.timeline.instant import State
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import open_target, write_records
+from tests.conformance.cases import (
+    Case,
+    Checked,
+    Row,
+    Rows,
+    arrow,
+    filled_storage,
+    objects,
+    rows,
+    rows_of,
+    storage_of,
+)
+
+_NUMBERS = count()
+
+
+def data_files(table: bl.Table) -> dict[str, bytes]:
+    """Return the files that hold rows, and those that an index keeps; no timeline, no markers."""
+    own = (".hoodie/timeline", ".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.bucket_index/ext")
+    return {path: data for path, data in objects(table).items() if not path.startswith(own)}
+
+
+class AttemptedAgain(ArrowSource):
+    """An Arrow source whose tasks run three times, the rows in another order each time.
+
+    Before the second time the files of the first one are gone; the third one finds those of the
+    second.
+    """
+
+    def __init__(self, table: bl.Table, batch: list[Row]) -> None:
+        super().__init__(arrow(batch), threads=1)
+        self._table, self._batch = table, batch
+        self.attempts: list[dict[str, bytes]] = []
+        self.late: Callable[[], object] = lambda: None
+
+    def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+        before = data_files(self._table)
+        results = []
+        for batch in (self._batch, self._batch[::-1], self._batch[1:] + self._batch[:1]):
+            source = ArrowSource(arrow(batch), threads=1)
+            results.append(source.write_groups(plan, task))
+            files = data_files(self._table)
+            self.attempts.append({path: files[path] for path in files.keys() - before.keys()})
+            if len(self.attempts) == 1:
+                for path in self.attempts[0]:
+                    storage_of(self._table).delete(path)
+        assert results[0] == results[1] == results[2]
+        self.late = lambda: ArrowSource(arrow(self._batch), threads=1).write_groups(plan, task)
+        return results[2]
+
+
+def write_in_attempts(table: Checked, batch: list[Row]) -> AttemptedAgain:
+    """Upsert rows with distinct keys by tasks that run three times."""
+    source = AttemptedAgain(table.table, batch)
+    storage = storage_of(table.table)
+    target = open_target(storage, read_table_config(storage), None)
+    write_records(target, Operation.UPSERT, source)
+    table.expect_upserted(batch)
+    return source
+
+
+def test_attempts_of_a_task_make_the_same_files_with_the_same_bytes(table: Checked) -> None:
+    source = write_in_attempts(table, rows([*range(4, 18), *range(40, 43)], 2))
+    first, second, third = source.attempts
+    assert first
+    assert first == second == third
+    table.check()
+
+
+def test_an_attempt_after_the_commit_publishes_nothing_and_after_a_clean_does_no_harm(
+    table: Checked,
+) -> None:
+    source = write_in_attempts(table, rows(range(4, 18), 2))
+    files = data_files(table.table)
+    _tolerate(source.late)
+    assert data_files(table.table) == files
+    table.upsert(rows(range(4, 18), 3))
+    if table.case.merges_on_read:
+        table.table.compact()
+    table.table.clean(retain_versions=1)
+    _tolerate(source.late)
+    table.check()
+    table.check_next_write_finds_all()
+
+
+def test_an_attempt_after_the_rollback_publishes_nothing(table: Checked) -> None:
+    before = dict(table.rows)
+    source = write_in_attempts(table, rows(range(4, 18), 2))
+    table.table.rollback(table.table.timeline()[-1].requested_at)
+    table.rows = before
+    files = data_files(table.table)
+    _tolerate(source.late)
+    assert data_files(table.table) == files
+    table.check_next_write_finds_all()
+
+
+def _tolerate(attempt: Callable[[], object]) -> None:
+    """Run a late attempt; nobody waits for it, so it may raise an error."""
+    with suppress(BucketLakeError):
+        attempt()
+
+
+# ---- Storage that fails or dies -----------------------------------------------------------------
+
+
+def upsert(storage: Storage, batch: list[Row]) -> None:
+    target = open_target(storage, read_table_config(storage), None)
+    write_records(target, Operation.UPSERT, ArrowSource(arrow(batch), threads=1))
+
+
+def faults(operations: int) -> Iterator[Fault]:
+    """Yield deaths that leave different states, and errors before and after an effect."""
+    yield Fault(1)
+    for number in range(1, operations + 1):
+        yield Fault(number, Moment.AFTER)
+        moment = Moment.AFTER if number % 2 else Moment.BEFORE
+        yield Fault(number, moment, Effect.ERROR if number % 3 else Effect.ECHO)
+
+
+def test_death_at_every_step_leaves_the_table_before_or_after_and_writable(
+    case: Case, new_path: Callable[[], str]
+) -> None:
+    """Storage that fails leaves the same two states, and the error says which where it can."""
+    small = case.make(new_path())
+    small.upsert(rows(range(3), days="a"))
+    held, before = objects(small.table), dict(small.rows)
+    batch, later = rows(range(1, 5), 1, days="a"), rows(range(2, 6), 2, days="a")
+    small.expect_upserted(batch)
+    after = dict(small.rows)
+    counting = FaultyStorage(_copy(held), reads_count=False)
+    upsert(counting, batch)
+    assert counting.operations >= 9
+    seen = set()
+    for fault in faults(counting.operations):
+        inner = _copy(held)
+        storage = FaultyStorage(inner, [fault], reads_count=False)
+        allowed = [before, after]
+        try:
+            upsert(storage, batch)
+        except (SimulatedCrash, CommitOutcomeUnknownError):
+            pass
+        except BucketLakeError:
+            allowed = [before]  # Any other error promises that nothing was written.
+        else:
+            allowed = [after]
+        table = bl.open_table(inner.root)
+        found = _rows_by_key(table)
+        assert found in allowed, storage.replay()
+        seen.add(found == after)
+        table.upsert(arrow(later))  # It may finish what was decided and not published.
+        written = [Checked(case, table, rows=dict(state)) for state in allowed]
+        for one in written:
+            one.expect_upserted(later)
+        assert _rows_by_key(table) in [one.rows for one in written], storage.replay()
+        assert all(i.state is State.COMPLETED for i in table.timeline()), storage.replay()
+        forget(inner.root.removeprefix("memory://"))
+    assert seen == {False, True}
+
+
+def _rows_by_key(table: bl.Table) -> Rows:
+    return {(row["day"], row["id"]): row for row in rows_of(table.to_arrow())}
+
+
+def _copy(held: dict[str, bytes]) -> Storage:
+    return filled_storage(f"attempts-{next(_NUMBERS)}", held)
