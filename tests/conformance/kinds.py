@@ -26,6 +26,7 @@ one kind does (rules and rescales, say) is tested in a module of that kind, not 
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import bucketlake as bl
@@ -116,3 +117,16 @@ def kinds_named(name: str | None) -> tuple[Kind, ...]:
         known = ", ".join(kind.name for kind in KINDS)
         raise ValueError(f"there is no index kind {name!r} in tests/conformance/kinds.py: {known}")
     return found
+
+
+def kind_of_seed(seed: int, name: str | None = None) -> tuple[Kind, str]:
+    """Return the kind and the table type of a run of the simulation.
+
+    Even seeds are for copy-on-write tables and odd ones for merge-on-read, as far as the kind of
+    this name supports the type; without a name, the seed picks one of the kinds that support it.
+    """
+    kinds, table_type = kinds_named(name), TABLE_TYPES[seed % 2]
+    fitting = [kind for kind in kinds if table_type in kind.table_types]
+    if not fitting:
+        return kinds[0], kinds[0].table_types[0]
+    return random.Random(f"kind of {seed}").choice(fitting), table_type

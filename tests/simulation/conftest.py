@@ -1,4 +1,4 @@
-"""Options of the simulation: one seed to replay, or how many to run."""
+"""Options of the simulation: one seed to replay or how many to run, and one index kind or all."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def crowds(request: pytest.FixtureRequest) -> range:
     """
     one, count = request.config.getoption("--seed"), request.config.getoption("--crowds")
     return range(one, one + 1) if one is not None else range(count)[::-1]
+
+
+@pytest.fixture
+def kind_name(request: pytest.FixtureRequest) -> str | None:
+    """The index kind that is asked for; None where each seed picks one."""
+    name: str | None = request.config.getoption("--kind")
+    return name

@@ -3,6 +3,7 @@
 Storage fails, answers are lost, processes die, stand still for longer than their heartbeat or the
 lease of their lock lasts, clocks are askew, tasks run again late. Some crowds also archive, clean,
 make savepoints and restore; some add and widen columns; in some, heartbeats and locks are renewed.
+The seed picks the index kind, too.
 What must hold in the end is in ``record.py``; the doctor, too, finds nothing wrong then, and a
 repair takes nothing away.
 """
@@ -52,6 +53,7 @@ from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.conformance.kinds import kind_of_seed
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
 from tests.simulation.stage import Actor, Stage, StagedStorage
@@ -105,11 +107,12 @@ class LateSource(ArrowSource):
 class Crowd:
     """One run of several actors on one table."""
 
-    def __init__(self, seed: int, *, writers: int = 3) -> None:
+    def __init__(self, seed: int, kind_name: str | None = None, *, writers: int = 3) -> None:
         self.seed = seed
+        self.kind, table_type = kind_of_seed(seed, kind_name)
         self.random = random.Random(f"crowd {seed}")
         self.stage = Stage(self.random, START_MS)
-        self.merges_on_read = seed % 2 == 1
+        self.merges_on_read = table_type == "merge_on_read"
         self.rolls_back = seed % 3 == 0
         self.archives, self.cleans, self.restores = _SERVICES[seed % len(_SERVICES)]
         self.undoes = self.rolls_back or self.restores
@@ -121,11 +124,11 @@ class Crowd:
         bl.create_table(
             self.memory.root,
             schema=_NARROW,
-            record_key=["id"],
+            record_key=self.kind.record_key("p"),
             partition_by=["p"],
             ordering="ts" if self.by_event_time else None,
-            index=bl.SimpleBucket(2),
-            table_type="merge_on_read" if self.merges_on_read else "copy_on_write",
+            index=self.kind.index,
+            table_type=table_type,
         )
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)
@@ -343,7 +346,7 @@ class Crowd:
 
     def _repair(self) -> None:
         """Look the table over, and take away what was left behind."""
-        storage, index, before = self.memory, bl.SimpleBucket(2), self.record.found()
+        storage, index, before = self.memory, self.kind.index, self.record.found()
         now_ms = lambda: self.stage.now_ms  # noqa: E731
         found = diagnose(storage, index, keys=True, files=True, now_ms=now_ms)
         wrong = [one for one in found if one.severity is Severity.ERROR]
@@ -378,7 +381,7 @@ class Crowd:
 
         def target() -> Target:
             return open_target(
-                storage, read_table_config(storage), bl.SimpleBucket(2), now_ms, lock=self.lock
+                storage, read_table_config(storage), self.kind.index, now_ms, lock=self.lock
             )
 
         self.record.deeds.append(deed)
@@ -446,5 +449,5 @@ class Crowd:
     def story(self, finding: str) -> str:
         """Tell what happened, and how to see it again."""
         lines = "\n".join([*self.record.log, "", *self.stage.trace[-150:]])
-        replay = f"pytest tests/simulation -k crowd --seed {self.seed}"
+        replay = f"pytest tests/simulation -k crowd --seed {self.seed} --kind {self.kind.name}"
         return f"{finding}\n{lines}\nreplay: {replay}"

@@ -14,20 +14,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import bucketlake as bl
 from bucketlake.errors import TimelineError
-from bucketlake.index.bucket_hash import assign_buckets, bucket_of_file_id
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.schema import FILE_NAME
 from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.services.doctor import diagnose
+from bucketlake.services.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, read_archive
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
 from tests.simulation.world import Rows, by_key, require_tidy
+
+MISPLACED = {
+    FindingKind.BUCKET_TWICE,
+    FindingKind.BUCKET_UNKNOWN,
+    FindingKind.KEYS_IN_WRONG_BUCKET,
+    FindingKind.KEYS_TWICE,
+}
+"""What the doctor finds where a key does not lie where the index looks for it, or not alone."""
 
 
 @dataclass
@@ -180,15 +186,10 @@ class Record:
                 assert seen == then, self.story(f"savepoint {saved} shows {seen}, it held {then}")
 
     def found(self) -> Rows:
-        """Read the table; each row lies in the bucket that the index gives it."""
-        table = bl.open_table(self.memory.root)
-        assert table.index is not None
-        rows = table.to_arrow(columns=[*table.schema().names, FILE_NAME])
-        counts = [table.index.count_of(partition) for partition in rows["p"].to_pylist()]
-        buckets = assign_buckets(rows["id"].to_pylist(), np.array(counts, np.int32))
-        held = [bucket_of_file_id(name) for name in rows[FILE_NAME].to_pylist()]
-        assert buckets.tolist() == held, self.story(f"rows in {held} belong into {buckets}")
-        return self.distinct(rows.to_pylist())
+        """Read the table; each key lies where the index looks for it, and there once."""
+        misplaced = [one for one in diagnose(self.memory, None, keys=True) if one.kind in MISPLACED]
+        assert not misplaced, self.story(f"the doctor finds {misplaced}")
+        return self.distinct(bl.Table(self.memory.root).to_arrow().to_pylist())
 
     def _undone(self) -> Callable[[str], bool]:
         """Tell of a commit that was told to be done whether it may have been undone since."""

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -20,17 +21,20 @@ def _begin_process() -> None:
     gc.set_threshold(50_000)
 
 
-def finding_of(seed: int) -> str | None:
+def finding_of(kind_name: str | None, seed: int) -> str | None:
     """Run one crowd; return what it found, with its story."""
     try:
-        Crowd(seed).run()
+        Crowd(seed, kind_name).run()
     except Exception as error:  # Whatever a run raises is a finding.
         return f"seed {seed}: {type(error).__name__} {error}"
     return None
 
 
 def test_a_crowd_of_writers_loses_and_doubles_nothing(
-    crowds: range, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    crowds: range,
+    kind_name: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")  # So that a replay goes the same way.
     processes = multiprocessing.get_context("spawn")
@@ -43,7 +47,8 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
 
     # One more than there are processors: a run's threads hand turns to each other and leave gaps.
     with ProcessPoolExecutor((os.cpu_count() or 1) + 1, processes, _begin_process) as pool:
-        for done, found in enumerate(pool.map(finding_of, crowds, chunksize=5), start=1):
+        found_in = partial(finding_of, kind_name)
+        for done, found in enumerate(pool.map(found_in, crowds, chunksize=5), start=1):
             if found:
                 findings.append(found)
                 say(found)
