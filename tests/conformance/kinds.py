@@ -7,8 +7,7 @@ A new kind adds one line to :data:`KINDS`. Then the tests of this folder, the Sp
 - an index for tables of a dozen records, with few buckets, so that the tests are quick;
 - another index of the same kind, which must be rejected when a table of the first one is opened;
 - what is special to the kind: table types that it does not support, the record key that its hash
-  fields need, and what may be damaged in its tables (``damages.py``): ``COMMON`` and more. A line
-  that is only another setting of a kind above leaves the damages out.
+  fields need, and what may be damaged in its tables (``damages.py``): ``COMMON`` and more.
 
 What the tests expect of a kind:
 
@@ -61,6 +60,8 @@ class Kind:
         the key need it; otherwise ``id`` alone.
     damages : tuple of Damage
         What may be damaged in its tables.
+    is_variant : bool
+        Whether this is only another setting of a kind above: no damages, and no tests on Spark.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Kind:
     table_types: tuple[str, ...] = TABLE_TYPES
     keyed_by_partition: bool = False
     damages: tuple[Damage, ...] = ()
+    is_variant: bool = False
 
     def record_key(self, partition_column: str) -> list[str]:
         """Return the record key of a table with this partition column."""
@@ -87,6 +89,7 @@ KINDS = (
         bl.SimpleBucket(1),
         bl.SimpleBucket(2),
         table_types=("copy_on_write",),
+        is_variant=True,
     ),
     Kind(
         "simple_hash_fields",
@@ -94,6 +97,7 @@ KINDS = (
         bl.SimpleBucket(2),
         table_types=("merge_on_read",),
         keyed_by_partition=True,
+        is_variant=True,
     ),
     Kind(
         "partition_level",

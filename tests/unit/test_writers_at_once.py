@@ -24,6 +24,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit, ingest
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from tests.meanwhile import meanwhile
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 INDEX = bl.PartitionBucket({"a": 3}, default=2)
@@ -87,19 +88,6 @@ def test_writers_and_a_rescale_at_once_lose_and_double_nothing(table: bl.Table) 
     assert all(i.state is State.COMPLETED for i in table.timeline())
     times = [i.completed_at for i in table.timeline()]
     assert len(set(times)) == len(times)
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_slots
-
-    def write_slowly(self: ArrowSource, *arguments: object) -> object:
-        stats = write(self, *arguments)  # type: ignore[arg-type]
-        monkeypatch.undo()
-        other()
-        return stats
-
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
 
 
 def upsert_once(table: bl.Table, batch: pa.Table) -> None:
