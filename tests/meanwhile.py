@@ -11,7 +11,7 @@ from bucketlake.write.arrow_source import ArrowSource
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write of an Arrow table and its commit."""
-    write = ArrowSource.write_groups
+    write = ArrowSource.write_slots
 
     def write_slowly(self: ArrowSource, *arguments: object) -> object:
         written = write(self, *arguments)  # type: ignore[arg-type]
@@ -19,4 +19,4 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
         other()
         return written
 
-    monkeypatch.setattr(ArrowSource, "write_groups", write_slowly)
+    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)

@@ -69,14 +69,14 @@ class Case:
         return Checked(self, table, ordered=ordering is not None)
 
     def filled(self, path: str) -> Checked:
-        """Give a table with keys 0 to 11, of which the first six were written twice.
+        """Give a table with keys 0 to 11: the first six written twice, the last four later.
 
         It is made once for each case, and copied.
         """
         if self not in _FILLED:
             made = self.make(f"{path}-first")
-            made.upsert(rows(range(12)))
-            made.upsert(rows(range(6), 1))
+            made.upsert(rows(range(8)))
+            made.upsert([*rows(range(6), 1), *rows(range(8, 12))])
             _FILLED[self] = (objects(made.table), made.rows)
         held, known = _FILLED[self]
         storage = open_storage(path)

@@ -55,5 +55,5 @@ def _name_of(value: object) -> str:
 
 @pytest.fixture
 def table(case: Case, new_path: Callable[[], str]) -> Checked:
-    """A table with keys 0 to 11 in the partitions a and b, of which six were written twice."""
+    """A table with keys 0 to 11 in the partitions a and b; see ``Case.filled``."""
     return case.filled(new_path())

@@ -296,6 +296,12 @@ SECOND_GROUPS = (
 )
 """A second file group of a bucket that may have one only."""
 
+KEYS_IN_TWO_GROUPS = (
+    _damage(_keys_lie_in_two_file_groups_of_their_bucket, Found.KEYS_TWICE),
+    _damage(_a_file_that_its_commit_does_not_name, Found.FILE_NOT_COMMITTED, Found.KEYS_TWICE),
+)
+"""A key in two file groups of a bucket that may have several."""
+
 
 # ---- Kinds with rules ---------------------------------------------------------------------------
 

@@ -33,10 +33,14 @@ from bucketlake.index.settings import TableIndex
 from tests.conformance.damages import (
     COMMON,
     FOREIGN_BUCKETS,
+    KEYS_IN_TWO_GROUPS,
     RULES,
     SECOND_GROUPS,
     Damage,
 )
+
+FULL_BYTES = 2_600
+"""A file size that a group of a few records has, so that a dozen records need several groups."""
 
 TABLE_TYPES = ("copy_on_write", "merge_on_read")
 
@@ -104,6 +108,18 @@ KINDS = (
         bl.PartitionBucket({"a": 3}, default=2),
         bl.PartitionBucket({"a": 2}, default=2),
         damages=(*COMMON, *FOREIGN_BUCKETS, *SECOND_GROUPS, *RULES),
+    ),
+    Kind(
+        "several_groups",
+        bl.SimpleBucket(2, max_file_size=FULL_BYTES),
+        bl.SimpleBucket(2, max_file_size=2 * FULL_BYTES),
+        damages=(*COMMON, *FOREIGN_BUCKETS, *KEYS_IN_TWO_GROUPS),
+    ),
+    Kind(
+        "partition_level_several_groups",
+        bl.PartitionBucket({"a": 1}, default=2, max_file_size=FULL_BYTES),
+        bl.PartitionBucket({"a": 1}, default=2),
+        is_variant=True,
     ),
 )
 

@@ -51,19 +51,19 @@ class AttemptedAgain(ArrowSource):
         self.attempts: list[dict[str, bytes]] = []
         self.late: Callable[[], object] = lambda: None
 
-    def write_groups(self, plan, task):  # type: ignore[no-untyped-def]
+    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
         before = data_files(self._table)
         results = []
         for batch in (self._batch, self._batch[::-1], self._batch[1:] + self._batch[:1]):
             source = ArrowSource(arrow(batch), threads=1)
-            results.append(source.write_groups(plan, task))
+            results.append(source.write_slots(plan, task))
             files = data_files(self._table)
             self.attempts.append({path: files[path] for path in files.keys() - before.keys()})
             if len(self.attempts) == 1:
                 for path in self.attempts[0]:
                     storage_of(self._table).delete(path)
         assert results[0] == results[1] == results[2]
-        self.late = lambda: ArrowSource(arrow(self._batch), threads=1).write_groups(plan, task)
+        self.late = lambda: ArrowSource(arrow(self._batch), threads=1).write_slots(plan, task)
         return results[2]
 
 
