@@ -39,8 +39,8 @@ from tests.conformance.damages import (
     Damage,
 )
 
-FULL_BYTES = 2_600
-"""A file size that a group of a few records has, so that a dozen records need several groups."""
+FULL_BYTES = 2_000
+"""Bytes of a file group of two or three records, so that a dozen records need several groups."""
 
 TABLE_TYPES = ("copy_on_write", "merge_on_read")
 

@@ -21,7 +21,7 @@ def test_a_condition_reads_the_rows_that_meet_it_and_no_others(table: Checked) -
         expected = in_order(row for row in table.rows.values() if holds(row))
         assert rows_of(table.table.to_arrow(where=text)) == expected, text
         kept += bool(expected)
-    assert kept > CONDITIONS // 3, "too few conditions keep a row, so none could get lost"
+    assert kept >= 3, "too few conditions keep a row, so none could get lost"
 
 
 def test_a_key_is_read_from_its_bucket_alone(table: Checked) -> None:

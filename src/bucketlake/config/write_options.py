@@ -89,6 +89,7 @@ _USED = {
     "hoodie.bucket.index.partition.expressions",
     "hoodie.bucket.index.partition.rule.type",
     "hoodie.bucket.index.partition.rule",
+    "hoodie.bucket.index.ext.max.file.size",  # Ours: several file groups in a bucket.
 }
 
 _ONLY_VALUE = {
