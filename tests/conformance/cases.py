@@ -15,7 +15,7 @@ from bucketlake.services.findings import Severity
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from tests.conformance.kinds import Kind, kinds_named
+from tests.conformance.kinds import Kind
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("at", pa.int64())]
@@ -86,11 +86,6 @@ class Case:
 
 
 _FILLED: dict[Case, tuple[Mapping[str, bytes], Rows]] = {}
-
-
-def cases_of(name: str | None) -> list[Case]:
-    """Return the cases of the kind of this name, or of all kinds."""
-    return [Case(kind, type_) for kind in kinds_named(name) for type_ in kind.table_types]
 
 
 def rows(numbers: Iterable[int], at: int = 0, *, days: str = "ab") -> list[Row]:

@@ -1,18 +1,23 @@
-"""Each test that takes a ``case`` runs for each index kind and table type of the registry.
+"""Each test that takes a ``case`` runs for each index kind of the registry.
 
-Marks say otherwise: ``merge_on_read`` runs for that table type alone. ``in_turns(name, values)``
-gives the test each value with each kind, and the table types of the kind take turns. A test that
-takes a ``damage`` gets the damages of each kind so.
+Pairs, not products: the table types take turns, and so do the variants of kinds, so that each test
+meets each kind and each table type, and each kind meets each table type. ``--kind NAME`` runs all
+tests for all table types of one kind, ``BUCKETLAKE_DEEP=1`` for those of all kinds.
+
+The mark ``merge_on_read`` runs a test for that table type alone. ``in_turns(name, values)`` gives a
+test each value with each kind. A test that takes a ``damage`` gets the damages of each kind so.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from zlib import crc32
 
 import pytest
 
-from tests.conformance.cases import Case, Checked, cases_of
+from tests.conformance.cases import Case, Checked
 from tests.conformance.damages import Damage
 from tests.conformance.kinds import Kind, kinds_named
 
@@ -22,18 +27,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" not in metafunc.fixturenames:
         return
     name = metafunc.config.getoption("--kind")
+    kinds = kinds_named(name)
     of_logs = metafunc.definition.get_closest_marker("merge_on_read") is not None
     in_turns = metafunc.definition.get_closest_marker("in_turns")
     if "damage" in metafunc.fixturenames:
-        pairs = [pair for kind in kinds_named(name) for pair in _damages(kind)]
+        pairs = [pair for kind in kinds for pair in _damages(kind)]
         metafunc.parametrize(("case", "damage"), pairs, ids=_name_of)
     elif in_turns is not None:
         argument, values = in_turns.args
-        pairs = [pair for kind in kinds_named(name) for pair in _in_turns(kind, values)]
+        chosen = [kind for kind in kinds if name or not kind.is_variant]
+        pairs = [pair for kind in chosen for pair in _in_turns(kind, values)]
         metafunc.parametrize(("case", argument), pairs, ids=_name_of)
     else:
-        cases = [case for case in cases_of(name) if case.merges_on_read or not of_logs]
+        wanted = ["merge_on_read"] if of_logs else ["copy_on_write", "merge_on_read"]
+        cases = [Case(kind, one) for kind in kinds for one in wanted if one in kind.table_types]
+        if not name and os.environ.get("BUCKETLAKE_DEEP") != "1":
+            cases = _one_of_each(cases, crc32(metafunc.function.__name__.encode()))
         metafunc.parametrize("case", cases, ids=str)
+
+
+def _one_of_each(cases: Sequence[Case], turn: int) -> list[Case]:
+    """Return a case of each kind, and one of the variants, in turn."""
+    variants = [case for case in cases if case.kind.is_variant]
+    chosen = []
+    for kind in dict.fromkeys(case.kind for case in cases if not case.kind.is_variant):
+        own = [case for case in cases if case.kind == kind]
+        chosen.append(own[(turn + len(chosen)) % len(own)])
+    return [*chosen, variants[turn % len(variants)]] if variants else chosen
 
 
 def _in_turns(kind: Kind, values: Sequence[Any]) -> Iterator[tuple[Case, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
+from tests.conformance.kinds import FULL_BYTES
 
 Row = dict[str, Any]
 Key = tuple[Any, ...]
@@ -43,12 +44,15 @@ class Shape:
         self.types |= {"v": pa.int32(), "ts": pa.int32()}
         if self.has_marker:
             self.types[MARKER] = pa.bool_()
+        size = FULL_BYTES if drawn.random() < 0.3 else None
         self.index: bl.SimpleBucket | bl.PartitionBucket = bl.SimpleBucket(
-            drawn.randrange(1, 5), hash_fields
+            drawn.randrange(1, 5), hash_fields, size
         )
         if drawn.random() < 0.3:
-            rules = {"a": drawn.randrange(1, 5)}
-            self.index = bl.PartitionBucket(rules, drawn.randrange(1, 5), hash_fields=hash_fields)
+            rules, default = {"a": drawn.randrange(1, 5)}, drawn.randrange(1, 5)
+            self.index = bl.PartitionBucket(
+                rules, default, hash_fields=hash_fields, max_file_size=size
+            )
 
     def _draw_keys(self, drawn: random.Random) -> list[str] | None:
         self.types["id"] = drawn.choice([pa.string(), pa.string(), pa.int32()])
