@@ -149,26 +149,6 @@ def test_a_backup_of_the_properties_takes_their_place(table: bl.Table) -> None:
     assert storage.stat(PROPERTIES_BACKUP_FILE) is None
 
 
-def test_two_file_groups_of_a_bucket_become_one(table: bl.Table) -> None:
-    before = data_of(table)
-    double_a_bucket(table)
-    report = repaired(table, keys=True)
-    assert len(report.commits) == 1
-    assert data_of(table) == before
-    assert_keys(table)
-
-
-def test_a_file_group_that_names_no_bucket_is_written_into_the_buckets(table: bl.Table) -> None:
-    before, instant = data_of(table), later(newest(table), 10)
-    _, stat = copied(
-        table, base_file(table), instant=instant, file_id="abcdef01-0000-4000-8000-00000000000a-0"
-    )
-    commit_by_hand(table, instant, stat)
-    assert len(repaired(table, keys=True).commits) == 1
-    assert data_of(table) == before
-    assert_keys(table)
-
-
 def test_file_groups_of_another_count_are_written_into_the_buckets(table: bl.Table) -> None:
     write_with_other_count(table, 16)
     report = repaired(table)

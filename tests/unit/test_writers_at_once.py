@@ -122,14 +122,6 @@ def test_a_writer_by_another_spelling_of_the_path_leaves_one_at_work_alone(
     assert table.to_arrow().num_rows == 10
 
 
-def test_a_conflict_is_retried_on_the_table_as_it_then_is(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    meanwhile(monkeypatch, lambda: table.upsert(rows("first", range(12), 1)))
-    assert table.upsert(rows("first", range(12), 2)).updated == 12
-    assert set(table.to_arrow()["v"].to_pylist()) == {2}
-
-
 def test_a_rescale_meanwhile_makes_the_upsert_retry(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,17 +181,6 @@ def assert_each_row_is_in_its_bucket(table: bl.Table) -> None:
     found = bl.open_table(table.path).to_arrow()
     assert table.upsert(found).updated == found.num_rows
     assert table.to_arrow().num_rows == found.num_rows
-
-
-def test_a_commit_that_was_planned_on_one_that_was_rolled_back_is_refused(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    undone = table.upsert(rows("undone", range(10))).instant
-    assert undone is not None
-    meanwhile(monkeypatch, lambda: table.rollback(undone))
-    with pytest.raises(CommitConflictError, match=f"{undone} was rolled back"):
-        upsert_once(table, rows("later", range(10)))
-    assert set(table.to_arrow()["id"].to_pylist()) == {f"first-{n}" for n in range(10)}
 
 
 @pytest.mark.parametrize("decided", [True, False], ids=["decided", "undecided"])
