@@ -12,7 +12,6 @@ import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
-from bucketlake.storage.faulty import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
@@ -30,6 +29,7 @@ from tests.conformance.cases import (
     rows_of,
     storage_of,
 )
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 
 _NUMBERS = count()
 

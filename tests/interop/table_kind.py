@@ -64,9 +64,7 @@ class TableKind:
         """The index of both writers."""
         fields, size = self.hash_fields, self.max_file_size
         if self.rules:
-            return bl.PartitionBucket(
-                self.rules, BUCKETS, hash_fields=fields, max_file_size=size
-            )
+            return bl.PartitionBucket(self.rules, BUCKETS, hash_fields=fields, max_file_size=size)
         return bl.SimpleBucket(BUCKETS, fields, size)
 
     def create(self, path: Path) -> bl.Table:

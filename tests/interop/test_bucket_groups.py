@@ -48,7 +48,7 @@ def test_hudi_and_hudi_rs_read_buckets_of_several_groups(
         table.upsert(BUCKETLAKE, rows(range(2900, 3100), 4))
         table.assert_read_by_all()
     # Its bucket index looks at file names, finds two groups of a bucket, and stops.
-    with pytest.raises(PeerError, match="belongs to the same bucket|multiple files"):
+    with pytest.raises(PeerError, match=r"belongs to the same bucket|multiple files"):
         table.write(HUDI, rows(range(10), 9))
     table.assert_read_by_all()
 

@@ -52,8 +52,8 @@ from bucketlake.write.ingest import Target, delete_partitions, open_target, writ
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
-from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.conformance.kinds import kind_of_seed
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
 from tests.simulation.stage import Actor, Stage, StagedStorage

@@ -53,8 +53,8 @@ from bucketlake.write.ingest import Target, delete_partitions, open_target, writ
 from bucketlake.write.plan import SlotResult, WritePlan
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
-from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.conformance.kinds import kind_of_seed
+from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # A name that text cut into lines would lose.
