@@ -19,7 +19,7 @@ import click
 import bucketlake
 from bucketlake import errors
 from bucketlake.cli.main import main as command_line
-from bucketlake.config import write_options
+from bucketlake.config import key_entries, write_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.read.buckets import Bucket, RecordLocation
@@ -69,10 +69,6 @@ RETURNED = (
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
     *(Finding, RepairReport),
 )
-LOCK_OPTIONS = (
-    *(lock_options.PROVIDER, lock_options.WAIT_MS, lock_options.EXPIRE_MINUTES),
-    *(lock_options.VALIDITY_SECONDS, lock_options.RENEW_SECONDS),
-)
 HELP_WIDTH = 100
 
 _SECTION = re.compile(r"^(?P<title>[A-Z]\w+)\n-{3,}\n", re.MULTILINE)
@@ -109,8 +105,28 @@ def _function(function: object, shown_name: str, level: int = 3) -> str:
 
 
 def _class(kind: type, shown_name: str, level: int = 3) -> str:
-    signature = _code(_signature(kind, shown_name)) if shown_name.startswith("bl.") else ""
-    return f"{'#' * level} {shown_name}\n\n{signature}\n{_prose(kind)}"
+    title = f"{'#' * level} {shown_name}\n"
+    if not shown_name.startswith("bl."):
+        return f"{title}\n\n{_prose(kind)}"
+    members = [f"- {_member(name, found)}" for name, found in _members(kind)]
+    listed = "\n".join(["\n**Members**\n", *members]) + "\n" if members else ""
+    return f"{title}\n{_code(_signature(kind, shown_name))}\n{_prose(kind)}{listed}"
+
+
+def _members(kind: type) -> Iterator[tuple[str, object]]:
+    """Yield public methods and properties."""
+    for name, found in vars(kind).items():
+        found = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+        if not name.startswith("_") and (inspect.isfunction(found) or isinstance(found, property)):
+            yield name, found
+
+
+def _member(name: str, found: object) -> str:
+    first_line = (inspect.getdoc(found) or "").partition("\n")[0]
+    if isinstance(found, property):
+        return _inline(f"`{name}`: {first_line}")
+    parameters = [p for p in inspect.signature(found).parameters if p not in ("self", "cls")]  # type: ignore[arg-type]
+    return _inline(f"`{name}({', '.join(parameters)})`: {first_line}")
 
 
 def _table() -> Iterator[str]:
@@ -235,27 +251,31 @@ def _options() -> Iterator[str]:
     for alias, key in write_options._ALIASES.items():
         aliases.setdefault(key, []).append(alias)
     yield (
-        "An option of a Hudi job is used, checked, passed over, or unknown. "
-        "[How a job moves over](how-to/move-a-hudi-job.md).\n\n"
-        "**Used.** The other spellings mean the same.\n"
+        "An option of a Hudi job is used, checked, ignored, or unknown. "
+        "[How to move a job](how-to/move-a-hudi-job.md).\n\n"
+        "**Used.** Other spellings mean the same.\n"
     )
-    used = [
-        (f"`{key}`", ", ".join(f"`{alias}`" for alias in aliases.get(key, [])) or "–")
-        for key in sorted({*write_options._USED, *LOCK_OPTIONS})
-    ]
-    used.append((f"`{write_options.keys.TIMESTAMP_PREFIX}*`", "–"))
-    yield _table_of("option | other spellings", used)
-    yield "**Checked.** Another value is refused: it would change the result.\n"
+    prefix = write_options.keys.TIMESTAMP_PREFIX
+    timestamps = {f"{prefix}{name}": text for name, text in key_entries._TIMESTAMP_NAMES.items()}
+    used = write_options._USED | lock_options.USED | timestamps
+    yield _table_of(
+        "option | meaning | other spellings",
+        [
+            (f"`{key}`", used[key], ", ".join(f"`{a}`" for a in aliases.get(key, [])) or "–")
+            for key in sorted(used)
+        ],
+    )
+    yield "**Checked.** Every other value is rejected, because it would change the result.\n"
     checked = sorted([*write_options._ONLY_VALUE.items(), (lock_options.LOCK_FOLDER, "")])
     yield _table_of(
-        "option | the one value",
+        "option | allowed value",
         [(f"`{key}`", f"`{value}`" if value else "not set") for key, value in checked],
     )
     yield (
-        "**Passed over.** But for the options above: tuning of Hudi's engine, which changes no "
-        "result.\n\n"
-        + "\n".join(f"- {pattern}" for pattern in sorted(_tuning_patterns()))
-        + "\n\n**Unknown.** Anything else is named in a warning and has no effect.\n"
+        "**Ignored.** All other options that match one of these patterns: they tune Hudi's engine "
+        "and change no result.\n\n"
+        + "\n".join(f"- {pattern}" for pattern in sorted([*_tuning_patterns(), f"`{prefix}*`"]))
+        + "\n\n**Unknown.** Any other option has no effect; a warning names it.\n"
     )
 
 
@@ -270,8 +290,8 @@ def _tuning_patterns() -> Iterator[str]:
             names = refused[1].split("|")
             whole = [f"`{name[:-1]}` itself" for name in names if name.endswith("$")]
             begun = ", ".join(f"`{name}`" for name in names if not name.endswith("$"))
-            spared = [*whole, *([f"what begins with {begun}"] if begun else [])]
-            but = f", but for {' and '.join(spared)}"
+            spared = [*whole, *([f"names that begin with {begun}"] if begun else [])]
+            but = f", except {' and '.join(spared)}"
         yield f"`hoodie.{shown}`{but}"
 
 

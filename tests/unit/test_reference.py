@@ -67,9 +67,7 @@ def test_reference_tells_each_class_that_a_method_returns() -> None:
 
 
 def test_options_of_locks_are_told_as_used_or_checked() -> None:
-    told = (
-        load_script().render().partition("## Options of save")[2].partition("**Passed over.**")[0]
-    )
+    told = load_script().render().partition("## Options of save")[2].partition("**Ignored.**")[0]
     keys = [key for key in vars(lock_options).values() if str(key).startswith("hoodie.write.lock.")]
     assert len(keys) == 6
     assert [key for key in keys if f"`{key}`" not in told] == []

@@ -56,40 +56,49 @@ CLEAN_COUNTS = {
     CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
 }
 
+# What each option means and its default; docs/reference.md shows the texts.
 _USED = {
-    keys.NAME,
-    keys.DATABASE,
-    keys.TABLE_TYPE,
-    keys.RECORD_KEY_FIELDS,
-    keys.PARTITION_FIELDS,
-    keys.ORDERING_FIELDS,
-    keys.KEY_GENERATOR_TYPE,
-    keys.KEY_GENERATOR_CLASS,
-    keys.HIVE_STYLE,
-    keys.URL_ENCODE,
-    keys.MERGE_MODE,
-    keys.PAYLOAD_CLASS,
-    OPERATION,
-    PARTITIONS_TO_DELETE,
-    METADATA_ENABLE,
-    COMPACT_INLINE,
-    COMPACT_AFTER,
-    ARCHIVE,
-    KEEP_MIN,
-    KEEP_MAX,
-    LOG_FORMAT,
-    "hoodie.write.concurrency.mode",
-    CLEAN_AUTOMATIC,
-    CLEAN_POLICY,
-    *(key for key, _ in CLEAN_COUNTS.values()),
-    "hoodie.index.type",
-    "hoodie.index.bucket.engine",
-    "hoodie.bucket.index.num.buckets",
-    "hoodie.bucket.index.hash.field",
-    "hoodie.bucket.index.partition.expressions",
-    "hoodie.bucket.index.partition.rule.type",
-    "hoodie.bucket.index.partition.rule",
-    "hoodie.bucket.index.ext.max.file.size",  # Ours: several file groups in a bucket.
+    keys.NAME: "Name of the table. Default: the last part of the path.",
+    keys.DATABASE: "Accepted, has no effect.",
+    keys.TABLE_TYPE: "`COPY_ON_WRITE` (default) or `MERGE_ON_READ`.",
+    keys.RECORD_KEY_FIELDS: "Columns of the record key. No default.",
+    keys.PARTITION_FIELDS: "Partition columns. Default: none.",
+    keys.ORDERING_FIELDS: "Columns whose greater value wins. Default: none, the later commit wins.",
+    keys.KEY_GENERATOR_TYPE: "Key generator. Default: it follows from the columns.",
+    keys.KEY_GENERATOR_CLASS: "The same, as a Java class.",
+    keys.HIVE_STYLE: "Whether partition folders are named `column=value`. Default: `false`.",
+    keys.URL_ENCODE: "Whether special characters of folders are encoded. Default: `false`.",
+    keys.MERGE_MODE: "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`. Default: the first, "
+    "if there are ordering columns.",
+    keys.PAYLOAD_CLASS: "The same, as one of three payload classes.",
+    OPERATION: "`upsert` (default), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
+    "`insert_overwrite_table` or `delete_partition`.",
+    PARTITIONS_TO_DELETE: "Partition paths for the operation `delete_partition`.",
+    METADATA_ENABLE: "`false` removes Hudi's metadata table before the write.",
+    COMPACT_INLINE: "Whether a write to a merge-on-read table may compact it. Default: `true`.",
+    COMPACT_AFTER: "Number of delta commits after which it compacts. Default: 5.",
+    ARCHIVE: "Whether to archive after the write. Default: `true` if one of `hoodie.keep.*` is "
+    "set, else `false`.",
+    KEEP_MIN: "Commits that archival leaves. Default: 20.",
+    KEEP_MAX: "Number of commits above which archival starts. Default: 30.",
+    LOG_FORMAT: "Format of log files: `parquet` (default) or `avro`.",
+    "hoodie.write.concurrency.mode": "`SINGLE_WRITER` (default) takes no lock, "
+    "`OPTIMISTIC_CONCURRENCY_CONTROL` takes one.",
+    CLEAN_AUTOMATIC: "Whether to clean after the write. Default: `false`.",
+    CLEAN_POLICY: "`KEEP_LATEST_COMMITS` (default), `KEEP_LATEST_BY_HOURS` or "
+    "`KEEP_LATEST_FILE_VERSIONS`.",
+    CLEAN_COUNTS[CleanPolicy.COMMITS][0]: "Commits that a clean retains. Default: 10.",
+    CLEAN_COUNTS[CleanPolicy.HOURS][0]: "Hours that a clean retains. Default: 24.",
+    CLEAN_COUNTS[CleanPolicy.VERSIONS][0]: "File versions that a clean retains. Default: 3.",
+    "hoodie.index.type": "Must be `BUCKET`. No default.",
+    "hoodie.index.bucket.engine": "Must be `SIMPLE`, the default.",
+    "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
+    "a rule. No default.",
+    "hoodie.bucket.index.hash.field": "Record key columns to hash. Default: all.",
+    "hoodie.bucket.index.partition.expressions": "Partition rules: `pattern,count;pattern,count`. "
+    "Default: none.",
+    "hoodie.bucket.index.partition.rule.type": "Kind of the rules: `regex` (default) or `range`.",
+    "hoodie.bucket.index.partition.rule": "The same, in the spelling of RFC-89's draft.",
 }
 
 _ONLY_VALUE = {
