@@ -13,7 +13,7 @@
     ├── TimelineError                     instant
     │   ├── CommitConflictError           refresh, then retry
     │   └── CommitOutcomeUnknownError     look before any retry
-    ├── LockError                         the lock, who has it, how long it was waited for
+    ├── LockError                         the lock, its owner, how long the caller waited
     ├── IndexStateError                   what the index believes, what the table holds
     │   └── BucketOutOfRangeError         file_id, bucket_id, bucket_count
     └── UnsupportedFeatureError           feature, where, next step
@@ -21,8 +21,8 @@
     NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
     ServiceWarning(UserWarning)           what was not done after a write that is committed
 
-A class exists where a caller would act differently. The facts are ``args``, so an error survives
-pickling between processes; the sentence is composed from them.
+There is a class for each case in which a caller acts differently. The facts are ``args``, so an
+error survives pickling between processes; the message is made from them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ConfigError(BucketLakeError, ValueError):
 
 
 class InputError(BucketLakeError, ValueError):
-    """The data or schema handed in cannot be written to the table; nothing was written."""
+    """The given data or schema cannot be written to the table; nothing was written."""
 
     def __init__(self, where: str, problem: str, next_step: str) -> None:
         super().__init__(where, problem, next_step)
@@ -64,12 +64,12 @@ class TableNotFoundError(BucketLakeError):
     def __str__(self) -> str:
         return (
             f"{self.path} is not a Hudi table: {self.found}; "
-            "check the path, or make a table there with create_table (bucketlake create)"
+            "check the path, or create a table there with create_table (bucketlake create)"
         )
 
 
 class StorageError(BucketLakeError):
-    """Storage refused or failed an operation."""
+    """Storage rejected an operation, or an operation failed."""
 
     def __init__(self, path: str, operation: str, reason: str) -> None:
         super().__init__(path, operation, reason)
@@ -84,11 +84,11 @@ class ObjectNotFoundError(StorageError):
 
 
 class AlreadyExistsError(StorageError):
-    """Put-if-absent lost: the path is taken."""
+    """Put-if-absent failed: the path exists."""
 
 
 class FormatError(BucketLakeError):
-    """Bytes on storage are not what the format says they are."""
+    """Bytes on storage do not have the expected format."""
 
     def __init__(
         self, path: str, expected: str, found: str, offset_bytes: int | None = None
@@ -98,7 +98,7 @@ class FormatError(BucketLakeError):
         self.offset_bytes = offset_bytes
 
     def __str__(self) -> str:
-        return f"{self.problem}; restore the file, or look with table.doctor() (bucketlake doctor)"
+        return f"{self.problem}; restore the file, or run table.doctor() (bucketlake doctor)"
 
     @property
     def problem(self) -> str:
@@ -127,7 +127,7 @@ class CommitOutcomeUnknownError(TimelineError):
 
 
 class LockError(BucketLakeError):
-    """A table's lock could not be had in time, or was lost while it was held."""
+    """The lock of a table was not free in time, or was lost before the commit."""
 
     def __init__(self, lock: str, holder: str, waited_seconds: float | None) -> None:
         super().__init__(lock, holder, waited_seconds)
@@ -141,8 +141,8 @@ class LockError(BucketLakeError):
             )
         return (
             f"{self.lock} is held by {self.holder} and was not free within "
-            f"{self.waited_seconds:g} s; nothing was committed, write again, or where its owner is "
-            "known to be dead remove the lock first"
+            f"{self.waited_seconds:g} s; nothing was committed, write again; if its owner is "
+            "dead, delete the lock first"
         )
 
 
@@ -167,7 +167,7 @@ class BucketOutOfRangeError(IndexStateError):
         self.held = f"file group {file_id} names bucket {bucket_id}"
         self.next_step = (
             "was the bucket count changed without a rescale? "
-            "table.doctor() (bucketlake doctor) finds all places"
+            "table.doctor() (bucketlake doctor) finds all such file groups"
         )
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class BucketOutOfRangeError(IndexStateError):
 
 
 class UnsupportedFeatureError(BucketLakeError):
-    """The table or the request uses a feature that bucketlake does not serve."""
+    """The table or the request uses a feature that bucketlake does not support."""
 
     def __init__(self, feature: str, where: str, next_step: str) -> None:
         super().__init__(feature, where, next_step)
@@ -189,8 +189,8 @@ class UnsupportedFeatureError(BucketLakeError):
 
 
 class NullElementWarning(UserWarning):
-    """Data are stored as they are, but stock Hudi writers need a setting to rewrite them."""
+    """The data are stored, but Hudi writers need a setting to rewrite them."""
 
 
 class ServiceWarning(UserWarning):
-    """A write is committed, but a compaction, clean or archival that was to follow it failed."""
+    """A write is committed, but a compaction, clean or archival after it failed."""

@@ -22,7 +22,7 @@ class LostLock:
     @contextmanager
     def held(self, storage: Storage) -> Iterator[Callable[[], None]]:
         def check() -> None:
-            raise LockError(storage.root, "nobody any more: it ran out", None)
+            raise LockError(storage.root, "nobody: its lease expired", None)
 
         yield check
 

@@ -1,10 +1,10 @@
 """The active timeline: which instants a table has, which of them count, and what they wrote.
 
-:func:`load_timeline` makes one listing and mostly reads nothing else. A :class:`Timeline` is a
-value: it can be pickled, restricted to a time, and asked; where an answer lies in commit metadata
-it is handed the storage, and remembers what it has read for as long as the object lives. Instants
-older than the active timeline are read by ``timeline/archive_reader.py``. It is asked for a commit
-that left the active timeline meanwhile, and for the schema where no active commit has it.
+:func:`load_timeline` makes one listing and usually reads nothing else. A :class:`Timeline` is a
+value: it can be pickled and restricted to a time. Methods that need commit metadata take the
+storage, and the object caches what it has read. ``timeline/archive_reader.py`` reads instants older
+than the active timeline. It is used for a commit that left the active timeline meanwhile, and for
+the schema if no active commit has it.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from bucketlake.timeline.archive_reader import (
 )
 from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, parse_as_of
 
-_LISTED_AT_ONCE = 200  # So many names come in one piece, from local disk and object stores.
+_LISTED_AT_ONCE = 200  # Local disk and object stores return this many names in one piece.
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """The instants of a table as one listing showed them, each in its highest state.
+    """The instants of a table from one listing, each in its latest state.
 
     Attributes
     ----------
     instants : tuple of Instant
         In timeline order: requested time, then action.
     folder : str
-        Where the files lie.
+        Folder of the files.
     layout_version : int
-        1 up to table version 7, 2 from 8 on.
+        1 up to table version 7, 2 since table version 8.
     start : InstantTime or None
-        Smallest requested time of an instant that writes data, in any state but a write's that came
-        too late; what is older was archived, hence completed. None where there is no such instant.
+        Smallest requested time of an instant that writes data, without writes that came too late.
+        Older instants were archived, so they are completed. None if there is no such instant.
     legacy_completions : mapping of InstantTime to InstantTime
-        Completion times of instants whose file names hold none: when their files were written.
+        Completion times of instants without one in their file names: when their files were written.
     until : InstantTime or None
-        Newest requested time that counts; None where all do.
+        Instants that were requested later are ignored; None for no limit.
     newest_written_ms : int or None
-        When storage says the completed instant of the greatest completion time was written, in
-        milliseconds since 1970 UTC; None where there is none.
+        When the completed instant with the greatest completion time was written, according to
+        storage, in milliseconds since 1970 UTC; None if there is none.
     undone : frozenset of InstantTime
-        Instants that do not count though they completed, perhaps before the active timeline.
+        Completed instants that are ignored; they may be older than the active timeline.
     history_folder : str or None
-        Where the archive lies; None of one in the old form, which is not read here.
+        Folder of the archive; None for an archive in the old form, which is not read here.
     """
 
     instants: tuple[Instant, ...]
@@ -83,63 +83,63 @@ class Timeline:
         return tuple(instant for instant in self.instants if instant.state is not State.COMPLETED)
 
     def completed_commits(self) -> tuple[Instant, ...]:
-        """Return the completed instants that change data, table services among them, in order."""
+        """Return the completed instants that write data, also of table services, in order."""
         return tuple(self._commits.values())
 
     def find_completed(self, instant: InstantTime) -> Instant | None:
-        """Return the completed commit of that requested time; None where there is none."""
+        """Return the completed commit with that requested time; None if there is none."""
         return self._commits.get(instant)
 
     def find(self, instant: InstantTime) -> Instant | None:
-        """Return the instant that writes data at a requested time, in whatever state.
+        """Return the instant that writes data and has that requested time, in any state.
 
-        A savepoint has the time of its commit, and is not meant.
+        A savepoint has the time of its commit; it is not returned.
         """
-        at_that_time = (one for one in self.instants if one.requested_at == instant)
-        return next((one for one in at_that_time if one.action.writes_data), None)
+        at_that_time = (found for found in self.instants if found.requested_at == instant)
+        return next((found for found in at_that_time if found.action.writes_data), None)
 
     def pending_cleans(self) -> tuple[Instant, ...]:
         """Return the cleans that are planned and not completed."""
         return self._pending_of(Action.CLEAN)
 
     def pending_compactions(self) -> tuple[Instant, ...]:
-        """Return the compactions, plain and of logs, that are planned and not completed."""
+        """Return the compactions and log compactions that are planned and not completed."""
         return self._pending_of(Action.COMPACTION, Action.LOG_COMPACTION)
 
     def pending_clusterings(self) -> tuple[Instant, ...]:
         """Return the clusterings that are planned and not completed.
 
-        Layout 1 has one name for them and for pending replace commits; there both are returned,
-        and only the requested file tells a plan from an insert overwrite.
+        In layout 1, clusterings and pending replace commits have the same name. Then both are
+        returned; only the requested file shows whether it is a clustering or an insert overwrite.
         """
         replace_too = (Action.REPLACE_COMMIT,) if self.layout_version == 1 else ()
         return self._pending_of(Action.CLUSTERING, *replace_too)
 
     def is_completed(self, instant: InstantTime) -> bool:
-        """Tell whether files that bear the instant's time are committed.
+        """Return whether files with the instant's time are committed.
 
-        An instant older than the active timeline counts as completed: archival never passes a
-        pending one.
+        An instant older than the active timeline is completed, because archival never moves an
+        instant that is later than a pending one.
         """
         if instant in self.undone or (self.until is not None and instant > self.until):
             return False
         return instant in self._commits or (self.start is not None and instant < self.start)
 
     def completion_time(self, instant: InstantTime) -> InstantTime | None:
-        """Return when a commit completed; None where it did not, or is older than the timeline."""
+        """Return when a commit completed; None if it is pending, or older than the timeline."""
         commit = self._commits.get(instant)
         if commit is None:
             return None
         return commit.completed_at or self.legacy_completions.get(instant)
 
     def newest_time(self) -> InstantTime | None:
-        """Return the greatest time that any instant bears, requested or completed."""
+        """Return the greatest requested or completion time of all instants."""
         requested = (instant.requested_at for instant in self.instants)
         completed = (instant.completed_at for instant in self.instants if instant.completed_at)
         return max((*requested, *completed, *self.legacy_completions.values()), default=None)
 
     def as_of(self, text: str) -> Timeline:
-        """Return the timeline that a time-travel query sees: requested no later than the time.
+        """Return the timeline for a time-travel query: instants requested up to the time.
 
         Parameters
         ----------
@@ -159,36 +159,38 @@ class Timeline:
         return replace(self, instants=kept, until=until, newest_written_ms=None)
 
     def without(self, undone: Collection[InstantTime]) -> Timeline:
-        """Return the timeline as it would be if some commits had not completed.
+        """Return the timeline as if some commits had not completed.
 
-        Nor had the cleans that came after them, which may have deleted what was there before.
+        Later cleans are also treated as not completed, because they may have deleted older files.
         """
         first = min(undone, default=None)
 
-        def counts(one: Instant) -> bool:
-            if one.action is Action.CLEAN:
-                return first is None or one.requested_at < first
-            return one.requested_at not in undone or not one.action.writes_data
+        def counts(instant: Instant) -> bool:
+            if instant.action is Action.CLEAN:
+                return first is None or instant.requested_at < first
+            return instant.requested_at not in undone or not instant.action.writes_data
 
         instants = tuple(
-            one if counts(one) else replace(one, state=State.INFLIGHT, completed_at=None)
-            for one in self.instants
+            instant
+            if counts(instant)
+            else replace(instant, state=State.INFLIGHT, completed_at=None)
+            for instant in self.instants
         )
         return replace(self, instants=instants, undone=self.undone.union(undone))
 
     def path_of(self, instant: Instant) -> str:
-        """Return where the file of an instant lies, relative to the table."""
+        """Return the path of an instant's file, relative to the table."""
         return f"{self.folder}/{instant.to_file_name(self.layout_version)}"
 
     def read_commit(self, storage: Storage, instant: Instant) -> CommitMetadata:
-        """Return what a completed commit wrote; its file is read once per Timeline object.
+        """Return the metadata of a completed commit; the file is read once per Timeline object.
 
         Raises
         ------
         TimelineError
-            If it was rolled back since the listing.
+            If the commit was rolled back after the listing.
         FormatError
-            If it does not hold commit metadata.
+            If the file does not hold commit metadata.
         """
         known = self._read.get(instant)
         if known is None:
@@ -198,19 +200,19 @@ class Timeline:
     def read_commits(
         self, storage: Storage, instants: Sequence[Instant]
     ) -> list[tuple[Instant, CommitMetadata]]:
-        """Return several completed commits, each with what it wrote; see :meth:`read_commit`."""
+        """Return several completed commits with their metadata; see :meth:`read_commit`."""
         read = at_once(storage, partial(self.read_commit, storage), instants)
         return list(zip(instants, read, strict=True))
 
     def read_compaction_plan(self, storage: Storage, pending: Instant) -> list[FileSlice]:
-        """Return the slices that a pending compaction compacts; sizes of files are not told, and 0.
+        """Return the slices of a pending compaction; the plan has no file sizes, so they are 0.
 
         Raises
         ------
         ObjectNotFoundError
-            If it was withdrawn since the listing.
+            If the plan was withdrawn after the listing.
         FormatError
-            If its requested file does not hold a plan.
+            If the requested file does not hold a plan.
         UnsupportedFeatureError
             If a slice has a bootstrap file.
         """
@@ -218,11 +220,11 @@ class Timeline:
         return decode_compaction_plan(storage.read(path), path)
 
     def recall(self, earlier: Timeline) -> None:
-        """Take over what another look at the same timeline has read."""
+        """Take over the metadata that an earlier load of this timeline has read."""
         self._read.update(earlier._read)
 
     def replaced_file_groups(self, storage: Storage) -> dict[tuple[str, FileId], InstantTime]:
-        """Return the file groups that completed replace commits put out of the table.
+        """Return the file groups that completed replace commits removed from the table.
 
         Returns
         -------
@@ -238,23 +240,23 @@ class Timeline:
         return replaced
 
     def latest_schema(self, storage: Storage) -> str | None:
-        """Return the table's Avro schema as the newest commit that may change it tells.
+        """Return the table's Avro schema from the newest commit that may change it.
 
-        None where no commit tells, archived ones among them; the schema of the table's creation
-        is then the next to ask.
+        None if no commit has one, including archived commits; then the schema with which the table
+        was created is valid.
         """
         commit = self.schema_commit(storage)
         return None if commit is None else commit.schema_json
 
     def schema_instant(self, storage: Storage) -> Instant | None:
-        """Return the newest active commit that may change the table's schema and tells one."""
+        """Return the newest active commit that has a schema and may change the table's schema."""
         for instant in reversed(self.completed_commits()):
             if _tells_schema(self.read_commit(storage, instant)):
                 return instant
         return None
 
     def schema_commit(self, storage: Storage) -> CommitMetadata | None:
-        """Return the newest commit that may change the table's schema and tells one."""
+        """Return the newest commit that has a schema and may change it; also archived commits."""
         active = self.schema_instant(storage)
         if active is not None:
             return self.read_commit(storage, active)
@@ -265,15 +267,19 @@ class Timeline:
 
     @cached_property
     def _commits(self) -> dict[InstantTime, Instant]:
-        return {one.requested_at: one for one in self.completed() if one.action.writes_data}
+        return {
+            instant.requested_at: instant
+            for instant in self.completed()
+            if instant.action.writes_data
+        }
 
     @cached_property
     def _read(self) -> dict[Instant, CommitMetadata]:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was read and derived stays behind, so that tasks are sent the instants alone.
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        # Cached and derived values are left out, so that tasks only receive the instants.
+        return {member.name: getattr(self, member.name) for member in fields(self)}
 
     def _pending_of(self, *actions: Action) -> tuple[Instant, ...]:
         return tuple(instant for instant in self.pending() if instant.action in actions)
@@ -291,7 +297,7 @@ class Timeline:
             raise TimelineError(instant.requested_at, f"{problem}; read the table again") from error
 
     def _find_archived(self, storage: Storage, instant: Instant) -> CommitMetadata | None:
-        """Return what a commit wrote that was archived since the listing."""
+        """Return the metadata of a commit that was archived after the listing."""
         if self.history_folder is None:
             return None
         at, action = instant.requested_at, instant.action.value
@@ -300,10 +306,10 @@ class Timeline:
 
 
 def create_timeline(storage: Storage, config: TableConfig) -> None:
-    """Make the folders of a timeline, before the table is there.
+    """Create the folders of a timeline, before the table exists.
 
-    Hudi cannot read a table whose timeline has no folder, and in an object store a folder is there
-    while something is in it. In this one Hudi looks for names of its own alone.
+    Hudi cannot read a table without a timeline folder, and in an object store a folder exists only
+    while it holds an object. In the history folder Hudi ignores names that are not its own.
     """
     storage.put(f"{config.history_folder}/{KEPT_FOLDER_FILE}", b"")
 
@@ -311,8 +317,8 @@ def create_timeline(storage: Storage, config: TableConfig) -> None:
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     """List the active timeline of a table.
 
-    Names that are not an instant's are passed over: other files lie in the folder of layout 1, and
-    temporaries of half-written instants in either.
+    Names that are no instants are ignored: the folder of layout 1 also holds other files, and both
+    layouts may hold temporary files.
     """
     while True:
         listed = list(storage.list(config.timeline_folder, recursive=False))
@@ -322,11 +328,11 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
 
 
 def _still_begins(storage: Storage, timeline: Timeline) -> bool:
-    """Tell whether a timeline begins where it did when it was listed.
+    """Return whether the first instant of the timeline still exists after the listing.
 
-    A long listing comes in pieces, and an archival may go on meanwhile: the first instant may be
-    shown, and later ones be gone, which would count as never completed. An archival takes the
-    oldest first.
+    A long listing comes in pieces, and an archival may run meanwhile. Then the listing may show the
+    first instant but not later ones, which would look as if they never completed. An archival
+    deletes the oldest instants first, so it is enough to check the first one.
     """
     first = timeline.find(timeline.start) if timeline.start is not None else None
     return first is None or storage.stat(timeline.path_of(first)) is not None
@@ -373,21 +379,22 @@ def _tells_archived_schema(entry: ArchivedInstant) -> bool:
 def _start(
     storage: Storage, config: TableConfig, instants: Sequence[Instant]
 ) -> InstantTime | None:
-    """Return the first time that is not older than the timeline."""
+    """Return the first time of the active timeline."""
     writes = sorted(
-        (one for one in instants if one.action.writes_data), key=lambda one: one.requested_at
+        (write for write in instants if write.action.writes_data),
+        key=lambda write: write.requested_at,
     )
     if not writes:
         return None
-    is_begun = any(one.state is State.COMPLETED for one in writes)
+    is_begun = any(write.state is State.COMPLETED for write in writes)
     if writes[0].state is State.COMPLETED or not is_begun or config.layout_version == 1:
         return writes[0].requested_at
-    # Mostly an archival leaves a commit before a pending write. One that did not has not seen it:
-    # the writer was late, has no file yet, and will find that out (``create_requested``).
-    active = {one.requested_at for one in writes}
+    # An archival leaves a commit before each pending write that it sees. If there is no such
+    # commit, the write came too late: it has no file yet, and ``create_requested`` rejects it.
+    active = {write.requested_at for write in writes}
     return next(
-        one.requested_at
-        for one in writes
-        if one.state is State.COMPLETED
-        or commits_archived_after(storage, config.history_folder, one.requested_at) <= active
+        write.requested_at
+        for write in writes
+        if write.state is State.COMPLETED
+        or commits_archived_after(storage, config.history_folder, write.requested_at) <= active
     )

@@ -1,11 +1,11 @@
-"""The archived timeline: instants that have left the active one, kept as Parquet files.
+"""Reading the archived timeline: Parquet files with instants that left the active timeline.
 
-From table version 8 on the archive is a log-structured merge tree: manifests are numbered, and the
-newest one names the valid Parquet files, whose names tell the range of instants they hold. It is
-read for completion times, for histories that begin before the active timeline, and for commits
-that leave it while somebody looks at them; ``timeline/archive_writer.py`` writes it. An instant may
-be in both timelines for a while, and never in neither. The older form, Avro logs, is not supported:
-reading it raises ``UnsupportedFeatureError``.
+Since table version 8 the archive is a log-structured merge tree. Manifests are numbered, and the
+newest manifest names the valid Parquet files; the name of a file contains the range of its
+instants. The archive is read for completion times, for queries that begin before the active
+timeline, and for commits that are archived while they are read. ``timeline/archive_writer.py``
+writes it. An instant may be in both timelines for a while; it is always in at least one of them.
+The older form, Avro logs, is not supported: reading it raises ``UnsupportedFeatureError``.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _MANIFEST = re.compile(r"manifest_(\d+)", re.ASCII)
 _OLD_ARCHIVE = re.compile(r"\.commits_?\.archive\..*")
 _METADATA = CONTENT[:1]
 
-# Readers race with the writer that merges files and drops old manifests; it keeps the newest three.
+# A writer may merge files and delete old manifests meanwhile; it keeps the newest three manifests.
 _ATTEMPTS = 3
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of the archive that count.
+    """The valid files of the archive.
 
     Attributes
     ----------
     number : int
-        The greatest number that is taken; 0 of a table without an archive.
+        The greatest number of a manifest; 0 for a table without an archive.
     files : tuple of ArchiveFile
         The files.
     """
@@ -63,7 +63,7 @@ def read_archive(
     until: str | None = None,
     with_metadata: bool = True,
 ) -> list[ArchivedInstant]:
-    """Return the archived instants in order of their requested time.
+    """Return the archived instants, sorted by requested time.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def read_archive(
     since, until : str
         Inclusive bounds of the requested time; files outside of them are not read.
     with_metadata : bool
-        Whether to read the content of the completed files too, which is most of an archive.
+        Whether to read the content of completed files too, which is most of an archive.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the table has an archive in the form of before table version 8.
+        If the table has an archive in the form used before table version 8.
     FormatError
         If a file of the archive is broken.
     """
@@ -90,28 +90,28 @@ def read_archive(
 
 
 def has_archive(storage: Storage, config: TableConfig) -> bool:
-    """Tell whether anything is archived; a manifest alone says nothing of that."""
+    """Return whether any instant is archived; a manifest may name no files."""
     return bool(newest_manifest(storage, config.history_folder).files)
 
 
 def archived_completion_times(
     storage: Storage, config: TableConfig, *, since: str = "", until: str | None = None
 ) -> dict[InstantTime, InstantTime]:
-    """Return completion times by requested time; of two actions at one time the commit's."""
+    """Return completion times by requested time; if two actions share a time, the commit's."""
     entries = read_archive(storage, config, since=since, until=until, with_metadata=False)
     entries.sort(key=lambda entry: "commit" in entry.action)
     return {entry.requested_at: entry.completed_at for entry in entries}
 
 
 def archived_commit(entry: ArchivedInstant) -> CommitMetadata | None:
-    """Return what an archived commit wrote; None of another instant, or where it is not kept."""
+    """Return the metadata of an archived commit; None for another action or without metadata."""
     if not entry.action.endswith("commit") or not entry.metadata:
         return None
     return decode_commit_metadata(entry.metadata, f"the archived instant {entry.requested_at}")
 
 
 def commits_archived_after(storage: Storage, folder: str, instant: InstantTime) -> set[InstantTime]:
-    """Return the commits in the archive of a folder that were requested after an instant."""
+    """Return the archived commits that were requested after an instant."""
     entries = _retried(lambda: _read(storage, folder, instant, None, ()))
     return {e.requested_at for e in entries if "commit" in e.action and e.requested_at > instant}
 
@@ -119,7 +119,7 @@ def commits_archived_after(storage: Storage, folder: str, instant: InstantTime) 
 def find_archived(
     storage: Storage, folder: str, instant: InstantTime, action: str
 ) -> ArchivedInstant | None:
-    """Return one instant of the archive in a folder; None where it is not there."""
+    """Return an archived instant; None if it is not in the archive."""
     entries = _retried(lambda: _read(storage, folder, instant, instant, _METADATA))
     return next((entry for entry in entries if entry.action == action), None)
 
@@ -131,7 +131,7 @@ def visit_archived(
     since: str,
     visit: Callable[[ArchivedInstant], None],
 ) -> None:
-    """Show each archived instant of an action, with its content; one file is held at a time.
+    """Call ``visit`` with each archived instant of an action; memory holds one file at a time.
 
     Parameters
     ----------
@@ -142,12 +142,13 @@ def visit_archived(
     since : str
         Inclusive bound of the requested time; files before it are not read.
     visit : callable
-        Gets the instants, in no order, and perhaps twice where files are merged meanwhile.
+        Gets the instants with their content, in no order. It may get an instant twice if files are
+        merged meanwhile.
 
     Raises
     ------
     UnsupportedFeatureError, FormatError
-        As of :func:`read_archive`.
+        As :func:`read_archive`.
     """
     folder = config.history_folder
     if config.layout_version == 1:
@@ -167,11 +168,11 @@ def visit_archived(
 def newest_archived(
     storage: Storage, folder: str, until: str | None, wanted: Callable[[ArchivedInstant], bool]
 ) -> ArchivedInstant | None:
-    """Return the newest instant that is wanted; only files down to it are read."""
+    """Return the newest instant for which ``wanted`` is true; older files are not read."""
 
     def search() -> ArchivedInstant | None:
         files = newest_manifest(storage, folder).files
-        for file in sorted(files, key=lambda one: one.last, reverse=True):
+        for file in sorted(files, key=lambda file: file.last, reverse=True):
             if file.may_hold("", until):
                 for entry in reversed(read_archive_file(storage, folder, file, _METADATA)):
                     if (until is None or entry.requested_at <= until) and wanted(entry):
@@ -182,11 +183,11 @@ def newest_archived(
 
 
 def newest_manifest(storage: Storage, folder: str) -> Manifest:
-    """Return the manifest that counts: the greatest that is whole.
+    """Return the valid manifest: the complete one with the greatest number.
 
-    The version file names it, too, for readers that look there first. It is written after the
-    manifest, by whoever is late as well, and so may be behind; a broken manifest that it does not
-    name yet is of a writer that died.
+    The version file also names a manifest, for readers that use it. It is written after the
+    manifest, so it may be behind. An incomplete manifest that is newer than the version file comes
+    from a dead writer and is skipped.
     """
     numbers = sorted(manifest_numbers(storage, folder), reverse=True)
     for number in numbers:
@@ -200,19 +201,19 @@ def newest_manifest(storage: Storage, folder: str) -> Manifest:
 
 
 def read_manifest(storage: Storage, folder: str, number: int) -> tuple[ArchiveFile, ...]:
-    """Return the files that a manifest names; FormatError where it is broken."""
+    """Return the files that a manifest names; raise FormatError if it is broken."""
     path = manifest_path(folder, number)
     return decode_manifest(storage.read(path), path)
 
 
 def manifest_numbers(storage: Storage, folder: str) -> list[int]:
-    """Return the numbers of the manifests that are there."""
+    """Return the numbers of the existing manifests."""
     names = (stored.path.rpartition("/")[2] for stored in storage.list(folder, recursive=False))
     return [int(match[1]) for match in map(_MANIFEST.fullmatch, names) if match]
 
 
 def manifest_path(folder: str, number: int) -> str:
-    """Return where a manifest lies."""
+    """Return the path of a manifest."""
     return f"{folder}/manifest_{number}"
 
 
@@ -245,7 +246,7 @@ def read_archive_file(
     content: Sequence[str] = CONTENT,
     action: str | None = None,
 ) -> list[ArchivedInstant]:
-    """Return the instants of one file, of all actions or one, in its order."""
+    """Return the instants of a file in its order, of all actions or of one action."""
     path = f"{folder}/{file.name}"
     return decode_archive_file(storage.read(path), path, content, action)
 
@@ -262,7 +263,7 @@ def _refuse_old_archive(storage: Storage, folder: str) -> None:
     for stored in storage.list(folder, recursive=False):
         if _OLD_ARCHIVE.fullmatch(stored.path.rpartition("/")[2]):
             raise UnsupportedFeatureError(
-                "an archived timeline in the form of before table version 8",
+                "an archived timeline in the form used before table version 8",
                 stored.path,
-                "ask for the active timeline only, or let Hudi 1.x upgrade the table",
+                "read only the active timeline, or let Hudi 1.x upgrade the table",
             )

@@ -1,16 +1,15 @@
 """Moving instants from the active timeline to the archive, in Hudi's form.
 
-First a Parquet file of the instants, then a manifest that names it, then the version file; only
-then do the instants leave the active timeline, completed files last. So an instant is at every
-moment in one of the two timelines or in both, and whoever finds it in both takes it off the active
-one.
+The writer puts a Parquet file with the instants, then a manifest that names it, then the version
+file. Then it deletes the instants from the active timeline, completed files last. So an instant is
+always in at least one timeline. If it is in both, the next archival deletes the active one.
 
-Manifests are put if absent, each with the next number. Of several that change the archive one wins,
-and the others look at the table again. So a number is also a way to say "not this instant":
-:func:`keep_active` takes the next one, and every archival that was planned before it fails. No file
-is written twice, since a name may be taken by somebody who is yet to be heard of.
+Manifests are put if absent, each with the next number. If several writers change the archive at
+once, one wins, and the others read the table again. A number can also keep an instant active:
+:func:`keep_active` takes the next number, so every archival that was planned before fails. No file
+is overwritten, because another writer may be about to publish a file with the same name.
 
-Hudi's archivals know nothing of this. Beside one of them only the table lock protects.
+Hudi's archival does not use these numbers. Only the table lock protects from it.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import delete_markers
 
 MERGED_FILES = 10
-"""Files of one layer that are merged into one of the next."""
+"""Number of files of a layer that are merged into one file of the next layer."""
 
 MANIFESTS_KEPT = 3
 _MERGED_BYTES_MAX = 2**30
@@ -59,22 +58,22 @@ _PLANS = {
 }
 
 Place = tuple[InstantTime, str]
-"""Requested time and action of a completed instant, which tell it apart in both timelines."""
+"""Requested time and action of a completed instant, which identify it in both timelines."""
 
 InstantFiles = Mapping[Place, Sequence[tuple[Instant, str]]]
-"""The files of instants in the active timeline, in order of their state."""
+"""The files of active instants, sorted by state."""
 
 
 class Appended(Enum):
-    """What became of a file of instants."""
+    """The result of adding a file to the archive."""
 
     DONE = "done"
-    OVERTAKEN = "overtaken"  # The archive was changed meanwhile; look at the table again.
-    NAME_TAKEN = "name taken"  # By a file with other instants; archive fewer.
+    OVERTAKEN = "overtaken"  # Another writer changed the archive meanwhile; read the table again.
+    NAME_TAKEN = "name taken"  # A file with other instants has the name; archive fewer instants.
 
 
 def instant_files(storage: Storage, config: TableConfig) -> InstantFiles:
-    """List the files of the active timeline by instant."""
+    """Return the files of the active timeline, grouped by instant."""
     found: dict[Place, list[tuple[Instant, str]]] = defaultdict(list)
     for stored in storage.list(config.timeline_folder, recursive=False):
         instant = Instant.from_file_name(stored.path.rpartition("/")[2])
@@ -82,8 +81,8 @@ def instant_files(storage: Storage, config: TableConfig) -> InstantFiles:
             place = instant.requested_at, instant.action.completes_as.value
             found[place].append((instant, stored.path))
     for files in found.values():
-        # Of two completed files of one clean, which Hudi may leave, the later one counts.
-        files.sort(key=lambda one: (one[0].state, one[0].completed_at or ""))
+        # Hudi may leave two completed files of one clean; the later one counts.
+        files.sort(key=lambda pair: (pair[0].state, pair[0].completed_at or ""))
     return found
 
 
@@ -93,7 +92,7 @@ def read_entries(
     instants: Iterable[Instant],
     completion_times: Mapping[InstantTime, InstantTime],
 ) -> list[ArchivedInstant]:
-    """Read completed instants as the archive keeps them.
+    """Read completed instants in the form that the archive stores.
 
     Parameters
     ----------
@@ -102,24 +101,24 @@ def read_entries(
     files : mapping
         From :func:`instant_files`.
     instants : iterable of Instant
-        Which ones, in order.
+        The instants, in order.
     completion_times : mapping of InstantTime to InstantTime
-        Of those whose file names tell none.
+        Completion times of instants without one in their file names.
 
     Raises
     ------
     ObjectNotFoundError
-        If one of them left the active timeline meanwhile.
+        If an instant left the active timeline meanwhile.
     """
     entries = []
-    for one in instants:
-        held = files.get((one.requested_at, one.action.value), ())
+    for instant in instants:
+        held = files.get((instant.requested_at, instant.action.value), ())
         entries.append(
             ArchivedInstant(
-                one.requested_at,
-                one.completed_at or completion_times[one.requested_at],
-                one.action.value,
-                _completed_content(storage, one, held),
+                instant.requested_at,
+                instant.completed_at or completion_times[instant.requested_at],
+                instant.action.value,
+                _completed_content(storage, instant, held),
                 _plan_content(storage, held),
             )
         )
@@ -132,14 +131,14 @@ def append(
     manifest: Manifest,
     entries: Sequence[ArchivedInstant],
 ) -> Appended:
-    """Add instants to the archive as it was in a manifest.
+    """Add instants to the archive, following a manifest.
 
     Parameters
     ----------
     storage, config
         The table.
     manifest : Manifest
-        The newest one, from before the instants were chosen.
+        The newest manifest before the instants were chosen.
     entries : sequence of ArchivedInstant
         The instants, in order.
     """
@@ -153,13 +152,14 @@ def append(
 
 
 def remove_archived(storage: Storage, config: TableConfig) -> None:
-    """Take off the active timeline what is in the archive.
+    """Delete instants from the active timeline that are in the archive.
 
-    Markers and heartbeats that were left go with it. The end of an archival, and of one that died.
+    This also deletes leftover markers and heartbeats. It finishes an archival, also of a dead
+    writer.
 
-    A write may have come with a time before that of a commit that is in the archive by now. Then
-    the commits after it stay until it has ended, and the last one before it: readers take whatever
-    is older than the first write that they find for committed, and Hudi's find no pending one.
+    A pending write may have a time before that of an archived commit. Then the commits after the
+    write, and the last commit before it, stay until the write has ended. Otherwise readers would
+    treat the write as committed, because it is older than the active timeline.
     """
     files = instant_files(storage, config)
     kept_from = _kept_from(files)
@@ -185,25 +185,25 @@ def remove_archived(storage: Storage, config: TableConfig) -> None:
 
 
 def _kept_from(files: InstantFiles) -> str:
-    """Return the time of the first instant that stays because a write is pending."""
+    """Return the time of the first instant that stays because of a pending write."""
     newest = [held[-1][0] for held in files.values() if held[-1][0].action.writes_data]
-    pending = [one.requested_at for one in newest if one.state is not State.COMPLETED]
+    pending = [instant.requested_at for instant in newest if instant.state is not State.COMPLETED]
     if not pending:
-        return "~"  # After all digits.
-    before = [one.requested_at for one in newest if one.requested_at < min(pending)]
+        return "~"  # Greater than all digits.
+    before = [instant.requested_at for instant in newest if instant.requested_at < min(pending)]
     return max(before, default=min(pending))
 
 
 def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
-    """Keep an instant out of the archive from now on, until the caller has ended its work.
+    """Keep an instant out of the archive until the caller has ended its work.
 
-    Every archival that was planned before fails. One that is planned later sees what the caller
-    put on the timeline before it asked, and has to respect it.
+    Every archival that was planned before fails. A later archival sees the plan that the caller put
+    on the timeline before this call, and must respect it.
 
     Returns
     -------
     bool
-        False where the instant is in the archive already.
+        False if the instant is already archived.
     """
     while True:
         manifest = newest_manifest(storage, config.history_folder)
@@ -216,7 +216,7 @@ def keep_active(storage: Storage, config: TableConfig, instant: InstantTime) -> 
 
 
 def merge_files(storage: Storage, config: TableConfig) -> None:
-    """Merge the files of each layer that has too many, and drop what no recent manifest names."""
+    """Merge files of layers with too many files; delete files that no recent manifest names."""
     folder = config.history_folder
     layer = 0
     while _merge_layer(storage, folder, layer):
@@ -227,18 +227,18 @@ def merge_files(storage: Storage, config: TableConfig) -> None:
 def _completed_content(
     storage: Storage, instant: Instant, held: Sequence[tuple[Instant, str]]
 ) -> bytes | None:
-    for one, path in held:
-        if one == instant:
+    for found, path in held:
+        if found == instant:
             return storage.read(path) or None
     raise ObjectNotFoundError(instant.requested_at, "archive", "it left the active timeline")
 
 
 def _plan_content(storage: Storage, held: Sequence[tuple[Instant, str]]) -> bytes | None:
-    """Return the plan of an instant, as Hudi chooses it."""
+    """Return the content of the file that Hudi archives as the plan of an instant."""
     content = {
-        one.state: storage.read(path)
-        for one, path in held
-        if one.action in _PLANS.get(one.state, ())
+        found.state: storage.read(path)
+        for found, path in held
+        if found.action in _PLANS.get(found.state, ())
     }
     return content.get(State.INFLIGHT) or content.get(State.REQUESTED) or None
 
@@ -246,13 +246,13 @@ def _plan_content(storage: Storage, held: Sequence[tuple[Instant, str]]) -> byte
 def _put_file(
     storage: Storage, folder: str, name: str, entries: Sequence[ArchivedInstant]
 ) -> ArchiveFile | None:
-    """Put a file of instants, or find it there; None where another one has its name."""
+    """Put a file with instants unless the same file exists; None if another file has its name."""
     path, data = f"{folder}/{name}", encode_archive_file(entries)
     try:
         storage.put_if_absent(path, data)
     except AlreadyExistsError:
-        # Of an archival that died before it was published, perhaps by a release that packs it
-        # otherwise, or of one that is about to publish it.
+        # The file comes from an archival that died before its manifest, perhaps of another release
+        # with other compression, or from an archival that is about to publish it.
         try:
             data = storage.read(path)
             is_same = decode_archive_file(data, path) == list(entries)
@@ -264,16 +264,18 @@ def _put_file(
 
 
 def _publish_manifest(storage: Storage, folder: str, manifest: Manifest) -> bool:
-    """Put a manifest; False where it is not the newest one then.
+    """Put a manifest; return whether it is then the newest one.
 
-    Who slept meanwhile may find its number free again, and is overtaken all the same.
+    A writer that slept may find its number free again; a newer manifest then exists.
     """
     path, content = manifest_path(folder, manifest.number), encode_manifest(manifest.files)
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:
         try:
-            is_same = storage.read(path) == content  # A lost put of ours; or one that did the same.
+            is_same = (
+                storage.read(path) == content
+            )  # Our own put without response, or an equal one.
         except ObjectNotFoundError:
             is_same = False
         if not is_same:
@@ -282,7 +284,7 @@ def _publish_manifest(storage: Storage, folder: str, manifest: Manifest) -> bool
 
 
 def _write_version(storage: Storage, folder: str) -> int:
-    """Name the greatest manifest, and one that came meanwhile after it; return its number."""
+    """Write the greatest manifest number to the version file, until none is newer; return it."""
     named = 0
     while (greatest := max(manifest_numbers(storage, folder), default=0)) > named:
         storage.put(f"{folder}/{VERSION_FILE}", str(greatest).encode())
@@ -291,40 +293,40 @@ def _write_version(storage: Storage, folder: str) -> int:
 
 
 def _holds(files: Sequence[tuple[Instant, str]], completed_at: InstantTime | None) -> bool:
-    """Tell whether an instant is the archived one; a name of before version 8 tells no time."""
+    """Return whether an instant is the archived one; old names contain no completion time."""
     return completed_at is not None and any(
-        one.state is State.COMPLETED and one.completed_at in (None, completed_at)
-        for one, _ in files
+        found.state is State.COMPLETED and found.completed_at in (None, completed_at)
+        for found, _ in files
     )
 
 
 def _delete(storage: Storage, files: Sequence[tuple[Instant, str]], state: State) -> None:
-    for one, path in files:
-        if one.state is state:
+    for found, path in files:
+        if found.state is state:
             storage.delete(path)
 
 
 def _merge_layer(storage: Storage, folder: str, layer: int) -> bool:
-    """Merge the oldest files of a layer if it has too many; tell whether it was done."""
+    """Merge the oldest files of a layer if it has too many; return whether files were merged."""
     manifest = newest_manifest(storage, folder)
-    files = sorted((f for f in manifest.files if f.layer == layer), key=lambda one: one.name)
+    files = sorted((f for f in manifest.files if f.layer == layer), key=lambda file: file.name)
     merged = _fitting(files) if len(files) >= MERGED_FILES else []
     if len(merged) < 2:
         return False
     entries = {
         entry.order: entry for file in merged for entry in read_archive_file(storage, folder, file)
     }
-    first, last = min(one.first for one in merged), max(one.last for one in merged)
+    first, last = min(file.first for file in merged), max(file.last for file in merged)
     name = ArchiveFile.name_of(first, last, layer + 1)
     file = _put_file(storage, folder, name, [entries[order] for order in sorted(entries)])
     if file is None:
         return False
-    kept = [one for one in manifest.files if one not in merged]
+    kept = [file for file in manifest.files if file not in merged]
     return _publish_manifest(storage, folder, Manifest(manifest.number + 1, (*kept, file)))
 
 
 def _fitting(files: Sequence[ArchiveFile]) -> list[ArchiveFile]:
-    """Return the oldest neighbours that make a file of a bounded size."""
+    """Return the oldest adjacent files that fit into one file of limited size."""
     chosen: list[ArchiveFile] = []
     left = _MERGED_BYTES_MAX
     for file in files:
@@ -342,12 +344,12 @@ def _fitting(files: Sequence[ArchiveFile]) -> list[ArchiveFile]:
 
 
 def _drop_old(storage: Storage, folder: str) -> None:
-    """Drop all but the newest manifests, and before them the files that only they name."""
+    """Delete all but the newest manifests; first delete the files that only old ones name."""
     numbers = sorted(manifest_numbers(storage, folder))
     old, recent = numbers[:-MANIFESTS_KEPT], numbers[-MANIFESTS_KEPT:]
     if not old:
         return
-    with suppress(ObjectNotFoundError):  # Somebody else drops them.
+    with suppress(ObjectNotFoundError):  # Another writer deletes them at the same time.
         kept = {name for number in recent for name in _names(storage, folder, number)}
         for number in old:
             for name in _names(storage, folder, number) - kept:
@@ -358,5 +360,5 @@ def _drop_old(storage: Storage, folder: str) -> None:
 def _names(storage: Storage, folder: str, number: int) -> set[str]:
     try:
         return {file.name for file in read_manifest(storage, folder, number)}
-    except FormatError:  # Of a writer that died.
+    except FormatError:  # An incomplete manifest of a dead writer.
         return set()

@@ -1,14 +1,15 @@
-"""New times for instants: strictly greater than every time the timeline or this process has seen.
+"""The clock for instants: each new time is greater than all times seen before.
 
-Times are digits in the timeline's zone and compared as text. Where the clock stands still or goes
-back (two instants within a millisecond, a skewed writer before us, the repeated hour at the end of
-summer time on a ``LOCAL`` timeline), the next time is the greatest one seen plus a millisecond.
-Holding the table lock meanwhile, and waiting out the clocks of other hosts, is the writer's part.
+Times are digits in the time zone of the timeline and are compared as text. A new time is greater
+than every time on the timeline and every time that this process has issued. The clock may stand
+still or go back: two instants within a millisecond, an earlier writer with a fast clock, or the
+repeated hour at the end of summer time on a ``LOCAL`` timeline. Then the next time is the greatest
+time seen plus a millisecond. The writer itself handles locks and clocks of other hosts.
 
-The zone of a ``LOCAL`` timeline is that of its writers, and this process may live in another one.
-Hudi gives out its times without a look at the timeline: after an instant of ours from a zone ahead
-of it, hours of its commits would be older than ours, and no reader would see them. So no time is
-ahead of the zone in which the newest instant was written.
+The zone of a ``LOCAL`` timeline is the zone of its writers, and this process may be in another
+zone. Hudi issues times without reading the timeline. If we wrote an instant in a zone ahead of
+Hudi's, then for hours Hudi's commits would be older than ours, and no reader would see them. So a
+new time is never ahead of the zone in which the newest instant was written.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_from_ms, instant_to_ms, shift_instant
 
 _ZONE_STEP_MS = 15 * 60_000  # Zones differ from UTC by whole quarters of an hour.
-_STORAGE_BEHIND_MS_MAX = 60_000  # Its clock, or stores that keep whole seconds.
+_STORAGE_BEHIND_MS_MAX = 60_000  # How far storage's clock may be behind; it may keep only seconds.
 
 
 def system_now_ms() -> int:
-    """Return milliseconds since 1970 UTC by the host's clock."""
+    """Return milliseconds since 1970 UTC from the clock of this host."""
     return time.time_ns() // 1_000_000
 
 
 class IssuedTimes:
-    """The newest time that was given out, for clocks to stay ahead of."""
+    """The newest time that was issued; clocks stay ahead of it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest = InstantTime("")
 
     def issue(self, wanted: InstantTime, seen: InstantTime) -> InstantTime:
-        """Give out the wanted time, or the first one after all that were seen and issued."""
+        """Issue the wanted time, or the first time after all seen and issued times."""
         with self._lock:
             newest = max(seen, self._newest)
             self._newest = wanted if wanted > newest else _following(newest)
@@ -52,15 +53,15 @@ _BY_TABLE: dict[tuple[str, TimelineTimezone], IssuedTimes] = {}
 
 
 def issued_times(table_root: str, timezone: TimelineTimezone) -> IssuedTimes:
-    """Return what this process has issued for a table, to hand to every clock of that table.
+    """Return the times that this process issued for a table; all clocks of the table share them.
 
-    Kept by table, so that one whose timeline runs ahead of the clock drags no other along.
+    Each table has its own, so that a timeline that is ahead of the clock affects no other table.
     """
     return _BY_TABLE.setdefault((place_of(table_root), timezone), IssuedTimes())
 
 
 class InstantClock:
-    """Gives out the times of new instants and of completions.
+    """Issues the times of new instants and of completions.
 
     Parameters
     ----------
@@ -69,8 +70,8 @@ class InstantClock:
     now_ms : callable
         Milliseconds since 1970 UTC.
     issued : IssuedTimes, optional
-        What to stay ahead of besides the timeline: :func:`issued_times` for all that the process
-        has issued for the table. None stands for this clock's own times.
+        Times that new times must exceed, besides the timeline: :func:`issued_times` for all times
+        that this process issued for the table. None: only the times of this clock.
     """
 
     def __init__(
@@ -86,10 +87,9 @@ class InstantClock:
     def next_instant(self, timeline: Timeline, after: InstantTime | None = None) -> InstantTime:
         """Return a time greater than every requested and completion time on the timeline.
 
-        Greater than ``after``, too, where that is given: an instant that may not be there yet.
-
-        No two calls return the same time, from whatever thread, and a later call returns the
-        greater one.
+        If ``after`` is given, the time is also greater than that instant, which may not be on the
+        timeline yet. Two calls never return the same time, even in different threads; a later call
+        returns a greater time.
         """
         now_ms = self.now_ms()
         wanted = instant_from_ms(now_ms, self._timezone)
@@ -100,19 +100,22 @@ class InstantClock:
 
 
 def _in_zone_of_writers(now_ms: int, timeline: Timeline, local: InstantTime) -> InstantTime:
-    """Return the time in the zone of the newest instant's writer; local where that is ours."""
-    newest = max((one.completed_at for one in timeline.instants if one.completed_at), default=None)
+    """Return the time in the zone of the newest instant's writer; local if both zones agree."""
+    newest = max(
+        (instant.completed_at for instant in timeline.instants if instant.completed_at),
+        default=None,
+    )
     written_ms = timeline.newest_written_ms
     if newest is None or written_ms is None:
         return local
     offset_ms = _offset_ms(newest, written_ms)
     if offset_ms == _offset_ms(instant_from_ms(written_ms, "LOCAL"), written_ms):
-        return local  # Which knows of a change to summer time since.
+        return local  # The local zone also follows a change to summer time since then.
     return instant_from_ms(now_ms + offset_ms, "UTC")
 
 
 def _offset_ms(instant: InstantTime, written_ms: int) -> int:
-    """Return how far an instant's zone is ahead of UTC; its file is written a little later."""
+    """Return how far the zone of an instant is ahead of UTC, from the time of its file."""
     behind_ms = written_ms + _STORAGE_BEHIND_MS_MAX - instant_to_ms(instant, "UTC")
     return -(behind_ms // _ZONE_STEP_MS) * _ZONE_STEP_MS
 
@@ -124,5 +127,5 @@ def _following(instant: InstantTime) -> InstantTime:
 def table_clock(
     table_root: str, timezone: TimelineTimezone, now_ms: Callable[[], int] = system_now_ms
 ) -> InstantClock:
-    """Return a clock for a table that stays ahead of all that the process issued for it."""
+    """Return a clock for a table; it stays ahead of all times that this process issued for it."""
     return InstantClock(timezone, now_ms, issued_times(table_root, timezone))

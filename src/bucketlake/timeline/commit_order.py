@@ -1,13 +1,12 @@
-"""The order of commits: bucketlake's writers decide one after the other, without a lock.
+"""The order of commits: bucketlake's writers commit one after the other, without a lock.
 
-Between a writer's check for conflicts and its commit another one must not commit unseen. A lock
-would keep it out only as long as its lease lasts, and a writer may sleep longer. So each commit
-takes the next number in a row first: one small object, put if absent. Whoever takes number n has
-seen everything that number n - 1 did, since it first helps that one to its end; whoever finds the
-number taken looks again and checks again.
+No other writer may commit between a writer's check for conflicts and its commit. A lock is not
+enough: its lease may end while the writer sleeps. So each commit first takes a turn, the next
+number in a sequence: one small object, put if absent. A writer first finishes the commit of turn
+n - 1, then checks for conflicts, then takes turn n. If turn n is already taken, it checks again.
 
-A number that was taken decides nothing: ``timeline/outcome.py`` does. One whose writer died before
-the decision is passed over.
+A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
+its turn is skipped.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 
 _DIGITS = 12
-_KEPT = 8  # Only the last one is ever asked for; others may still be on their way to it.
+_KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A number in the order of commits, and the instant that took it."""
+    """A turn: a number in the order of commits, and the instant that took it."""
 
     number: int
     instant: InstantTime
 
 
 def last_turn(storage: Storage) -> Turn | None:
-    """Return the newest number that was taken; None before the first."""
+    """Return the newest turn; None if there is none yet."""
     while True:
         numbers = _numbers(storage)
         if not numbers:
             return None
-        with suppress(ObjectNotFoundError):  # Dropped since the listing, as one of too many.
+        with suppress(ObjectNotFoundError):  # Deleted since the listing, as an old turn.
             path = _path(numbers[-1])
             instant, _, claim = storage.read(path).decode(errors="replace").partition(" ")
             if not claim:
@@ -50,21 +49,21 @@ def last_turn(storage: Storage) -> Turn | None:
 
 
 def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> bool:
-    """Take the number after another one.
+    """Take the turn after another turn; return whether this writer got it.
 
-    False where it is taken, perhaps by a lost put of ours; or was taken, and dropped since: whoever
-    was slow finds its path free again.
+    Return False if the turn is taken, or was taken and then deleted as an old turn: a slow writer
+    finds the path free again.
     """
     number = 1 if after is None else after.number + 1
     path, content = _path(number), f"{instant} {uuid.uuid4().hex}".encode()
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:
-        # Clients repeat a put whose answer was lost, and then meet their own object.
+        # A client repeats a put after a lost response, and may then find its own object.
         if _content(storage, path) != content:
             return False
     if _numbers(storage)[-1] >= number + _KEPT:
-        storage.delete(path)  # Ours, or if it was in time, one of too many by now.
+        storage.delete(path)  # This writer's object, or by now an old turn.
         return False
     if number > _KEPT:
         storage.delete(_path(number - _KEPT))
@@ -72,14 +71,14 @@ def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> boo
 
 
 def stray_turns(storage: Storage) -> list[str]:
-    """Return the paths of numbers that should have been dropped, as ones of too many."""
+    """Return the paths of old turns that should have been deleted."""
     return [_path(number) for number in _numbers(storage)[:-_KEPT]]
 
 
 def _content(storage: Storage, path: str) -> bytes | None:
     try:
         return storage.read(path)
-    except ObjectNotFoundError:  # One of too many since.
+    except ObjectNotFoundError:  # Deleted meanwhile as an old turn.
         return None
 
 

@@ -1,12 +1,12 @@
-"""Heartbeats: how others tell a writer that is at work from one that died.
+"""Heartbeats: how other writers distinguish a running writer from a dead one.
 
-A writer renews one small file per pending instant, in Hudi's place, so that a writer of Hudi's with
-the lazy policy leaves it alone, too. A write whose file is missing or old counts as dead and is
-rolled back by the next writer. The file also says which process it is of: one that is gone from
-this very machine is known to be dead at once, and need not be waited for. Within a process it says
-which write it is of, by a name drawn for it: a table's path has many spellings.
+A writer renews one small file per pending instant, where Hudi has it too. So a Hudi writer with the
+lazy policy does not roll the write back. A write whose file is missing or old is treated as dead,
+and the next writer rolls it back. The file also names the process: if that process has ended on
+this machine, the write is dead immediately. The file also has a random name of the write, to
+recognise writes of this process: the path of a table has many spellings.
 
-Taking a slow writer for dead does no harm but to its work: it cannot commit any more
+A slow writer that is treated as dead loses only its work: it cannot commit any more
 (``timeline/outcome.py``).
 """
 
@@ -28,24 +28,25 @@ from bucketlake.storage.base import Storage
 
 INTERVAL_SECONDS = 15.0
 EXPIRES_AFTER_MS = 60_000
-HUDI_EXPIRES_AFTER_MS = 120_000  # Two of Hudi's intervals, at its defaults; its files are empty.
+HUDI_EXPIRES_AFTER_MS = 120_000  # Two of Hudi's default intervals. Hudi's heartbeats are empty.
 
-_beating: dict[str, tuple[InstantTime, int]] = {}  # This process's writes, and their threads.
-_PROCESS = uuid.uuid4().hex  # A forked process has it too, and another number.
+_beating: dict[str, tuple[InstantTime, int]] = {}  # The writes of this process and their threads.
+_PROCESS = uuid.uuid4().hex  # A forked process has the same value, but another process id.
 
 
 @contextmanager
 def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> Iterator[None]:
-    """Renew the heartbeat of a write while the body runs, and take it away afterwards.
+    """Renew the heartbeat of a write while the body runs, then delete it.
 
-    Begins before the instant is on the timeline; a pending instant without one counts as dead.
+    The heartbeat starts before the instant is on the timeline, because a pending instant without a
+    heartbeat is treated as dead.
 
     Parameters
     ----------
     storage, instant
         The table, and the pending instant.
     is_new : bool
-        Whether the instant is yet to be put on the timeline; else it is somebody's who died.
+        True if the instant is not on the timeline yet; False if its writer died.
 
     Raises
     ------
@@ -71,17 +72,17 @@ def beating(storage: Storage, instant: InstantTime, *, is_new: bool = True) -> I
         stop.set()
         thread.join()
         del _beating[write]
-        with suppress(StorageError):  # It grows old by itself.
+        with suppress(StorageError):  # Without renewal it expires.
             delete_heartbeat(storage, instant)
 
 
 def delete_heartbeat(storage: Storage, instant: InstantTime) -> None:
-    """Forget the heartbeat of a write that was completed or rolled back."""
+    """Delete the heartbeat of a completed or rolled-back write."""
     storage.delete(_path(instant))
 
 
 def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) -> bool:
-    """Tell whether the writer of a pending instant seems to be at work."""
+    """Return whether the writer of a pending instant seems to be running."""
     try:
         process = _parsed(storage.read(_path(instant)))
     except ObjectNotFoundError:
@@ -96,7 +97,7 @@ def is_alive(storage: Storage, instant: InstantTime, now_ms: Callable[[], int]) 
 
 
 def is_of_this_thread(instant: InstantTime) -> bool:
-    """Tell whether the caller is itself at work on a pending instant."""
+    """Return whether the calling thread itself writes a pending instant."""
     return (instant, threading.get_ident()) in [*_beating.values()]
 
 
@@ -106,7 +107,7 @@ def _path(instant: InstantTime) -> str:
 
 def _renew(storage: Storage, instant: InstantTime, write: str, stop: threading.Event) -> None:
     while not stop.wait(INTERVAL_SECONDS):
-        with suppress(StorageError):  # The next one may get through.
+        with suppress(StorageError):  # The next renewal may succeed.
             _beat(storage, instant, write)
 
 
@@ -124,7 +125,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """Read what a heartbeat says of its process; Hudi's are empty and say nothing."""
+    """Return what a heartbeat says about its process; empty for a heartbeat of Hudi."""
     try:
         process = json.loads(content)
     except (ValueError, RecursionError):
@@ -133,7 +134,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _is_gone(process: dict[str, Any]) -> bool:
-    """Tell whether a process of this machine has ended; False of one on another machine."""
+    """Return whether a process has ended; False for a process of another machine."""
     machine, pid = process.get("machine"), process.get("pid")
     if not machine or machine != _machine() or not isinstance(pid, int) or pid < 1:
         return False
@@ -144,7 +145,7 @@ def _is_gone(process: dict[str, Any]) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Tell whether there is a process, also of another user whose processes /proc hides."""
+    """Return whether a process exists, also if /proc hides it because it is another user's."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -155,7 +156,7 @@ def _exists(pid: int) -> bool:
 
 
 def _machine() -> str:
-    """Name this boot of this machine and its process numbers; empty where it cannot be told."""
+    """Return an id of this boot and its process namespace; empty if it cannot be read."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -164,9 +165,9 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, since numbers are used again; None where /proc tells not."""
+    """Return when a process started, because process ids are reused; None if /proc has no entry."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return fields[19]  # Field 22 of proc(5), the name and what is before it taken off.
+    return fields[19]  # Field 22 of proc(5): the first two fields were removed above.

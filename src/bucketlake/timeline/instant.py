@@ -1,8 +1,8 @@
 """Instants: one action on the timeline, the names of its files, and the text of its times.
 
-Names parse and print themselves for both timeline layouts: layout 2 (table version 8 on) puts the
-completion time into the name of a completed file, layout 1 does not. Which files there are is
-``timeline/active.py``'s business; new times come from ``timeline/clock.py``.
+Names are parsed and printed for both timeline layouts. In layout 2 (since table version 8) the name
+of a completed file contains the completion time, in layout 1 it does not. ``timeline/active.py``
+lists the files; ``timeline/clock.py`` issues new times.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Action(Enum):
 
     @property
     def completes_as(self) -> Action:
-        """The action that the completed file bears: a finished compaction is a commit."""
+        """The action in the name of the completed file: a completed compaction is a commit."""
         return _COMPLETES_AS.get(self, self)
 
     @property
     def writes_data(self) -> bool:
-        """Whether data files may bear the instant's time."""
+        """Whether names of data files may contain the instant's time."""
         return self.completes_as in _COMMITS
 
 
@@ -58,7 +58,7 @@ _ACTIONS = {action.value: action for action in Action}
 
 
 class State(IntEnum):
-    """How far an instant is; a later state outweighs the files of an earlier one."""
+    """The state of an instant; if there are files of several states, the latest state counts."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -73,7 +73,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One action on the timeline, known by the time at which it was requested.
+    """One action on the timeline, identified by the time at which it was requested.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Instant:
     requested_at: InstantTime
     action: Action
     state: State
-    completed_at: InstantTime | None = None  # Only completed ones of layout 2 know it by name.
+    completed_at: InstantTime | None = None  # Only in names of completed files of layout 2.
 
     @property
     def order(self) -> tuple[str, str, State]:
@@ -99,10 +99,10 @@ class Instant:
 
     @classmethod
     def from_file_name(cls, file_name: str) -> Self | None:
-        """Parse a name without its folder; None where it is not an instant's.
+        """Parse a file name without its folder; None if it is not the name of an instant.
 
-        A name tells its layout itself: a completed file without completion time is of layout 1,
-        or left over from before an upgrade to layout 2.
+        The name shows its layout: a completed file without completion time belongs to layout 1, or
+        was written before an upgrade to layout 2.
 
         Examples
         --------
@@ -115,7 +115,7 @@ class Instant:
         if match is None:
             return None
         action_name, state_name = match["action"], match["state"]
-        if action_name == "inflight" and state_name is None:  # The one name without an action.
+        if action_name == "inflight" and state_name is None:  # The only name without an action.
             action_name, state_name = Action.COMMIT.value, "inflight"
         action, state = _ACTIONS.get(action_name), _STATES.get(state_name)
         if action is None or state is None or not _may_be(action, state, match["completed"]):
@@ -129,7 +129,7 @@ class Instant:
         )
 
     def to_file_name(self, layout_version: int) -> str:
-        """Print the name, without a folder, as the timeline layout wants it."""
+        """Return the file name, without a folder, for a timeline layout."""
         action = self.action
         if self.state is State.COMPLETED:
             with_time = layout_version > 1 and self.completed_at is not None
@@ -152,11 +152,11 @@ _MILLISECONDS_DIGITS = 17
 _SECONDS_DIGITS = 14
 _AS_OF_FORMS = "a time as yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS]"
 _AS_OF_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?)?", re.ASCII)
-_BEFORE_TIME = "0" * _SECONDS_DIGITS  # Instants from before any clock: bootstrap, first syncs.
+_BEFORE_TIME = "0" * _SECONDS_DIGITS  # Instants that are no times: bootstrap, first syncs.
 
 
 def instant_from_ms(at_ms: int, timezone: TimelineTimezone) -> InstantTime:
-    """Print a time as an instant's, in the zone that the table keeps its timeline in.
+    """Return a time as the digits of an instant, in the time zone of the timeline.
 
     Examples
     --------
@@ -169,12 +169,14 @@ def instant_from_ms(at_ms: int, timezone: TimelineTimezone) -> InstantTime:
 
 
 def instant_to_ms(instant: str, timezone: TimelineTimezone) -> int:
-    """Return an instant's time in milliseconds since 1970 UTC; seconds alone mean their last one.
+    """Return an instant's time in milliseconds since 1970 UTC.
+
+    An instant without milliseconds means the last millisecond of its second.
 
     Raises
     ------
     TimelineError
-        If the digits are not a date, as those of bootstrap instants are not.
+        If the digits are not a date, for example those of bootstrap instants.
     """
     at = instant_to_datetime(instant)
     if timezone == "UTC":
@@ -183,7 +185,7 @@ def instant_to_ms(instant: str, timezone: TimelineTimezone) -> int:
 
 
 def instant_to_datetime(instant: str) -> datetime:
-    """Read an instant's digits as a date without a zone; TimelineError where they are none."""
+    """Return an instant's digits as a date without a zone; raise TimelineError if it is no date."""
     milliseconds = instant[_SECONDS_DIGITS:_MILLISECONDS_DIGITS] or "999"
     try:
         at = datetime.strptime(instant[:_SECONDS_DIGITS], "%Y%m%d%H%M%S")
@@ -193,25 +195,25 @@ def instant_to_datetime(instant: str) -> datetime:
 
 
 def shift_instant(instant: str, by: timedelta) -> InstantTime:
-    """Return a time before or after an instant, by its digits: zones play no part in it."""
+    """Return a time before or after an instant, computed from its digits without a time zone."""
     at = instant_to_datetime(instant) + by
     return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
 
 
 def parse_as_of(text: str, argument: str = "as_of") -> InstantTime:
-    """Read the time of a time-travel query: an instant, or a date in the timeline's zone.
+    """Parse the time of a time-travel query: an instant, or a date in the timeline's zone.
 
     Parameters
     ----------
     text : str
         The time.
     argument : str
-        What the caller calls it, for the error.
+        Name of the caller's parameter, for the error.
 
     Raises
     ------
     ConfigError
-        If the text has none of the forms, or names no date.
+        If the text has none of the allowed forms, or is not a date.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The lock that the ``hoodie.write.lock.*`` options of a Hudi job ask for."""
+"""The ``hoodie.write.lock.*`` options of a Hudi job."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _SINGLE_WRITER, _OPTIMISTIC = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"
 
 
 def lock_from_options(options: Mapping[str, str]) -> TableLock:
-    """Return the lock of a job.
+    """Return the lock that the options of a job ask for.
 
     Parameters
     ----------
     options : mapping of str to str
-        Its options. As with Hudi a job with a single writer takes no lock.
+        The options of the job. As in Hudi, a job with a single writer takes no lock.
 
     Raises
     ------
     ConfigError
-        If the provider, or the mode of concurrency, is none that bucketlake shares with Hudi.
+        If bucketlake does not support the lock provider or the concurrency mode.
     """
     mode = options.get(CONCURRENCY_MODE, _SINGLE_WRITER).strip().upper()
     if mode not in (_SINGLE_WRITER, _OPTIMISTIC):

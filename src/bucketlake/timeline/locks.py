@@ -1,9 +1,10 @@
-"""Locks of a table that bucketlake's writers share with Hudi's.
+"""Table locks that bucketlake's writers share with Hudi's writers.
 
-Among themselves bucketlake's writers need none: their commits take turns
-(``timeline/commit_order.py``), and a lease that ended while its owner slept does no harm. A writer
-of Hudi's knows no turns. With it a table is shared by one of Hudi's own lock providers, which all
-writers of the table must then use; held for as long as a write checks for conflicts and publishes.
+bucketlake's writers need no lock among themselves, because their commits take turns
+(``timeline/commit_order.py``); a lease that ends while its owner sleeps does no harm. Hudi's
+writers do not know turns. If Hudi writes at the same time, all writers of the table must use the
+same one of Hudi's lock providers. A writer holds the lock while it checks for conflicts and
+publishes.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from bucketlake.timeline.clock import system_now_ms
 FILE_LOCK = f"{HOODIE_FOLDER}/lock"
 STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
 
-_SKEW_MS = 500  # Of two hosts' clocks; Hudi allows as much.
-RENEWALS_LEAST = 10  # In the time that a lock is valid, as Hudi asks for it.
+_SKEW_MS = 500  # Allowed difference between the clocks of two hosts, as in Hudi.
+RENEWALS_LEAST = 10  # Renewals during the lease; Hudi demands as many.
 _PAUSE_SECONDS = 0.25
 _ATTEMPTS = 3
 
 Check = Callable[[], None]
-"""Raises LockError where a lock that was taken is no longer held."""
+"""Raises LockError if a lock is no longer held."""
 
 
 class TableLock(Protocol):
-    """A way to keep other writers out."""
+    """A lock that keeps other writers out."""
 
     def held(self, storage: Storage) -> AbstractContextManager[Check]:
-        """Hold the lock of a table while the body runs; LockError where it cannot be had."""
+        """Hold the lock of a table while the body runs; raise LockError if it is not free."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoLock:
-    """No lock: for writers of bucketlake alone, or a Hudi writer in turns."""
+    """No lock: for bucketlake writers only, or if a Hudi writer never runs at the same time."""
 
     def held(self, storage: Storage) -> AbstractContextManager[Check]:  # noqa: ARG002
         """Hold nothing."""
@@ -65,12 +66,12 @@ NO_LOCK = NoLock()
 
 @dataclass(frozen=True, slots=True)
 class InProcessLock:
-    """A lock among the threads of this process (Hudi: ``InProcessLockProvider``).
+    """A lock for the threads of this process (Hudi: ``InProcessLockProvider``).
 
     Parameters
     ----------
     timeout_seconds : float
-        How long to wait for it.
+        How long to wait for the lock.
     """
 
     timeout_seconds: float = 60.0
@@ -92,19 +93,19 @@ _IN_PROCESS: dict[str, threading.Lock] = {}
 
 @dataclass(frozen=True, slots=True)
 class FileSystemLock:
-    """A file that is there while the lock is held (Hudi: ``FileSystemBasedLockProvider``).
+    """A file that exists while the lock is held (Hudi: ``FileSystemBasedLockProvider``).
 
     Parameters
     ----------
     expire_minutes : int
-        Age at which a file counts as left behind and is removed; 0, as in Hudi, never. Must be
-        longer than any commit takes.
+        Age at which the file is treated as left behind and deleted; 0, the default as in Hudi,
+        means never. Must be longer than any commit takes.
     timeout_seconds : float
-        How long to wait for it.
+        How long to wait for the lock.
 
     Notes
     -----
-    bucketlake writes into the file who holds it, where Hudi's is empty.
+    bucketlake writes an id of the owner into the file; Hudi's file is empty.
     """
 
     expire_minutes: int = 0
@@ -117,19 +118,19 @@ class FileSystemLock:
 
         def check() -> None:
             if _read(storage, FILE_LOCK) != own:
-                raise LockError(f"{storage.root}/{FILE_LOCK}", "somebody who took it over", None)
+                raise LockError(f"{storage.root}/{FILE_LOCK}", "a writer that took it over", None)
 
         try:
             _until(lambda: self._taken(storage, own), storage, FILE_LOCK, self.timeout_seconds)
             yield check
-        finally:  # Also where a put failed that has arrived: nobody else removes the file.
+        finally:  # Also after a put that failed but arrived: nobody else would delete the file.
             _give_up(storage, own)
 
     def _taken(self, storage: Storage, own: bytes) -> bool:
         try:
             storage.put_if_absent(FILE_LOCK, own)
         except AlreadyExistsError:
-            if _read(storage, FILE_LOCK) == own:  # Our own put, whose answer was lost.
+            if _read(storage, FILE_LOCK) == own:  # Our own put, whose response was lost.
                 return True
         else:
             return True
@@ -141,7 +142,7 @@ class FileSystemLock:
 
 
 def _give_up(storage: Storage, own: bytes) -> None:
-    """Remove a file lock unless it is another's, if storage lets us."""
+    """Delete a file lock if this writer owns it; give up after several storage errors."""
     for _ in range(_ATTEMPTS):
         with suppress(StorageError):
             if _read(storage, FILE_LOCK) == own:
@@ -151,18 +152,18 @@ def _give_up(storage: Storage, own: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StorageLock:
-    """An object with an owner and an end, by conditional puts (Hudi: ``StorageBasedLockProvider``).
+    """An object with an owner and an expiry time (Hudi: ``StorageBasedLockProvider``).
 
-    For object stores, which is where Hudi has it, too.
+    It uses conditional puts, and works on object stores only, as in Hudi.
 
     Parameters
     ----------
     validity_seconds : int
-        How long the lock outlives an owner that died.
+        The lease: how long the lock stays valid without renewal.
     renew_seconds : int
-        How often a living owner renews it; ten times within ``validity_seconds`` at least.
+        How often the owner renews the lock; at least ten times within ``validity_seconds``.
     timeout_seconds : float
-        How long to wait for it.
+        How long to wait for the lock.
     """
 
     validity_seconds: int = 300
@@ -193,7 +194,7 @@ class StorageLock:
 
         def renew() -> None:
             while not ended.wait(self.renew_seconds):
-                with suppress(StorageError):  # The next one may get through.
+                with suppress(StorageError):  # The next renewal may succeed.
                     if not lease.renewed():
                         return
 
@@ -207,12 +208,12 @@ class StorageLock:
                 ended.set()
                 renewer.join()
         finally:
-            with suppress(StorageError, FormatError):  # It ends by itself.
+            with suppress(StorageError, FormatError):  # Without release the lease expires.
                 lease.release()
 
 
 class _Lease:
-    """One owner's hold of a storage-based lock."""
+    """A storage-based lock as one owner holds it."""
 
     def __init__(self, storage: VersionedStorage, validity_ms: int) -> None:
         self._storage, self._validity_ms = storage, validity_ms
@@ -221,21 +222,21 @@ class _Lease:
         self._valid_until_ms = 0
 
     def taken(self) -> bool:
-        """Take the lock; False where another owner has it."""
+        """Take the lock; return False if another owner has it."""
         found = self._storage.read_version(STORAGE_LOCK)
         if found is None:
             return self._put(None)
         held, version = self._parsed(found)
-        # One of this owner's is taken again: perhaps the answer to its put was lost.
+        # The owner may be this one, after a lost response to its put.
         is_free = held.expired or held.owner == self._owner
         return (is_free or held.valid_until_ms + _SKEW_MS < system_now_ms()) and self._put(version)
 
     def renewed(self) -> bool:
-        """Keep the lock for longer; False for good where somebody else has, or had, it since.
+        """Renew the lease; return False forever if another owner has or had the lock meanwhile.
 
-        What this owner has checked may be out of date then, even if the lock is free again.
+        Then the checks of this owner may be out of date, even if the lock is free again.
         """
-        for _ in range(_ATTEMPTS):  # A put that arrived and was repeated lost to itself.
+        for _ in range(_ATTEMPTS):  # A repeated put may fail because its first attempt arrived.
             version = self._own_version()
             if version is None:
                 break
@@ -245,9 +246,9 @@ class _Lease:
         return False
 
     def release(self) -> None:
-        """Give it up; the object stays, and says so."""
+        """Release the lock; the object stays and is marked as expired."""
         version = self._version
-        for _ in range(_ATTEMPTS):  # The answer to a renewal may have been lost.
+        for _ in range(_ATTEMPTS):  # The response to a renewal may have been lost.
             version = version or self._own_version()
             if version is None:
                 return
@@ -257,10 +258,10 @@ class _Lease:
             version = None
 
     def check(self) -> None:
-        """Raise where it is no longer held."""
+        """Raise LockError if the lock is no longer held."""
         if self._version is None or system_now_ms() > self._valid_until_ms:
             raise LockError(
-                f"{self._storage.root}/{STORAGE_LOCK}", "nobody any more: it ran out", None
+                f"{self._storage.root}/{STORAGE_LOCK}", "nobody: its lease expired", None
             )
 
     def _put(self, version: str | None) -> bool:
@@ -273,7 +274,7 @@ class _Lease:
         return True
 
     def _own_version(self) -> str | None:
-        """Return the version of the object as this owner holds it; None where it does not."""
+        """Return the version of the object if this owner holds the lock; else None."""
         found = self._storage.read_version(STORAGE_LOCK)
         if found is None:
             return None
@@ -292,7 +293,7 @@ class _Lease:
 def lock_left_behind(storage: Storage, now_ms: int, min_age_ms: int) -> str | None:
     """Return the path of a file system lock that is older than any commit takes; else None.
 
-    A storage-based lock ends by itself; FormatError where it does not say when.
+    A storage-based lock expires; this function raises FormatError if the lock is not readable.
     """
     content = _read(storage, STORAGE_LOCK)
     if content is not None:
@@ -319,7 +320,7 @@ def _read(storage: Storage, path: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a lock's object says."""
+    """The content of a storage-based lock."""
 
     owner: str
     valid_until_ms: int
@@ -331,7 +332,7 @@ def _parsed(content: bytes, path: str) -> _Held:
         fields = json.loads(content)
         return _Held(str(fields["owner"]), int(fields["validUntil"]), bool(fields["expired"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(path, "a lock's owner and end as JSON", repr(content[:64])) from error
+        raise FormatError(path, "a lock's owner and expiry as JSON", repr(content[:64])) from error
 
 
 def _nothing() -> None:

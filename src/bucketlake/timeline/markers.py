@@ -1,9 +1,9 @@
-"""Markers: for every data file of a pending write a sign that is written before the file.
+"""Markers: an empty file for each data file of a pending write, written before the data file.
 
-Rollback of a pending write deletes what its markers name, and nothing else finds those files; a
-file without a marker becomes visible as committed data one day. bucketlake writes one empty file
-a marker (Hudi's ``DIRECT`` form) and also reads the form of Hudi's timeline server, which gathers
-them in a few lists.
+A rollback deletes the files that the markers name. It cannot find other files: a data file without
+a marker would later become visible as committed data. bucketlake writes one file per marker (Hudi's
+``DIRECT`` form). It also reads the form of Hudi's timeline server, which collects markers in a few
+lists.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LIST = re.compile(r"MARKERS\d+", re.ASCII)
 class MarkerType(Enum):
     """What a write does with a file; the value is Hudi's spelling."""
 
-    CREATE = "CREATE"  # A new base file; from table version 8 on a log file too.
-    MERGE = "MERGE"  # A base file that rewrites an older one.
-    APPEND = "APPEND"  # A log file before version 8; it breaks a rollback in newer tables.
+    CREATE = "CREATE"  # A new base file; since table version 8 also a log file.
+    MERGE = "MERGE"  # A base file that replaces an older one.
+    APPEND = "APPEND"  # A log file before table version 8; in newer tables it breaks a rollback.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Marker:
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """Parse a marker's path below its instant's folder; None where it is not a marker's.
+        """Parse a path below the marker folder of an instant; None if it is not a marker.
 
         Examples
         --------
@@ -63,35 +63,36 @@ class Marker:
         return cls(match["partition"] or "", match["file"], MarkerType(match["type"]))
 
     def to_text(self) -> str:
-        """Print the marker's path below its instant's folder."""
+        """Return the path of the marker below the marker folder of its instant."""
         return f"{self.data_path}.marker.{self.type.value}"
 
 
 def marker_folder(instant: InstantTime) -> str:
-    """Return the folder of an instant's markers, relative to the table."""
+    """Return the marker folder of an instant, relative to the table."""
     return f"{MARKER_FOLDER}/{instant}"
 
 
 def write_marker(storage: Storage, instant: InstantTime, marker: Marker) -> None:
-    """Write the marker of a data file that is about to be written; twice is the same as once."""
+    """Write the marker of a data file before the data file; repeating it does no harm."""
     storage.put(f"{marker_folder(instant)}/{marker.to_text()}", b"")
 
 
 def mark_instant(storage: Storage, instant: InstantTime) -> None:
-    """Put what tells the form of an instant's markers, in Hudi's place.
+    """Write the file that names the form of an instant's markers, where Hudi has it.
 
-    By the folder a sweep finds what a writer left that slept, was rolled back, woke up and died.
+    The folder also leads a later sweep to files of a writer that slept, was rolled back, woke up
+    and died.
     """
     storage.put(f"{marker_folder(instant)}/{_FORM}", b"DIRECT")
 
 
 def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:
-    """Return the markers of an instant in either form, each once, in order of their text.
+    """Return the markers of an instant in either form, without duplicates, sorted by text.
 
     Raises
     ------
     FormatError
-        If one names a place outside of the data: a rollback would delete what is there.
+        If a marker names a path outside of the data: a rollback would delete it.
     """
     folder = marker_folder(instant)
     found = (Marker.from_text(text) for text in sorted(set(_texts(storage, folder))))
@@ -102,7 +103,7 @@ def read_markers(storage: Storage, instant: InstantTime) -> list[Marker]:
 
 
 def delete_markers(storage: Storage, instant: InstantTime) -> None:
-    """Delete the markers of an instant that was completed or rolled back."""
+    """Delete the markers of a completed or rolled-back instant."""
     storage.delete_folder(marker_folder(instant))
 
 

@@ -1,19 +1,19 @@
-"""Commit or rollback, exactly one: one small object per instant that both sides must win.
+"""Outcomes: one small object per instant decides whether it is committed or rolled back.
 
-A completed instant bears its completion time in its file name, and every attempt to publish draws
-a new one. So put-if-absent on that file excludes nobody: a committer that stalled, and whoever
-rolls its write back meanwhile, would put different names, and both would succeed; the table would
-then show a commit whose files are gone. Hence whoever wants to end instant ``T`` first puts its
-claim, if absent, at one fixed path in bucketlake's extension folder. Storage lets one claim in:
+The file name of a completed instant contains its completion time, and each attempt to publish uses
+a new time. So put-if-absent on that file excludes nobody: a slow committer, and a writer that
+meanwhile rolls its write back, would put different names, and both would succeed. The table would
+then show a commit without files. Therefore a writer that wants to end instant ``T`` first puts its
+claim, if absent, at a fixed path in bucketlake's extension folder. Only one claim wins:
 
-- ``commit`` holds everything that publishing needs (completion time, action, metadata), so anyone
-  who finds it can finish the commit, and publishing twice writes the same bytes to the same name;
-- ``rollback`` forbids the commit for good.
+- ``commit`` holds all that publishing needs (completion time, action, metadata). Any writer that
+  finds it can finish the commit; publishing twice writes the same bytes to the same name.
+- ``rollback`` forbids the commit forever.
 
-The loser reads the winner's claim and helps to carry it out, or stops. Real Hudi knows nothing of
-the object; against its rollback only the table lock protects. A commit's object goes once its
-instant is archived, and the archive answers from then on. A rollback's stays: a task or a committer
-may sleep for any time, and must find it.
+The loser reads the winner's claim and executes it, or stops. Hudi does not know this object; only
+the table lock protects from Hudi's rollback. The object of a commit is deleted when its instant is
+archived; then the archive has the answer. The object of a rollback stays, because a task or a
+committer may sleep for any time and must find it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 
-_ATTEMPTS = 2  # A put whose fate is unknown is looked up, and repeated once if it never arrived.
+_ATTEMPTS = 2  # After a failed put the path is read; the put is repeated once if nothing is there.
 
 
 class OutcomeKind(Enum):
@@ -52,7 +52,7 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The completed file of a commit: all that publishing it needs."""
+    """The completed file of a commit: everything that is needed to publish it."""
 
     completed_at: InstantTime
     action: Action
@@ -61,16 +61,16 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an instant ends, as the claim that won says.
+    """How an instant ends: the claim that won.
 
     Attributes
     ----------
     claim : str
         Id of the winning claim.
     publication : Publication or None
-        What to publish; None where the instant is rolled back.
+        What to publish; None if the instant is rolled back.
     won : bool
-        Whether the caller's own claim is the winner.
+        Whether the caller's claim won.
     """
 
     claim: str
@@ -90,7 +90,7 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> Self:
-        """Parse the object's content; FormatError where it is not an outcome's."""
+        """Parse the content of the object; raise FormatError if it is not an outcome."""
         try:
             fields = json.loads(data)
             committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
@@ -130,7 +130,7 @@ def claim_commit(
     action: Action,
     metadata: bytes,
 ) -> Outcome:
-    """Claim that the instant is committed, and return the outcome that won.
+    """Claim that the instant is committed; return the outcome that won.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def claim_commit(
     instant : InstantTime
         Requested time of the write.
     completed_at : InstantTime
-        Completion time to publish under, if the claim wins.
+        Completion time to publish with, if the claim wins.
     action : Action
         Action of the completed file.
     metadata : bytes
@@ -157,9 +157,9 @@ def claim_commit(
 def claim_rollback(
     storage: Storage, instant: InstantTime, action: Action = Action.COMMIT
 ) -> Outcome:
-    """Claim that the instant is rolled back, and return the outcome that won.
+    """Claim that the instant is rolled back; return the outcome that won.
 
-    ``action`` is that of the instant; all that write data are one.
+    ``action`` is the action of the instant; all actions that write data share one outcome.
 
     Raises
     ------
@@ -170,9 +170,9 @@ def claim_rollback(
 
 
 def forbid_commit(storage: Storage, instant: InstantTime) -> None:
-    """Say ``rollback`` of an instant that a plan on the timeline undoes, whatever stood there.
+    """Overwrite the outcome of an instant with ``rollback``; a plan on the timeline undoes it.
 
-    A commit that was published would otherwise be published again from its own outcome.
+    Otherwise another writer could publish the commit again from its outcome.
     """
     storage.put(outcome_path(instant), Outcome(_new_claim_id()).to_json())
 
@@ -180,21 +180,21 @@ def forbid_commit(storage: Storage, instant: InstantTime) -> None:
 def read_outcome(
     storage: Storage, instant: InstantTime, action: Action = Action.COMMIT
 ) -> Outcome | None:
-    """Return the outcome of an instant; None where neither side has claimed it yet."""
+    """Return the outcome of an instant; None if there is no claim yet."""
     return _read(storage, outcome_path(instant, action))
 
 
 def is_rolled_back(storage: Storage, instant: InstantTime, action: Action = Action.COMMIT) -> bool:
-    """Tell whether an instant can never be committed any more, or was taken back."""
+    """Return whether an instant is rolled back and can never be committed."""
     outcome = read_outcome(storage, instant, action)
     return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
 
 
 def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> bool:
-    """Tell whether what a commit saved beside its files counts.
+    """Return whether the rules and bucket counts that a commit saved are valid.
 
-    Of an instant that is older than the timeline its outcome tells: one that was rolled back
-    leaves something for a moment when its writer, which slept, wakes up.
+    For an instant older than the timeline, the outcome decides. A rolled-back writer that slept may
+    save them after its rollback, for a moment.
     """
     if not timeline.is_completed(instant):
         return False
@@ -202,19 +202,20 @@ def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> 
 
 
 def delete_outcome(storage: Storage, instant: InstantTime) -> None:
-    """Forget the outcome of an instant that is in the archive."""
+    """Delete the outcome of an instant that is archived."""
     storage.delete(outcome_path(instant))
 
 
 def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
-    """Yield the paths of the outcomes of commits, and of plans, that are older than an instant.
+    """Yield the paths of outcomes of commits and plans that are older than an instant.
+
+    Outcomes of rollbacks are never deleted.
 
     Parameters
     ----------
     storage : Storage
     before : InstantTime
-        The first of the active timeline, so that older ones are published and archived, by
-        whomever. Those of rollbacks stay for good.
+        The first instant of the active timeline: all older commits are published and archived.
     """
     for stored in storage.list(OUTCOME_FOLDER, recursive=False):
         if stored.path.rpartition("/")[2].partition(".")[0] < before:
@@ -224,10 +225,10 @@ def old_commits(storage: Storage, before: InstantTime) -> Iterator[str]:
 
 
 def outcome_path(instant: InstantTime, action: Action = Action.COMMIT) -> str:
-    """Return where the outcome of an instant lies, relative to the table.
+    """Return the path of the outcome of an instant, relative to the table.
 
-    A time may be used again, by another action, once the first one is off the timeline. So what
-    became of a plan of one kind says nothing of others.
+    A time may be used again by another action when the first action has left the timeline. So plans
+    of different actions have different paths.
     """
     kind = "" if action.writes_data else f".{action.value}"
     return f"{OUTCOME_FOLDER}/{instant}{kind}.json"
@@ -245,7 +246,7 @@ def _new_claim_id() -> str:
 
 
 def _settle(storage: Storage, instant: InstantTime, path: str, claim: Outcome) -> Outcome:
-    """Put the claim unless there is one, and learn from storage whose claim it holds."""
+    """Put the claim if there is none; return the claim that storage holds."""
     failures: list[StorageError] = []
     while len(failures) < _ATTEMPTS:
         failure = _put_claim(storage, path, claim)
@@ -253,7 +254,7 @@ def _settle(storage: Storage, instant: InstantTime, path: str, claim: Outcome) -
             return replace(claim, won=True)
         winner = _winner(storage, instant, path, failure)
         if winner is not None:
-            # "Already exists" may be our own put: clients repeat a request whose answer was lost.
+            # The existing object may be ours: a client repeats a put after a lost response.
             return replace(winner, won=winner.claim == claim.claim)
         failures.append(failure)
     raise _unknown(instant, path, failures[-1])
@@ -275,7 +276,7 @@ def _winner(
     except StorageError as error:
         raise _unknown(instant, path, error) from error
     if winner is None and isinstance(failure, AlreadyExistsError):
-        raise _unknown(instant, path, failure)  # Somebody deleted it, against the rule above.
+        raise _unknown(instant, path, failure)  # Something deleted the outcome; nobody should.
     return winner
 
 
@@ -283,5 +284,5 @@ def _unknown(instant: InstantTime, path: str, error: StorageError) -> CommitOutc
     return CommitOutcomeUnknownError(
         instant,
         f"storage does not tell whether it is committed or rolled back ({error}); "
-        f"look at {path} and at the timeline before any retry",
+        f"look at {path} and at the timeline before you retry",
     )

@@ -1,9 +1,9 @@
-"""The table's properties on storage: reading, creating and updating ``hoodie.properties``.
+"""Reading, creating and updating ``hoodie.properties``.
 
-The file is replaced in steps, with a backup beside it, as Hudi does it. A reader may come at any
-step, and a writer may die at any step: where the file is missing or cut off, the backup is as good,
-and the next update starts by restoring it. Two updates at once destroy each other's work: hold the
-table lock. What the entries mean, :class:`~bucketlake.config.table_config.TableConfig` knows.
+The file is replaced in steps with a backup beside it, as in Hudi. A reader may come, and a writer
+may die, between any two steps. If the file is missing or truncated, the backup is valid, and the
+next update restores it first. Two updates at once destroy each other's work, so hold the table
+lock. :class:`~bucketlake.config.table_config.TableConfig` interprets the entries.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _NAMES_SHOWN = 3
 def read_table_config(
     storage: Storage, *, sleep: Callable[[float], None] = time.sleep
 ) -> TableConfig:
-    """Read what a table is, also while its properties are being updated.
+    """Read the properties of a table, also while they are being updated.
 
     Parameters
     ----------
     storage : Storage
-        Rooted at the table.
+        Storage of the table.
     sleep : callable
-        Waits that many seconds between attempts, which happens only on invalid content.
+        Waits a number of seconds between attempts; only called after invalid content.
 
     Raises
     ------
     TableNotFoundError
-        If there is no Hudi table at the root; the error says what is there.
+        If there is no Hudi table; the error names what is there.
     FormatError
-        If the properties are invalid, or name no table that can be understood.
+        If the properties are invalid or do not describe a table that bucketlake understands.
     """
     try:
         return TableConfig.from_properties(read_properties(storage, sleep=sleep))
@@ -61,7 +61,7 @@ def read_table_config(
 def read_properties(
     storage: Storage, *, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, str]:
-    """Read the entries of ``hoodie.properties``; raises what :func:`read_table_config` raises."""
+    """Read the entries of ``hoodie.properties``; same errors as :func:`read_table_config`."""
     for attempt in range(_READ_ATTEMPTS):
         if attempt:
             sleep(_READ_PAUSE_S)
@@ -80,12 +80,12 @@ def read_properties(
 def create_table_properties(
     storage: Storage, config: TableConfig, *, now_ms: Callable[[], int] = system_now_ms
 ) -> None:
-    """Make the root a table; from then on it exists.
+    """Create ``hoodie.properties``; with this file the table exists.
 
     Raises
     ------
     AlreadyExistsError
-        If there is a table already.
+        If the table already exists.
     """
     content = _render(config.to_properties(), "Properties saved on", now_ms())
     storage.put_if_absent(PROPERTIES_FILE, content)
@@ -98,7 +98,7 @@ def update_table_properties(
     *,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> dict[str, str]:
-    """Change entries of the table's properties, under the table lock.
+    """Change entries of the table's properties; the caller holds the table lock.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ def update_table_properties(
     set : mapping of str to str, optional
         Entries to add or replace.
     remove : iterable of str
-        Keys to take away; one that is not there is passed over.
+        Keys to remove; missing keys are ignored.
     now_ms : callable
-        Milliseconds since 1970 UTC, for the comment on top.
+        Milliseconds since 1970 UTC, for the comment at the top.
 
     Returns
     -------
@@ -120,8 +120,8 @@ def update_table_properties(
     AlreadyExistsError
         If another process is updating the properties at the same time.
     StorageError
-        If storage fails, or what was written does not read back; the old content counts then, or
-        the new one.
+        If storage fails, or the written content cannot be read back. Then either the old or the new
+        content is valid.
     """
     recover_table_properties(storage)
     current = read_properties(storage, sleep=lambda _: None)
@@ -135,37 +135,37 @@ def update_table_properties(
 
 
 def _replace(storage: Storage, content: bytes, expected: Mapping[str, str]) -> None:
-    """Carry out the steps; a crash after any of them leaves a valid file or a valid backup."""
+    """Replace the file in steps; after a crash there is a valid file or a valid backup."""
     old = storage.read(PROPERTIES_FILE)
     storage.put_if_absent(PROPERTIES_BACKUP_FILE, old)
-    storage.put(PROPERTIES_FILE, content)  # Whole; Hudi has no such put: it deletes and creates.
+    storage.put(PROPERTIES_FILE, content)  # Atomic. Hudi deletes the file and creates it again.
     if _read_if_valid(storage, PROPERTIES_FILE) != expected:
         storage.put(PROPERTIES_FILE, old)
-        reason = "what was written does not read back; the old content is restored"
+        reason = "the written content cannot be read back; the old content is restored"
         raise StorageError(PROPERTIES_FILE, "update", reason)
     storage.delete(PROPERTIES_BACKUP_FILE)
 
 
 def recover_table_properties(storage: Storage) -> None:
-    """Finish or undo an update that died: a valid file stays, else the backup takes its place.
+    """Finish or undo a failed update: keep a valid file, else replace it by the backup.
 
-    Under the table lock, since the update may be somebody's who lives.
+    The caller holds the table lock, because the update may still be running.
     """
     if storage.stat(PROPERTIES_BACKUP_FILE) is None:
         return
     found = _read_valid(storage)
     if found is None:
-        return  # Reading reports it, and no evidence is destroyed.
+        return  # Neither file is valid. The next read raises an error; both files stay.
     if found[0] == PROPERTIES_BACKUP_FILE:
         storage.put(PROPERTIES_FILE, storage.read(PROPERTIES_BACKUP_FILE))
     storage.delete(PROPERTIES_BACKUP_FILE)
 
 
 def _read_valid(storage: Storage) -> tuple[str, dict[str, str]] | None:
-    """Return the path and entries of the file, or of its backup where that is the better one."""
+    """Return the path and entries of the file, or of its backup if only that is valid."""
     properties = _read_if_valid(storage, PROPERTIES_FILE)
     if properties is None or CHECKSUM not in properties:
-        # Without a checksum the file may be cut off, and look whole.
+        # A truncated file without a checksum may look complete.
         backup = _read_if_valid(storage, PROPERTIES_BACKUP_FILE)
         if backup is not None and (properties is None or CHECKSUM in backup):
             return PROPERTIES_BACKUP_FILE, backup
@@ -181,7 +181,10 @@ def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
 
 
 def _has_properties(storage: Storage) -> bool:
-    """Look again, in the other order: an update may have swapped the files between two reads."""
+    """Return whether one of the files exists, checked in the opposite order of reading.
+
+    An update may have swapped the files between two reads.
+    """
     paths = (PROPERTIES_BACKUP_FILE, PROPERTIES_FILE)
     return any(storage.stat(path) is not None for path in paths)
 
@@ -193,7 +196,7 @@ def _render(properties: Mapping[str, str], occasion: str, now_ms: int) -> bytes:
 
 
 def _what_is_there(storage: Storage) -> str:
-    """Say what a path without table properties holds, for the error."""
+    """Return what a path without table properties holds, for the error."""
     folders = [path.rpartition("/")[2] for path in storage.list_folders("")]
     files = [stored.path for stored in storage.list("", recursive=False)]
     if HOODIE_FOLDER in folders:

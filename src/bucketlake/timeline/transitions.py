@@ -1,9 +1,9 @@
 """The steps of an instant: requested, inflight, completed, or removed again.
 
-Every file appears whole or not at all, and only one caller creates it. The order of the steps,
-the lock and the check for conflicts are the writer's; that a write is committed *or* rolled back
-is decided in ``timeline/outcome.py`` before a completed file is published here. Files are written
-in timeline layout 2, the only one that bucketlake writes.
+A file appears complete or not at all, and only one caller creates it. The writer is responsible for
+the order of the steps, the lock and the conflict check. ``timeline/outcome.py`` decides between
+commit and rollback before a completed file is published here. Files are written in timeline layout
+2; bucketlake writes no other layout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def create_requested(
     action: Action,
     plan: bytes = b"",
 ) -> Timeline:
-    """Put an instant on the timeline; its time is then taken.
+    """Put an instant on the timeline; no other action can then use its time.
 
     Returns
     -------
@@ -45,40 +45,40 @@ def create_requested(
     Raises
     ------
     AlreadyExistsError
-        If the time is taken, by whatever action: draw another one. A plan, which may wait for
-        years, takes no time either of a write that was rolled back, and could never be completed.
-        Nor does a write take one before the timeline, or before a commit that was archived
-        meanwhile: readers who do not know of it would take it for one that was committed.
+        If the time cannot be used; choose another time. There are three cases. Another action has
+        the time. Or the action is a plan, and a write with this time was rolled back: the plan
+        could never complete. Or the action is a write, and its time is before the active timeline
+        or before a commit that was archived meanwhile: readers would treat it as committed.
     """
     requested = Instant(instant, action, State.REQUESTED)
     path = instant_path(config, requested)
     storage.put_if_absent(path, plan)
     timeline = load_timeline(storage, config)
     others = timeline.instants
-    if any(one.requested_at == instant and one.action is not action for one in others):
+    if any(other.requested_at == instant and other.action is not action for other in others):
         storage.delete(path)
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
     if action.writes_data and _is_late(storage, config, instant, others):
         storage.delete(path)
-        raise AlreadyExistsError(path, "put on the timeline", "the timeline has moved on meanwhile")
+        raise AlreadyExistsError(path, "put on the timeline", "the time is too old by now")
     if plan and read_outcome(storage, instant, action) is not None:
         storage.delete(path)
-        raise AlreadyExistsError(path, "put on the timeline", "a write of this time was ended")
+        raise AlreadyExistsError(path, "put on the timeline", "a write with this time has ended")
     return timeline
 
 
 def _is_late(
     storage: Storage, config: TableConfig, instant: InstantTime, others: Sequence[Instant]
 ) -> bool:
-    """Tell whether the active timeline, or the archive, has left a write's time behind.
+    """Return whether a write's time is older than the active timeline or an archived commit.
 
-    Of an archival that has not seen the write the writer sees the manifest here, or the later
-    commits gone; one that has seen it leaves later commits where they are.
+    An archival that saw the write leaves later commits on the active timeline. If the archival did
+    not see the write, this function sees its manifest, or sees that later commits are gone.
     """
     writes = [o.requested_at for o in others if o.action.writes_data and o.requested_at != instant]
     if instant < min(writes, default=instant):
         return True
-    # No archival goes without leaving a later commit, so mostly there is nothing to ask for.
+    # An archival always leaves a later commit, so usually the archive need not be read.
     return instant < max(writes, default=instant) and bool(
         commits_archived_after(storage, config.history_folder, instant)
     )
@@ -91,13 +91,13 @@ def to_inflight(
     action: Action,
     content: bytes = b"",
 ) -> Instant:
-    """Mark an instant, which the caller requested, as being worked on.
+    """Mark an instant that the caller requested as inflight.
 
-    One that was rolled back meanwhile cannot be committed all the same (``timeline/outcome.py``).
+    If it was rolled back meanwhile, it still cannot be committed (``timeline/outcome.py``).
     """
     inflight = Instant(instant, action, State.INFLIGHT)
-    # Whoever made the requested file works on it alone: what is there is an own put, whose answer
-    # was lost, and which the client repeated.
+    # Only the writer of the requested file creates the inflight file. If it exists, the client
+    # repeated the put after a lost response.
     with suppress(AlreadyExistsError):
         storage.put_if_absent(instant_path(config, inflight), content)
     return inflight
@@ -106,24 +106,23 @@ def to_inflight(
 def publish_completed(
     storage: Storage, config: TableConfig, pending: Instant, publication: Publication
 ) -> Instant:
-    """Put the completed file of an instant; ``write/completion.py`` alone calls this.
+    """Put the completed file of an instant; only ``write/completion.py`` calls this.
 
     Parameters
     ----------
     storage : Storage
     config : TableConfig
     pending : Instant
-        The instant as it was begun, whose action for a table service differs from the completed
-        one.
+        The pending instant; for a table service its action differs from the completed instant's.
     publication : Publication
         Name and content of the completed file.
 
     Raises
     ------
     CommitConflictError
-        If the inflight file is gone: another writer took the instant back.
+        If the inflight file is gone: another writer rolled the instant back.
     StorageError
-        If storage fails twice, and does not tell whether the file was published.
+        If storage fails twice and does not tell whether the file was published.
     """
     at = pending.requested_at
     completed = Instant(at, publication.action, State.COMPLETED, publication.completed_at)
@@ -139,33 +138,33 @@ def publish_completed(
 
 
 def require_pending(storage: Storage, inflight: str, instant: InstantTime) -> None:
-    """Refuse the work of a task whose instant has no inflight file any more.
+    """Raise an error if the instant of a task has no inflight file any more.
 
     Raises
     ------
     CommitConflictError
-        If it was rolled back, or committed and archived.
+        If the instant was rolled back, or committed and archived.
     """
     if storage.stat(inflight) is None:
         raise CommitConflictError(
-            instant, "was ended while a task still wrote; nothing of the task is kept"
+            instant, "ended while a task still wrote; nothing of the task is kept"
         )
 
 
 def remove_pending(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> None:
-    """Take a pending instant off the timeline, after its files and markers are gone.
+    """Remove a pending instant from the timeline, after its files and markers are deleted.
 
-    The inflight file goes last: until then a crash leaves a write that is known to have begun, and
-    that the next rollback finishes.
+    The inflight file is deleted last: after an earlier crash, the next rollback still sees that the
+    write had begun, and finishes the deletion.
     """
     for state in (State.REQUESTED, State.INFLIGHT):
         storage.delete(instant_path(config, Instant(instant, action, state)))
 
 
 def instant_path(config: TableConfig, instant: Instant) -> str:
-    """Return where an instant's file lies, relative to the table."""
+    """Return the path of an instant's file, relative to the table."""
     assert config.layout_version == _LAYOUT_VERSION, config.layout_version
     return f"{config.timeline_folder}/{instant.to_file_name(_LAYOUT_VERSION)}"
 
@@ -177,14 +176,14 @@ def _put_completed(
     completed: Instant,
     metadata: bytes,
 ) -> None:
-    """Put the completed file unless it is there, over an inflight file that still is."""
+    """Put the completed file if it does not exist and the inflight file still does."""
     path = instant_path(config, completed)
     inflight_path = instant_path(config, inflight)
     if storage.stat(inflight_path) is None:
         if storage.stat(path) is not None:
             return
         if _is_archived(storage, config, completed):
-            return  # It was published and archived while this one slept.
+            return  # It was published and archived while this writer slept.
         if completed.action is Action.SAVEPOINT:
             who = "another process deleted this savepoint; make it again"
         else:
@@ -194,12 +193,12 @@ def _put_completed(
     try:
         storage.put_if_absent(path, metadata)
     except AlreadyExistsError:
-        is_own = False  # Of another process, that found the same outcome.
+        is_own = False  # Another process found the same outcome and published it.
     if storage.stat(inflight_path) is None and (
-        # A timeline that began with it would miss all that came after it; but what another one
-        # published in time goes with its archival, which takes the oldest ones first.
+        # The commit is already archived. A timeline that began with it would lack later commits.
+        # If another process published the file, the archival deletes it.
         (is_own and _is_archived(storage, config, completed))
-        # Its files are gone; who undid it has looked for the last time.
+        # The commit was rolled back, and its files are deleted.
         or is_rolled_back(storage, completed.requested_at, completed.action)
     ):
         storage.delete(path)

@@ -255,7 +255,7 @@ def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> Non
 
     storage = Cutting.fresh()
     create_table_properties(storage, CONFIG)
-    with pytest.raises(StorageError, match="does not read back"):
+    with pytest.raises(StorageError, match="cannot be read back"):
         update_table_properties(storage, set={"a": "1"})
     healthy = memory_of(objects_of(storage))
     assert read_properties(healthy, sleep=_never) == CONFIG.to_properties()

@@ -72,7 +72,7 @@ def test_a_time_before_those_of_other_writes_is_refused() -> None:
     """Its writer had looked before they came; for their readers it would be an archived commit."""
     storage = memory_of()
     create_requested(storage, CONFIG, C, Action.DELTA_COMMIT)
-    with pytest.raises(AlreadyExistsError, match="moved on"):
+    with pytest.raises(AlreadyExistsError, match="too old"):
         create_requested(storage, CONFIG, T, Action.COMMIT)
     [held] = load_timeline(storage, CONFIG).instants
     assert held.requested_at == C

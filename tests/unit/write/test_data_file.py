@@ -56,6 +56,6 @@ def test_a_file_that_came_after_the_rollback_was_planned_goes_with_it(
     put(storage)
     undo(storage, read_table_config(storage), plan, Action.COMPACTION)
     assert storage.stat(MARKER.data_path) is None
-    with pytest.raises(CommitConflictError, match="was ended while a task still wrote"):
+    with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         put(storage)
     assert storage.stat(MARKER.data_path) is None
