@@ -248,7 +248,7 @@ def test_a_damaged_parquet_file_is_refused_in_one_sentence(tmp_path: Path) -> No
 def test_an_export_replaces_no_pipe_and_no_link(tmp_path: Path) -> None:
     rows = pa.table({"a": [1]})
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(StorageError, match="a pipe or a device is there"):
+    with pytest.raises(StorageError, match="a pipe or a device"):
         write_file(rows, tmp_path / "pipe.csv", None)
     target = write(tmp_path, "real.csv", "old")
     target.chmod(0o600)

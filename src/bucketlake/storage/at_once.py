@@ -1,7 +1,7 @@
-"""Requests to storage that need not wait for each other, such as the listings of many partitions.
+"""Parallel requests to storage, such as the listings of many partitions.
 
-How many are under way at once is told by the storage: a request to an object store takes tens of
-milliseconds, whatever it asks for; one to local disk is over before another thread has begun.
+The storage says how many requests run at once. A request to an object store takes tens of
+milliseconds; a request to local disk is faster than the start of a thread.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ def at_once(
     items: Iterable[_Item],
     answered: Callable[[int], None] | None = None,
 ) -> list[_Answer]:
-    """Make a request for each item, as many at once as the storage likes.
+    """Make a request for each item, in parallel as far as the storage allows.
 
     Parameters
     ----------
     storage : Storage
-        What the requests go to.
+        The storage that gets the requests.
     request : callable
-        Makes one, from any thread.
+        Makes one request, from any thread.
     items : iterable
-        What to ask for.
+        The items.
     answered : callable, optional
-        Told after each answer how many there are by now.
+        Called after each answer with the number of answers so far.
 
     Returns
     -------
     list
-        The answers, in order of the items. The first error is raised, in that order; some of the
-        requests after it have been made then.
+        The answers, in order of the items. The first error in that order is raised; some later
+        requests may have been made then.
     """
     asked = list(items)
     width = min(storage.requests_at_once, len(asked))

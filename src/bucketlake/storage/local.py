@@ -1,25 +1,24 @@
-"""Tables on local disk (or what is mounted there), over plain calls to the operating system.
+"""Tables on local disk or mounted file systems, with plain calls to the operating system.
 
-Every object is published whole. Its bytes go to a temporary file in the table's staging folder and
-are flushed to the disk; then the file gets its name, by a hard link where the name must be free
-and by a rename where it may be taken; then the folder is flushed. So neither a crash of the
-process nor of the machine leaves half an object under its name, and what was published stays. An
-empty object needs no temporary: making its name is atomic by itself. Such names (markers, requested
-instants) and removals are not flushed: file systems with a journal keep them in order with the
-flushes that follow, and nothing committed rests on them.
+Every object is published completely. Its bytes go to a temporary file in the staging folder of the
+table and are flushed to the disk. Then the file gets its name: by a hard link if the name must be
+free, else by a rename. Then the folder is flushed. So a crash of the process or the machine never
+leaves half an object, and a published object stays. An empty object needs no temporary file,
+because creating a name is atomic. Such names (markers, requested instants) and deletions are not
+flushed: a journaling file system orders them with later flushes, and no commit depends on them.
 
-A symbolic link that leads out of the root is refused: skipping it in silence would hide committed
-records, following it would read or delete what the table does not own. Links within the root are
-followed. A read looks at where it arrived, so that no link can be changed in between; listings and
-changes look before, which guards against tables that hold such links, and not against someone who
-swaps folders of the table for links at that moment.
+A symbolic link out of the root raises an error: ignoring it would hide committed records, and
+following it would read or delete files outside of the table. Links within the root are followed. A
+read checks the real path of the opened file, so no link can change in between. Listings and changes
+check the path before. This protects from tables with such links, but not from somebody who
+replaces folders by links at that very moment.
 
-Hadoop on local disk keeps a checksum beside each file (``.name.crc``) and fails on a stale one, so
-it is removed before its file changes. Temporaries that a killed process leaves behind are shown by
-no listing; :meth:`LocalStorage.clear_staging` removes them.
+Hadoop keeps a checksum beside each local file (``.name.crc``) and fails if it is out of date, so
+the checksum is deleted before its file changes. Listings do not show temporary files that a killed
+process leaves behind; :meth:`LocalStorage.clear_staging` deletes them.
 """
 
-# On small files the objects of pathlib cost more than the calls themselves.
+# For small files, pathlib objects cost more than the system calls.
 # ruff: noqa: PTH102, PTH105, PTH108, PTH112, PTH116, PTH117, PTH120
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ class LocalStorage:
     Parameters
     ----------
     root : str
-        Absolute path of the folder; it need not exist yet.
+        Absolute path of the folder; the folder may not exist yet.
     fsync : bool
-        Whether objects are flushed to the disk before they count as written. Without it they
-        survive the death of the process, but perhaps not that of the machine.
+        Whether an object is flushed to the disk before the put returns. Without it, objects survive
+        a crash of the process, but perhaps not a crash of the machine.
     """
 
     root: str
@@ -67,7 +66,7 @@ class LocalStorage:
 
     @property
     def requests_at_once(self) -> int:
-        """One: a call is over before another thread has begun."""
+        """One: a call is faster than the start of a thread."""
         return 1
 
     def read(self, path: str) -> bytes:
@@ -91,13 +90,13 @@ class LocalStorage:
         return None
 
     def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
-        """Yield the objects below a folder, in order of path."""
+        """Yield the objects below a folder, sorted by path."""
         check_folder(folder, "list")
         self._require_inside(self._full(folder), "list")
         return self._walk(folder, recursive)
 
     def list_folders(self, folder: str) -> Paths:
-        """Return a folder's direct subfolders, empty ones too."""
+        """Return the direct subfolders of a folder, also empty ones."""
         check_folder(folder, "list folders of")
         self._require_inside(self._full(folder), "list folders of")
         start = below(folder)
@@ -105,7 +104,7 @@ class LocalStorage:
         return sorted(path for path in folders if not _is_staging(path))
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, over what is there."""
+        """Write an object and replace an existing one."""
         with self._naming(path, "put"):
             target = self._writable(path, "put")
             with self._staged(data) as staged:
@@ -114,7 +113,7 @@ class LocalStorage:
             self._flush_folder_of(target)
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
-        """Write an object unless one is there."""
+        """Write an object if none exists."""
         with self._naming(path, "put if absent"):
             target = self._writable(path, "put if absent")
             _require_free(target)
@@ -127,7 +126,7 @@ class LocalStorage:
                 system_calls.write_new_file(target, data, fsync=False)
 
     def delete(self, path: str) -> None:
-        """Remove an object, and Hadoop's checksum of it."""
+        """Delete an object and its Hadoop checksum."""
         with self._naming(path, "delete"), suppress(*_NO_OBJECT):
             target = self._changeable(path, "delete")
             if not os.path.isdir(target):
@@ -135,7 +134,7 @@ class LocalStorage:
                 os.unlink(target)
 
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder and all below it; where it is a link to a folder, the link."""
+        """Delete a folder with its content; if it is a link to a folder, delete only the link."""
         with self._naming(folder, "delete folder"), suppress(FileNotFoundError, NotADirectoryError):
             target = self._changeable(folder, "delete folder")
             if system_calls.is_folder(target):
@@ -144,19 +143,19 @@ class LocalStorage:
                 os.unlink(target)
 
     def local_path(self, path: str) -> Path:
-        """File of an object, whether it is there or not."""
+        """Return the file path of an object, which may not exist."""
         check_path(path, "local path of")
         self._require_inside(self._full(path), "local path of")
         return Path(self._full(path))
 
     def clear_staging(self, written_before_ms: int) -> int:
-        """Remove temporaries that killed processes left behind; return how many.
+        """Delete temporary files that killed processes left behind; return their number.
 
         Parameters
         ----------
         written_before_ms : int
-            Only those last written before this time are removed, in milliseconds since 1970-01-01
-            UTC: a younger one may belong to a write that is under way.
+            Only files last written before this time are deleted, in milliseconds since 1970-01-01
+            UTC: a younger file may belong to a running write.
         """
         self._require_inside(self._full(STAGING_FOLDER), "clear")
         removed = 0
@@ -173,14 +172,14 @@ class LocalStorage:
 
     @contextmanager
     def _naming(self, path: str, operation: str) -> Iterator[None]:
-        """Turn errors of the operating system into ours, which name path and operation."""
+        """Convert errors of the operating system to StorageError with path and operation."""
         try:
             yield
         except OSError as error:
             raise system_calls.storage_error(error, self._full(path), operation) from error
 
     def _read(self, path: str, operation: str, start: int, length: int | None) -> bytes:
-        # Without the context manager: small reads are the most frequent operation.
+        # No context manager here, for speed: small reads are the most frequent operation.
         check_path(path, operation)
         full_path = self._full(path)
         try:
@@ -191,7 +190,7 @@ class LocalStorage:
                 lambda real: self._require_real_inside(real, full_path, operation),
             )
         except _NO_OBJECT as error:
-            raise ObjectNotFoundError(full_path, operation, "no object is there") from error
+            raise ObjectNotFoundError(full_path, operation, "there is no object") from error
         except OSError as error:
             raise system_calls.storage_error(error, full_path, operation) from error
 
@@ -200,7 +199,7 @@ class LocalStorage:
             return
         start = below(folder)
         with self._naming(folder, "list"):
-            # A folder sorts with its slash, so that whole paths are in order: a-b/x before a/x.
+            # Folders are sorted with their slash, so that whole paths are sorted: a-b/x before a/x.
             named = {e.name + "/" if e.is_dir() else e.name: e for e in self._entries(folder)}
         for name in sorted(named):
             if name.endswith("/"):
@@ -212,7 +211,7 @@ class LocalStorage:
                     yield stored
 
     def _described_entry(self, path: str, entry: os.DirEntry[str]) -> StoredObject | None:
-        """Describe an entry; None where it is gone meanwhile."""
+        """Describe an entry; None if it was deleted meanwhile."""
         try:
             return _described(path, entry.stat())
         except FileNotFoundError:
@@ -221,7 +220,7 @@ class LocalStorage:
             raise system_calls.storage_error(error, self._full(path), "list") from error
 
     def _entries(self, folder: str) -> _Entries:
-        """Read a folder's entries; none where it is not there."""
+        """Return the entries of a folder; none if it does not exist."""
         try:
             with os.scandir(self._full(folder)) as scan:
                 entries = [*scan]
@@ -235,7 +234,7 @@ class LocalStorage:
         return entries
 
     def _writable(self, path: str, operation: str) -> str:
-        """Return the full path of an object to write, with its folder made."""
+        """Create the folder of an object to write; return the full path of the object."""
         target = self._changeable(path, operation)
         self._make_folder(os.path.dirname(target))
         return target
@@ -247,17 +246,17 @@ class LocalStorage:
         return target
 
     def _require_inside(self, full_path: str, operation: str) -> None:
-        """Refuse a path that symbolic links lead out of the root."""
+        """Raise StorageError if symbolic links of a path lead out of the root."""
         self._require_real_inside(system_calls.real_path(full_path), full_path, operation)
 
     def _require_real_inside(self, real: str, full_path: str, operation: str) -> None:
-        if real == full_path:  # Without a link on the way: no need to resolve the root.
+        if real == full_path:  # The path has no link, so the root need not be resolved.
             return
         root = os.path.realpath(self.root)
         if real != root and not real.startswith(below(root.rstrip("/"))):
             reason = (
                 f"a symbolic link leads to {real}, out of {self.root}; "
-                "put what it leads to in its place"
+                "replace the link by its target"
             )
             raise StorageError(full_path, operation, reason)
 
@@ -271,11 +270,11 @@ class LocalStorage:
 
     @contextmanager
     def _staged(self, data: Buffer) -> Iterator[str]:
-        """Write bytes to a temporary file, which is gone afterwards whatever happens."""
+        """Write bytes to a temporary file, which is always deleted afterwards."""
         staging = self._full(STAGING_FOLDER)
         self._require_inside(staging, "put")
         self._make_folder(staging)
-        staged = f"{staging}/{uuid.uuid4().hex}"  # Many processes stage here.
+        staged = f"{staging}/{uuid.uuid4().hex}"  # Many processes use this folder.
         try:
             system_calls.write_new_file(staged, data, fsync=self.fsync)
             yield staged
@@ -293,12 +292,12 @@ def _described(path: str, status: os.stat_result) -> StoredObject:
 
 
 def _is_staging(folder: str) -> bool:
-    """Whether a folder is the staging folder of this table, or of a table below it."""
+    """Return whether a folder is the staging folder of this table, or of a table below it."""
     return folder.endswith(STAGING_FOLDER) and f"/{folder}".endswith(f"/{STAGING_FOLDER}")
 
 
 def _require_free(target: str) -> None:
-    """Spare a writer that has lost already the work of staging its bytes."""
+    """Raise FileExistsError early, so that the caller need not stage its bytes."""
     if system_calls.is_folder(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if os.path.lexists(target):

@@ -1,8 +1,7 @@
-"""From the path that a user gives to the storage behind it.
+"""Opening the storage for a path that a user gives.
 
-Paths are those that Hadoop's readers take, and taken as literally: nothing is decoded, joined from
-a working directory of a worker, or expanded. A relative local path means the directory in which
-this process runs now.
+Paths are written as for Hadoop's readers. Nothing in them is decoded or expanded. A relative local
+path is relative to the current directory of this process, not of a worker.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 from bucketlake.storage.subfolder import Subfolder
 
 _SCHEMES = ("file", "memory", *SERVICES)
-_SERVED = f"served are local paths and {', '.join(f'{scheme}:' for scheme in _SCHEMES)}"
+_SERVED = f"use a local path or one of {', '.join(f'{scheme}:' for scheme in _SCHEMES)}"
 
-# One letter is a drive, and a colon without a slash may stand in a file's name.
+# A single letter is a drive. A file name may contain a colon without a slash.
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*)", re.DOTALL)
 _FSYNC = "fsync"
 
 
 def open_storage(path: str, storage_options: Mapping[str, str] | None = None) -> Storage:
-    """Open the storage behind a table's path. Nothing is read or made yet.
+    """Open the storage for a table's path. Nothing is read or created yet.
 
     Parameters
     ----------
@@ -41,9 +40,9 @@ def open_storage(path: str, storage_options: Mapping[str, str] | None = None) ->
         ``abfss://container@account.dfs.core.windows.net/orders`` (``abfs``, ``wasb``, ``wasbs``,
         and ``az://container/orders``), or ``memory://name`` within one process.
     storage_options : mapping of str to str, optional
-        Of an object store: options of obstore's store, ``max_retries``, ``retry_timeout``
-        (seconds), or for S3 ``fs.s3a.*`` as Hadoop spells them. Of a local path: ``fsync``,
-        ``true`` by default.
+        For an object store: options of obstore's store, ``max_retries``, ``retry_timeout``
+        (seconds), and for S3 Hadoop's ``fs.s3a.*``. For a local path: ``fsync``, ``true`` by
+        default.
 
     Returns
     -------
@@ -54,7 +53,7 @@ def open_storage(path: str, storage_options: Mapping[str, str] | None = None) ->
     ConfigError
         If the path names no bucket, or an option is unknown or cannot be used.
     UnsupportedFeatureError
-        If the path's scheme is not served.
+        If the scheme of the path is not supported.
 
     Examples
     --------
@@ -64,11 +63,11 @@ def open_storage(path: str, storage_options: Mapping[str, str] | None = None) ->
     Traceback (most recent call last):
         ...
     bucketlake.errors.UnsupportedFeatureError: hdfs://namenode/lake: storage hdfs: is not \
-supported; served are local paths and file:, memory:, s3:, s3a:, s3n:, gs:, abfs:, abfss:, az:, \
+supported; use a local path or one of file:, memory:, s3:, s3a:, s3n:, gs:, abfs:, abfss:, az:, \
 wasb:, wasbs:
     """
     if not path:
-        raise ConfigError("path", path, "it is the place of a table, such as /lake/orders")
+        raise ConfigError("path", path, "give the path of a table, such as /lake/orders")
     options = dict(storage_options or {})
     parts = _SCHEME.fullmatch(path)
     if parts is None:
@@ -78,11 +77,11 @@ wasb:, wasbs:
     if scheme == "file":
         return _open_local(_file_path(path, rest), options)
     if scheme not in _SCHEMES:
-        # A password may stand before the host, a signature at the end.
+        # There may be a password before the host, or a signature at the end.
         shown = StoreOptions().redact(without_user(path))
         raise UnsupportedFeatureError(f"storage {scheme}:", shown, _SERVED)
     if not rest.startswith("//"):
-        raise ConfigError("path", without_user(path), f"it starts with {scheme}://")
+        raise ConfigError("path", without_user(path), f"it must start with {scheme}://")
     if scheme == "memory":
         return _open_memory(rest[2:], options)
     address = parse_store_url(scheme, rest[2:])
@@ -90,18 +89,18 @@ wasb:, wasbs:
 
 
 def _refuse_forgotten_slashes(path: str) -> None:
-    """Refuse ``s3:bucket/t``, which would be a folder of that name on this disk."""
+    """Reject ``s3:bucket/t``, which would be a folder of that name on local disk."""
     scheme, colon, _ = path.partition(":")
     if colon and scheme.lower() in _SCHEMES:
         slashes = "/" if scheme.lower() == "file" else "//"
-        raise ConfigError("path", without_user(path), f"it starts with {scheme}:{slashes}")
+        raise ConfigError("path", without_user(path), f"it must start with {scheme}:{slashes}")
 
 
 def place_of(root: str) -> str:
-    """Return what all spellings of a storage's root have in common.
+    """Return one spelling of a storage's root for all its spellings.
 
-    By it a process finds again what it knows of a table. A folder that is mounted twice, and an
-    account of Azure that the options name and the path does not, it cannot tell.
+    A process uses it as the key of what it knows about a table. It does not recognise a folder that
+    is mounted twice, or an Azure account that only the options name.
 
     >>> place_of("s3a://lake/orders") == place_of("s3://lake/orders")
     True
@@ -115,28 +114,28 @@ def place_of(root: str) -> str:
 
 
 def _file_path(path: str, rest: str) -> str:
-    """Return what follows ``file:``, ``file://`` or ``file://localhost``."""
+    """Return the path after ``file:``, ``file://`` or ``file://localhost``."""
     if not rest.startswith("//"):
         return rest
     host, slash, below_root = rest[2:].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise ConfigError("path", without_user(path), "a file: path starts with file:/ or file:///")
+        raise ConfigError("path", without_user(path), "it must start with file:/ or file:///")
     return f"/{below_root}"
 
 
 def _open_local(path: str, options: dict[str, str]) -> LocalStorage:
     fsync = str(options.pop(_FSYNC, "true")).lower()
     if fsync not in ("true", "false"):
-        raise ConfigError(_FSYNC, fsync, "it is true or false")
-    _refuse_options(options, f"a local path takes {_FSYNC} only")
+        raise ConfigError(_FSYNC, fsync, "it must be true or false")
+    _refuse_options(options, f"a local path only has the option {_FSYNC}")
     return LocalStorage(os.path.abspath(path), fsync == "true")  # noqa: PTH100 - no links resolved.
 
 
 def _open_memory(rest: str, options: dict[str, str]) -> Storage:
-    _refuse_options(options, "memory: takes no options")
+    _refuse_options(options, "memory: has no options")
     name, _, folder = rest.strip("/").partition("/")
     if not name:
-        raise ConfigError("path", f"memory://{rest}", "it names what is shared: memory://name")
+        raise ConfigError("path", f"memory://{rest}", "it needs a name: memory://name")
     check_folder(folder, "open")
     return Subfolder(MemoryStorage(name), folder) if folder else MemoryStorage(name)
 

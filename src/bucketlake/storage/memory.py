@@ -1,9 +1,9 @@
-"""Tables in the memory of one process, for tests and for trying things out.
+"""Tables in the memory of one process, for tests and experiments.
 
-The twin of the object stores: the same promises, folders that exist only as far as objects lie
-below them, and no disk. Objects lie on a shelf that is found by its name, so that every handle of
-``memory://name`` sees the same ones, a pickled handle too. What happened when is told by a clock
-that is handed in; the default one ticks a millisecond with each write, so that runs repeat exactly.
+It makes the same promises as the object stores: a folder exists only while there are objects below
+it. Objects are on a shelf with a name, so every handle of ``memory://name`` sees the same objects,
+also a pickled handle. The clock is a parameter; the default clock advances by a millisecond with
+each write, so that runs are repeatable.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _CLOCK_START_MS = 1_700_000_000_000
 
 
 def _ticking_clock() -> Clock:
-    """Return a clock that advances by one millisecond whenever it is read."""
+    """Return a clock that advances by one millisecond per reading."""
     return itertools.count(_CLOCK_START_MS).__next__
 
 
 @dataclass
 class _Shelf:
-    """The objects behind all handles of one name."""
+    """The objects of all handles with one name."""
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # Content and time.
     clock: Clock = field(default_factory=_ticking_clock)
@@ -52,7 +52,7 @@ def _shelf(name: str) -> _Shelf:
 
 
 def forget(name: str) -> None:
-    """Drop what lies under a name; the next handle of that name finds nothing."""
+    """Delete the objects of a name; the next handle of that name is empty."""
     with _shelves_lock:
         _kept_shelves.pop(name, None)
 
@@ -63,9 +63,9 @@ class MemoryStorage:
     Parameters
     ----------
     name : str
-        What handles of the same objects have in common.
+        Handles with the same name share their objects.
     clock : callable, optional
-        Times of modification from now on, for all handles of the name; None leaves the clock.
+        Clock for modification times from now on, for all handles of the name; None keeps the clock.
     """
 
     def __init__(self, name: str, clock: Clock | None = None) -> None:
@@ -75,7 +75,7 @@ class MemoryStorage:
 
     @classmethod
     def fresh(cls, clock: Clock | None = None) -> MemoryStorage:
-        """Make an empty storage under a new name, forgotten with its last handle."""
+        """Create an empty storage with a new name; it is deleted with its last handle."""
         name, shelf = f"fresh-{next(_fresh_numbers)}", _Shelf()
         with _shelves_lock:
             _fresh_shelves[name] = shelf
@@ -94,7 +94,7 @@ class MemoryStorage:
 
     @property
     def requests_at_once(self) -> int:
-        """One, so that runs repeat exactly."""
+        """One, so that runs are repeatable."""
         return 1
 
     def read(self, path: str) -> bytes:
@@ -114,7 +114,7 @@ class MemoryStorage:
         return None if found is None else StoredObject(path, len(found[0]), found[1])
 
     def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
-        """Yield the objects below a folder, as they are at the call, in order of path."""
+        """Yield the objects below a folder at the time of the call, sorted by path."""
         check_folder(folder, "list")
         start = below(folder)
         with self._shelf.lock:
@@ -123,10 +123,14 @@ class MemoryStorage:
                 for path, (data, modified_at_ms) in self._shelf.objects.items()
                 if path.startswith(start) and (recursive or "/" not in path[len(start) :])
             )
-        return (StoredObject(*one) for one in found if not is_side_file(one[0].split("/")[-1]))
+        return (
+            StoredObject(*found_object)
+            for found_object in found
+            if not is_side_file(found_object[0].split("/")[-1])
+        )
 
     def list_folders(self, folder: str) -> Paths:
-        """Return a folder's direct subfolders."""
+        """Return the direct subfolders of a folder."""
         check_folder(folder, "list folders of")
         start = below(folder)
         with self._shelf.lock:
@@ -134,17 +138,17 @@ class MemoryStorage:
         return sorted({start + rest.split("/")[0] for rest in rests if "/" in rest})
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, over what is there."""
+        """Write an object and replace an existing one."""
         check_path(path, "put")
         with self._shelf.lock:
             self._shelf.objects[path] = (bytes(data), self._shelf.clock())
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
-        """Write an object unless one is there."""
+        """Write an object if none exists."""
         check_path(path, "put if absent")
         with self._shelf.lock:
             if path in self._shelf.objects:
-                reason = "an object is there already"
+                reason = "the object exists already"
                 raise AlreadyExistsError(self._full(path), "put if absent", reason)
             self._shelf.objects[path] = (bytes(data), self._shelf.clock())
 
@@ -155,24 +159,24 @@ class MemoryStorage:
         return None if found is None else (found[0], _version(*found))
 
     def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
-        """Write an object over a version of it."""
+        """Write an object if it still has a version."""
         check_path(path, "put if unchanged")
         with self._shelf.lock:
             found = self._shelf.objects.get(path)
             if version != (None if found is None else _version(*found)):
-                reason = "another version is there, or none"
+                reason = "there is another version, or no object"
                 raise AlreadyExistsError(self._full(path), "put if unchanged", reason)
             self._shelf.objects[path] = stored = (bytes(data), self._shelf.clock())
         return _version(*stored)
 
     def delete(self, path: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
         check_path(path, "delete")
         with self._shelf.lock:
             self._shelf.objects.pop(path, None)
 
     def delete_folder(self, folder: str) -> None:
-        """Remove all objects below a folder."""
+        """Delete all objects below a folder."""
         check_path(folder, "delete folder")
         with self._shelf.lock:
             for path in [p for p in self._shelf.objects if p.startswith(below(folder))]:
@@ -187,7 +191,7 @@ class MemoryStorage:
         check_path(path, operation)
         found = self._shelf.objects.get(path)
         if found is None:
-            raise ObjectNotFoundError(self._full(path), operation, "no object is there")
+            raise ObjectNotFoundError(self._full(path), operation, "there is no object")
         return found[0]
 
     def _full(self, path: str) -> str:
@@ -199,8 +203,8 @@ def _version(data: bytes, modified_at_ms: int) -> str:
 
 
 def _unpickled(name: str, process_id: int) -> MemoryStorage:
-    """Find the shelf again; in another process there is none, which must not look like empty."""
+    """Return the storage of a pickled handle; raise StorageError in another process."""
     if process_id != os.getpid():
-        reason = f"it lives in process {process_id} alone; use a folder that all processes reach"
+        reason = f"it exists only in process {process_id}; use a folder that all processes can read"
         raise StorageError(f"memory://{name}", "open", reason)
     return MemoryStorage(name)

@@ -1,23 +1,24 @@
 """Tables on S3, Google Cloud Storage and Azure, through obstore.
 
-Keys are the literal paths, as Hadoop's clients write and read them: obstore percent-encodes a path
-on the wire once, and the service decodes it. A conditional request lets one put-if-absent win:
-``If-None-Match: *`` on S3 and Azure, generation 0 on Google. Every put is whole by nature.
+Keys are the literal paths, as for Hadoop's clients: obstore percent-encodes a path once for the
+request, and the service decodes it. Put-if-absent is a conditional request: ``If-None-Match: *`` on
+S3 and Azure, generation 0 on Google. A put is always atomic.
 
-What may happen to a put-if-absent whose answer is lost, and what this class makes of it:
+What happens after a put-if-absent without response:
 
-- The connection drops, or the service answers 5xx, 429 or 408: obstore repeats the request. If the
-  first one had taken effect, the repetition meets its own object, and the caller hears
-  AlreadyExistsError. Equal bytes would not prove that the object is the caller's (a lock file is
-  empty for everyone), so this is not turned into success; see the promise at the seam.
-- No answer in time: obstore does not repeat a conditional request. The caller hears StorageError
-  and knows nothing; the request may still arrive.
-- 409, which obstore takes for "exists": so it is on Azure, but S3 means "two requests met, repeat
-  yours", and the path may well be free. So it is looked at, and repeated where nothing is there.
+- The connection drops, or the service answers 5xx, 429 or 408. obstore repeats the request. If the
+  first request was successful, the second one finds its own object, and the caller gets
+  AlreadyExistsError. Equal bytes do not prove that the object is the caller's (Hudi's lock files
+  are all empty), so this is not converted to success; see ``Storage.put_if_absent``.
+- There is no response in time. obstore does not repeat a conditional request. The caller gets
+  StorageError and does not know the result; the request may still arrive.
+- The service answers 409, which obstore treats as "exists". This is right on Azure. On S3 it means
+  "two requests collided, repeat yours", and the path may be free. So this class reads the path, and
+  repeats the put if there is no object.
 
-Folder markers of Hadoop's clients (``folder/``) show up in listings as empty objects ``folder``,
-and are told apart by a second listing where a real object could be meant. They cannot be removed
-by obstore, so a removed folder may remain visible to ``list_folders``.
+Folder markers of Hadoop's clients (``folder/``) appear in listings as empty objects ``folder``. If
+such an entry could be a real object, a second listing decides. obstore cannot delete the markers,
+so a deleted folder may still appear in ``list_folders``.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _Metas: TypeAlias = "list[ObjectMeta]"
 _Level: TypeAlias = "ListResult[Sequence[ObjectMeta]]"
 _Objects: TypeAlias = list[StoredObject]
 
-_ATTEMPTS = 4  # Of a conditional put that S3 answers with 409 while nothing is there.
-_PAUSE_S = 0.1  # Before the second; one more of it before each later one.
+_ATTEMPTS = 4  # Attempts of a conditional put that S3 answers with 409 while there is no object.
+_PAUSE_S = 0.1  # Pause before the second attempt; it grows by this before each further attempt.
 _REQUESTS_AT_ONCE = 32
-_REMOVE_ROUNDS = 3  # Of removing a folder while others remove from it too.
+_REMOVE_ROUNDS = 3  # Attempts to delete a folder while others also delete from it.
 
 
 class ObjectStorage:
-    """A table's part of a bucket.
+    """The part of a bucket that belongs to a table.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class ObjectStorage:
     Raises
     ------
     ConfigError
-        If the store does not take the options.
+        If the store does not accept the options.
     """
 
     def __init__(self, address: StoreAddress, options: StoreOptions) -> None:
@@ -75,7 +76,7 @@ class ObjectStorage:
         return f"ObjectStorage({self.root!r})"
 
     def __getstate__(self) -> tuple[StoreAddress, StoreOptions]:
-        """Pickle without the client, whose own pickle would show the secrets."""
+        """Pickle without the client, because its pickle would show the secrets."""
         return self._address, self._options
 
     def __setstate__(self, state: tuple[StoreAddress, StoreOptions]) -> None:
@@ -89,7 +90,7 @@ class ObjectStorage:
 
     @property
     def requests_at_once(self) -> int:
-        """Many: each waits for the network."""
+        """Many, because each request waits for the network."""
         return _REQUESTS_AT_ONCE
 
     def read(self, path: str) -> bytes:
@@ -120,7 +121,7 @@ class ObjectStorage:
             return None
 
     def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
-        """Yield the objects below a folder, in order of path."""
+        """Yield the objects below a folder, sorted by path."""
         check_folder(folder, "list")
         found = self._list_all(folder) if recursive else self._list_direct(folder)["objects"]
         shown = [
@@ -133,21 +134,21 @@ class ObjectStorage:
         return iter(sorted(shown, key=lambda stored: stored.path))
 
     def list_folders(self, folder: str) -> Paths:
-        """Return a folder's direct subfolders."""
+        """Return the direct subfolders of a folder."""
         check_folder(folder, "list folders of")
         return sorted(self._list_direct(folder)["common_prefixes"])
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, over what is there."""
+        """Write an object and replace an existing one."""
         try:
             with self._asking(path, "put"):
                 obstore.put(self._store, path, flat_view(data))
-        except AlreadyExistsError:  # Nothing was said about what is there.
-            reason = "the store refused to write over what is there; repeat"
+        except AlreadyExistsError:  # The put had no condition.
+            reason = "the store refused to replace the existing object; repeat the request"
             raise StorageError(self._full(path), "put", reason) from None
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
-        """Write an object unless one is there."""
+        """Write an object if none exists."""
         for attempt in range(_ATTEMPTS):
             time.sleep(_PAUSE_S * attempt)
             try:
@@ -156,13 +157,13 @@ class ObjectStorage:
                 return
             except _ConflictError:
                 if self.stat(path) is not None:
-                    reason = "an object is there already"
+                    reason = "the object exists already"
                     raise AlreadyExistsError(self._full(path), "put if absent", reason) from None
-        reason = f"the store answered 409 (conflict) {_ATTEMPTS} times, and nothing is there"
-        raise StorageError(self._full(path), "put if absent", f"{reason}; look again, and repeat")
+        reason = f"the store answered 409 (conflict) {_ATTEMPTS} times, but there is no object"
+        raise StorageError(self._full(path), "put if absent", f"{reason}; repeat the request")
 
     def read_version(self, path: str) -> tuple[bytes, str] | None:
-        """Return an object and its version: the store's tag of its content, or a number."""
+        """Return an object and its version: an ETag, or a number."""
         try:
             with self._asking(path, "read"):
                 found = obstore.get(self._store, path)
@@ -171,7 +172,7 @@ class ObjectStorage:
             return None
 
     def put_if_version(self, path: str, data: Buffer, version: str | None) -> str:
-        """Write an object over a version of it."""
+        """Write an object if it still has a version."""
         condition: Literal["create"] | UpdateVersion = "create"
         if version is not None:
             condition = json.loads(version)
@@ -180,11 +181,11 @@ class ObjectStorage:
                 put = obstore.put(self._store, path, flat_view(data), mode=condition)
                 return json.dumps(_version(put))
         except (AlreadyExistsError, ObjectNotFoundError):
-            reason = "another version is there, or none"
+            reason = "there is another version, or no object"
             raise AlreadyExistsError(self._full(path), "put if unchanged", reason) from None
 
     def delete(self, path: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
         try:
             with self._asking(path, "delete"):
                 obstore.delete(self._store, path)
@@ -192,7 +193,7 @@ class ObjectStorage:
             return
 
     def delete_folder(self, folder: str) -> None:
-        """Remove all objects below a folder."""
+        """Delete all objects below a folder."""
         check_path(folder, "delete folder")
         for round_ in range(_REMOVE_ROUNDS):
             paths = [meta["path"] for meta in self._list_all(folder)]
@@ -222,27 +223,27 @@ class ObjectStorage:
             return obstore.list_with_delimiter(self._store, folder or None)
 
     def _without_markers(self, found: _Objects) -> _Objects:
-        """Drop the markers of folders, which obstore shows as empty objects named as the folder.
+        """Remove folder markers, which obstore shows as empty objects with the folder's name.
 
-        Where folders are listed by themselves, a marker is among the folders and a real object is
-        not; so each folder that holds a doubtful object is listed once more.
+        A listing of one level has a marker among its folders and a real object among its objects.
+        So each folder with an uncertain object is listed again.
         """
-        doubtful = {one.path for one in found if not one.size_bytes} - _folders_of(found)
+        doubtful = {stored.path for stored in found if not stored.size_bytes} - _folders_of(found)
         real: set[str] = set()
         for folder in {path.rpartition("/")[0] for path in doubtful}:
             real |= {meta["path"] for meta in self._list_direct(folder)["objects"]} - {folder}
-        return [one for one in found if one.size_bytes or one.path in real]
+        return [stored for stored in found if stored.size_bytes or stored.path in real]
 
     def _ends_before(self, path: str, start: int, length: int) -> bool:
-        """Whether a range that the store refused is an empty one."""
+        """Return whether a range that the store rejected is empty."""
         stored = self.stat(path)
         if stored is None:
-            raise ObjectNotFoundError(self._full(path), "read range of", "no object is there")
+            raise ObjectNotFoundError(self._full(path), "read range of", "there is no object")
         return length == 0 or start >= stored.size_bytes
 
     @contextmanager
     def _asking(self, path: str, operation: str) -> Iterator[None]:
-        """Refuse what obstore cannot do, and turn its errors into ours, without secrets."""
+        """Reject paths that obstore cannot use, and convert its errors to ours, without secrets."""
         check_path(path, operation)
         with self._asking_folder(path, operation):
             yield
@@ -255,26 +256,26 @@ class ObjectStorage:
         try:
             yield
         except FileNotFoundError as error:
-            if operation.startswith("put"):  # Then it is the bucket that is not there.
+            if operation.startswith("put"):  # The bucket does not exist.
                 raise StorageError(full_path, operation, self._reason(error)) from None
-            raise ObjectNotFoundError(full_path, operation, "no object is there") from None
+            raise ObjectNotFoundError(full_path, operation, "there is no object") from None
         except (obstore_errors.AlreadyExistsError, obstore_errors.PreconditionError) as error:
             conflict = "409 Conflict" in str(error)
-            reason = "an object is there already"
+            reason = "the object exists already"
             kind = _ConflictError if conflict else AlreadyExistsError
             raise kind(full_path, operation, reason) from None
         except (obstore_errors.BaseError, OSError, ValueError) as error:
             raise StorageError(full_path, operation, self._reason(error)) from None
 
     def _reason(self, error: Exception) -> str:
-        """Say what the store said, in short and without secrets."""
+        """Return the message of the store, shortened and without secrets."""
         text = str(error).partition("\n\nDebug source")[0]
         answer = _ANSWER.search(text)
         if answer is not None:
             told = [found[1] for tag in _TOLD if (found := tag.search(text))]
             text = f"the store answered {': '.join([answer[1].strip(), *told])}"
         hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
-        text = self._options.redact(text)  # Before it is cut: half a secret would not be known.
+        text = self._options.redact(text)  # Before it is cut: half a secret would not be found.
         return " ".join(text.split())[:_REASON_LENGTH_MAX] + hint
 
 
@@ -296,18 +297,18 @@ _HINTS: tuple[tuple[type[Exception], str], ...] = (
     ),
 )
 
-_first_process_id: list[int] = []  # Of the process whose operation started obstore's threads.
+_first_process_id: list[int] = []  # The process whose first operation started obstore's threads.
 
 
 def _require_same_process(full_path: str, operation: str) -> None:
-    """Refuse to wait for ever: a forked process has obstore's state, but not its threads."""
+    """Raise StorageError in a forked process: it has no obstore threads and would wait forever."""
     process_id = os.getpid()
     if not _first_process_id:
         _first_process_id.append(process_id)
     if process_id != _first_process_id[0]:
         reason = (
-            f"process {process_id} was forked from one that had used object storage already; "
-            "start worker processes by spawn, or fork before the first use"
+            f"process {process_id} was forked from a process that had used object storage; "
+            "start worker processes with spawn, or fork before the first use"
         )
         raise StorageError(full_path, operation, reason)
 
@@ -321,7 +322,7 @@ def _require_no_control_characters(full_path: str, operation: str) -> None:
 
 
 def _version(meta: Mapping[str, Any]) -> dict[str, str]:
-    # The client refuses a None that it gave itself: a bucket without versions has tags alone.
+    # The client rejects None, though it returns it: a bucket without versions only has ETags.
     named = {name: meta.get(name) for name in ("e_tag", "version")}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -332,10 +333,10 @@ def _described(meta: ObjectMeta) -> StoredObject:
 
 
 def _folders_of(found: _Objects) -> set[str]:
-    """Return all folders above some objects."""
+    """Return all parent folders of objects."""
     folders: set[str] = set()
-    for one in found:
-        folder = one.path.rpartition("/")[0]
+    for stored in found:
+        folder = stored.path.rpartition("/")[0]
         while folder and folder not in folders:
             folders.add(folder)
             folder = folder.rpartition("/")[0]

@@ -1,8 +1,8 @@
-"""The rules for paths that all backends share: which are allowed, and which names are nobody's.
+"""The rules for paths in all backends: which paths are allowed, and which names are omitted.
 
-A path has at least one segment, no empty one, and neither ``.`` nor ``..``: it cannot leave the
-root, and there is one spelling for one object. Everything else is allowed and literal. Names that
-only serve Hadoop's own bookkeeping are left out of listings, wherever a table was copied to.
+A path has at least one segment, no empty segment, and no ``.`` or ``..``. So it cannot leave the
+root, and each object has one spelling. Everything else is allowed and not decoded. Listings omit
+Hadoop's own checksum files and folder markers.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from bucketlake.errors import StorageError
 
 
 def check_path(path: str, operation: str) -> None:
-    """Refuse a path that is not plainly below the root, with StorageError."""
+    """Raise StorageError if a path is not below the root."""
     if not is_inner(path):
         raise StorageError(
             path or "''",
             operation,
-            "a path is relative to the table's root and has no empty, '.' or '..' segment",
+            "a path must be relative to the table, without empty, '.' or '..' segments",
         )
 
 
 def check_folder(folder: str, operation: str) -> None:
-    """Refuse a folder that is neither the root (the empty text) nor plainly below it."""
+    """Raise StorageError if a folder is neither the root (the empty text) nor below it."""
     if folder:
         check_path(folder, operation)
 
 
 def is_side_file(name: str) -> bool:
-    """Whether a file name is Hadoop's own: a checksum, or an old client's marker of a folder.
+    """Return whether a file name is Hadoop's own: a checksum, or an old client's folder marker.
 
     >>> [is_side_file(n) for n in (".a.parquet.crc", "year=2013_$folder$", ".hoodie", "a.crc")]
     [True, True, False, False]
@@ -37,5 +37,5 @@ def is_side_file(name: str) -> bool:
 
 
 def below(folder: str) -> str:
-    """Return what the paths of a folder's objects start with."""
+    """Return the prefix of all paths in a folder."""
     return f"{folder}/" if folder else ""

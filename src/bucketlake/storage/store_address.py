@@ -1,7 +1,7 @@
-"""Addresses in object stores: read from URLs without decoding anything, and opened by obstore.
+"""Addresses in object stores: parsed from URLs without decoding, and opened by obstore.
 
-URLs are those of Hadoop's clients, which take the path literally, so no library for URLs is asked:
-``%2F``, ``#`` and ``?`` in a table's path are part of its key.
+URLs are those of Hadoop's clients, which do not decode the path. So no URL library is used:
+``%2F``, ``#`` and ``?`` in the path of a table are part of its key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-# One request may carry a base file of hundreds of megabytes over a slow line; obstore's 30 seconds
-# would cut it off, and leave the outcome of a conditional put unknown. A user's options win.
+# One request may send a base file of hundreds of megabytes over a slow network. obstore's default
+# of 30 seconds would stop it, and the result of a conditional put would be unknown. Options of the
+# user take precedence.
 _CLIENT_DEFAULTS = {"timeout": "300s"}
 
 
 class Service(Enum):
-    """The object stores that are served."""
+    """The supported object stores."""
 
     S3 = "S3"
     GCS = "Google Cloud Storage"
@@ -48,7 +49,7 @@ SERVICES = {
 
 # container@account.dfs.core.windows.net, and the national clouds' suffixes.
 _AZURE_HOST = re.compile(r"(?P<container>[^@]+)@(?P<account>[^.@]+)\.(dfs|blob)\.(?P<suffix>.+)")
-# What a signed link to an object ends in, which opens it to whoever reads it.
+# The end of a signed link to an object, which gives access to everybody who has it.
 _SIGNED = re.compile(r"(?is)\?(.*&)?(X-Amz-Signature|X-Goog-Signature|Signature|sig)=")
 
 _AZURE_PUBLIC_SUFFIX = "core.windows.net"
@@ -56,21 +57,21 @@ _AZURE_PUBLIC_SUFFIX = "core.windows.net"
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where a table lies in an object store.
+    """The place of a table in an object store.
 
     Attributes
     ----------
     root : str
-        As the user wrote it, without a slash at the end.
+        The address as the user wrote it, without a slash at the end.
     service : Service
     bucket : str
         Bucket, or container on Azure.
     prefix : str
         Path of the table in the bucket, empty for the whole bucket.
     account : str or None
-        Account on Azure; None where the options name it.
+        Account on Azure; None if the options name it.
     endpoint : str or None
-        Endpoint of a national cloud of Azure; None for the usual one.
+        Endpoint of a national cloud of Azure; None for the default endpoint.
     """
 
     root: str
@@ -82,7 +83,7 @@ class StoreAddress:
 
 
 def parse_store_url(scheme: str, rest: str) -> StoreAddress:
-    """Read what follows ``scheme://``.
+    """Parse the part of a URL after ``scheme://``.
 
     >>> parse_store_url("s3a", "lake/orders/p%201/")
     StoreAddress(root='s3a://lake/orders/p%201', service=<Service.S3: 'S3'>, bucket='lake', \
@@ -91,24 +92,24 @@ prefix='orders/p%201', account=None, endpoint=None)
     Raises
     ------
     ConfigError
-        If no bucket is named, or the path is not plain, or secrets stand in the URL.
+        If the URL has no bucket, has ``.`` or ``..`` segments, or contains secrets.
     """
     host, _, path = rest.partition("/")
     service = SERVICES[scheme]
     if _SIGNED.search(rest):
-        allowed = "a signed link opens no table; give credentials as storage_options"
+        allowed = "a signed link does not open a table; give credentials as storage_options"
         raise ConfigError("path", HIDDEN, allowed)
-    # A secret may hold slashes: then its "@" is not in the host, but the ":" before it is.
+    # A secret may contain slashes. Then its "@" is not in the host, but the ":" before it is.
     if ":" in host or ("@" in host and service is not Service.AZURE):
-        allowed = "secrets and ports do not belong into a path; give them as storage_options"
+        allowed = "a path must not contain secrets or ports; give them as storage_options"
         raise ConfigError("path", HIDDEN, allowed)
-    segments = [segment for segment in path.split("/") if segment]  # Hadoop joins slashes, too.
+    segments = [segment for segment in path.split("/") if segment]  # As Hadoop does.
     prefix = "/".join(segments)
     if not {".", ".."}.isdisjoint(segments):
-        raise ConfigError("path", f"{scheme}://…/{prefix}", "it has no '.' and '..' segments")
+        raise ConfigError("path", f"{scheme}://…/{prefix}", "it must not have '.' or '..' segments")
     if not host:
         shown = without_user(f"{scheme}://{rest}")
-        raise ConfigError("path", shown, "it names a bucket after ://")
+        raise ConfigError("path", shown, "it must have a bucket after ://")
     root = f"{scheme}://{host}/{prefix}".rstrip("/")
     if service is not Service.AZURE or "@" not in host:
         return StoreAddress(root, service, host, prefix)
@@ -118,7 +119,7 @@ prefix='orders/p%201', account=None, endpoint=None)
 def _azure_address(root: str, host: str, prefix: str) -> StoreAddress:
     parts = _AZURE_HOST.fullmatch(host)
     if parts is None:
-        allowed = "it is container@account.dfs.core.windows.net, or a container alone"
+        allowed = "it must be container@account.dfs.core.windows.net, or only a container"
         raise ConfigError("path", host.rpartition("@")[2], allowed)
     container, account, suffix = parts["container"], parts["account"], parts["suffix"]
     public = suffix == _AZURE_PUBLIC_SUFFIX
@@ -127,12 +128,12 @@ def _azure_address(root: str, host: str, prefix: str) -> StoreAddress:
 
 
 def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
-    """Make obstore's client; it connects with the first operation.
+    """Create obstore's client; it connects with the first operation.
 
     Raises
     ------
     ConfigError
-        If the store does not take the options.
+        If the store does not accept the options.
     """
     try:
         return _make_store(address, options)
@@ -142,7 +143,7 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
         raise ConfigError(found[1] if found else "storage_options", HIDDEN, allowed) from None
     except (obstore_errors.BaseError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
-        for text in (*options.config.values(), *options.client.values()):  # It may quote any.
+        for text in (*options.config.values(), *options.client.values()):  # It may quote a secret.
             reason = reason.replace(text, HIDDEN) if text else reason
         raise ConfigError("storage_options", HIDDEN, reason) from None
 

@@ -1,12 +1,12 @@
-"""Storage options: what a user says about an object store, and how it is kept from being seen.
+"""Storage options: the settings of an object store, and how their secrets are hidden.
 
 Options are those of obstore's stores (``access_key_id``, ``endpoint``, ``allow_http``,
-``timeout``…), its retries (``max_retries``, ``retry_timeout`` in seconds), or, for S3, the
-spellings of Hadoop's s3a client, which this module translates. Environment variables of the cloud
-vendors (``AWS_ACCESS_KEY_ID``…) are read by obstore itself; an option wins over them.
+``timeout``…), its retries (``max_retries``, ``retry_timeout`` in seconds), and for S3 those of
+Hadoop's s3a client, which this module translates. obstore itself reads the environment variables of
+the cloud vendors (``AWS_ACCESS_KEY_ID``…); an option takes precedence over them.
 
 Secrets appear in no text: not in ``repr``, not in error messages, and not in readable form in a
-pickle, which has to carry them to workers.
+pickle, which carries them to workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLIENT_OPTIONS = frozenset(
     "pool_idle_timeout pool_max_idle_per_host proxy_url proxy_ca_certificate proxy_excludes "
     "randomize_addresses read_timeout root_certificate timeout user_agent".split()
 )
-_DIGITS_MAX = 9  # Of seconds and repetitions.
+_DIGITS_MAX = 9  # Of a number of seconds or repetitions.
 _VENDOR = re.compile(r"^(aws|azure|google)_")
 _ENDPOINT = re.compile(r"(?i)(aws_|azure_(storage_)?)?endpoint(_url(_s3)?)?$")
 
@@ -46,12 +46,12 @@ _HADOOP_NAMES = {
 }
 _HADOOP_RULES = frozenset(("endpoint", "path.style.access", "connection.ssl.enabled"))
 
-# Options whose values may be shown, by the end of their name. Everything else is taken for secret.
+# Options whose values may be shown, by the end of their name. All others are treated as secret.
 _HARMLESS = re.compile(
     r"(endpoint|endpoint_url|region|bucket|account_name|container_name|allow_http|timeout|"
     r"max_retries|virtual_hosted_style_request|skip_signature|unsigned_payload)$"
 )
-_SECRET_LENGTH_MIN = 4  # A shorter text would blank out half of a message, and protects nothing.
+_SECRET_LENGTH_MIN = 4  # Hiding a shorter text would hide half of a message and protect nothing.
 _SECRET_VARIABLES = re.compile(r"^(AWS|AZURE|GOOGLE)_.*(KEY|SECRET|TOKEN|PASSWORD|SAS)", re.I)
 _SIGNED_PARAMETERS = re.compile(
     r"(?i)\b(X-Amz-[A-Za-z-]*|X-Goog-[A-Za-z-]*|sig|signature|authorization)=[^&\s\"<>]*"
@@ -62,7 +62,7 @@ _USER = re.compile(r"//[^/\s]*@")  # In an endpoint or a proxy, perhaps with a p
 
 
 def without_user(address: str) -> str:
-    """Hide what stands before the last ``@`` of an address, but for the scheme.
+    """Hide the text before the last ``@`` of an address, except the scheme.
 
     >>> without_user("https://user:pass/word@host/t")
     'https:(hidden)@host/t'
@@ -73,7 +73,7 @@ def without_user(address: str) -> str:
 
 
 class GivenOptions(Mapping[str, str]):
-    """Storage options as a user gave them: a mapping whose values no text shows.
+    """Storage options of a user: a mapping that never shows its values as text.
 
     Parameters
     ----------
@@ -114,11 +114,11 @@ class StoreOptions:
     Attributes
     ----------
     config : mapping of str to str
-        Options for obstore's store, under its names.
+        Options for obstore's store, with its names.
     client : mapping of str to str
-        Options for the connections below it: timeouts, proxies, certificates.
+        Options for its connections: timeouts, proxies, certificates.
     retry : mapping of str to int
-        ``max_retries`` and ``retry_timeout`` (seconds), where they are given.
+        ``max_retries`` and ``retry_timeout`` (seconds), if they are given.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
@@ -127,20 +127,20 @@ class StoreOptions:
 
     @classmethod
     def from_user(cls, options: Mapping[str, str], bucket: str) -> Self:
-        """Sort a user's options.
+        """Sort the options of a user into the three groups.
 
         Parameters
         ----------
         options : mapping of str to str
-            As handed to ``open_storage``.
+            As given to ``open_storage``.
         bucket : str
-            Bucket of the table, which S3's virtual-hosted endpoints begin with.
+            Bucket of the table; S3's virtual-hosted endpoints begin with it.
 
         Raises
         ------
         ConfigError
-            For a value that cannot be used, two spellings of one option, or an option of Hadoop's
-            that has no counterpart. Names that obstore does not know are refused by it later.
+            If a value cannot be used, if two spellings of one option disagree, or if an option of
+            Hadoop has no counterpart. obstore rejects unknown names later.
         """
         hadoop = {n: text for key, text in options.items() if (n := _hadoop_name(key)) is not None}
         plain = {key: text for key, text in options.items() if _hadoop_name(key) is None}
@@ -148,15 +148,15 @@ class StoreOptions:
         config = {key: _text(key, value) for key, value in plain.items()}
         for key, text in _translate_hadoop(hadoop, bucket).items():
             if config.setdefault(key, text) != text:
-                allowed = f"the option {key} is given too, with another value; keep one of them"
+                allowed = f"the option {key} has another value; keep one of them"
                 raise ConfigError(f"fs.s3a.* for {key}", HIDDEN, allowed)
         for key, text in config.items():
             if _ENDPOINT.match(key):
                 _require_endpoint(key, text)
-        # Apart, for some of obstore's stores ignore them among the others.
+        # Passed separately, because some of obstore's stores ignore them among the others.
         client = {name: config.pop(key) for key in [*config] if (name := _client_name(key))}
         if any(_ENDPOINT.match(key) and text.startswith("http://") for key, text in config.items()):
-            client.setdefault("allow_http", "true")  # Whoever writes http:// means it.
+            client.setdefault("allow_http", "true")  # The user wrote http://.
         return cls(config, client, retry)
 
     def __repr__(self) -> str:
@@ -167,9 +167,9 @@ class StoreOptions:
         return _unpickled, (_encoded(options),)
 
     def client_options(self) -> dict[str, str]:
-        """Return the options of connections, with what the environment says of plain HTTP.
+        """Return the options of connections, with ``allow_http`` from the environment.
 
-        To be asked where the connection is made: a worker has an environment of its own.
+        Call it where the connection is made, because a worker has its own environment.
         """
         found = dict(self.client)
         if "allow_http" not in found and not any(map(_ENDPOINT.match, self.config)):
@@ -182,7 +182,7 @@ class StoreOptions:
         return found
 
     def redact(self, text: str) -> str:
-        """Hide what may be secret in a message of the store."""
+        """Hide possible secrets in a message of the store."""
         given = [*self.config.items(), *self.client.items()]
         own = (text for key, text in given if "@" in text or not _HARMLESS.search(key.lower()))
         foreign = (value for key, value in os.environ.items() if _SECRET_VARIABLES.match(key))
@@ -194,7 +194,7 @@ class StoreOptions:
 
 
 def _encoded(options: object) -> bytes:
-    """Write options unreadably: no encryption, but logs that print pickles show no secret."""
+    """Encode options: this is no encryption, but logs that print pickles show no secret."""
     return base64.b85encode(json.dumps(options).encode())
 
 
@@ -207,7 +207,7 @@ def _unpickled_given(encoded: bytes) -> GivenOptions:
 
 
 def _hadoop_name(key: str) -> str | None:
-    """Return the name of an option of Hadoop's s3a client without its prefix."""
+    """Return the name of an option of Hadoop's s3a client without its prefix, or None."""
     for prefix in _HADOOP_PREFIXES:
         if key.startswith(prefix):
             return key.removeprefix(prefix)
@@ -218,7 +218,7 @@ def _translate_hadoop(options: Mapping[str, str], bucket: str) -> dict[str, str]
     unknown = sorted(options.keys() - _HADOOP_NAMES.keys() - _HADOOP_RULES)
     if unknown:
         known = ", ".join(f"fs.s3a.{name}" for name in sorted({*_HADOOP_NAMES, *_HADOOP_RULES}))
-        allowed = f"it is Hadoop's alone; understood are {known}"
+        allowed = f"only Hadoop has this option; use one of {known}"
         raise ConfigError(f"fs.s3a.{unknown[0]}", HIDDEN, allowed)
     config = {_HADOOP_NAMES[key]: text for key, text in options.items() if key in _HADOOP_NAMES}
     path_style = _truth(options, "path.style.access", default=not options.get("endpoint"))
@@ -234,31 +234,31 @@ def _translate_hadoop(options: Mapping[str, str], bucket: str) -> dict[str, str]
 
 
 def _endpoint(endpoint: str, encrypted: bool, host_bucket: str | None) -> str:
-    """Write Hadoop's endpoint, a host with or without scheme, as obstore wants it."""
+    """Convert Hadoop's endpoint, a host with or without scheme, to obstore's form."""
     scheme, _, host = endpoint.rpartition("://")
     scheme = scheme or ("https" if encrypted else "http")
     return f"{scheme}://{host_bucket}.{host}" if host_bucket else f"{scheme}://{host}"
 
 
 def _require_endpoint(key: str, text: str) -> None:
-    """Refuse what a client could not connect to: on some of it obstore would break off."""
+    """Raise ConfigError for an endpoint that is no address; obstore would crash on some of them."""
     if "@" in text:
-        raise ConfigError(key, HIDDEN, "a host, without a user; name credentials apart")
+        raise ConfigError(key, HIDDEN, "it must not have a user; give credentials as options")
     address = _ADDRESS.fullmatch(text)
     if address is None or not 0 < int(address["port"] or 1) <= _PORT_MAX:
-        raise ConfigError(key, HIDDEN, "an address as https://host or http://host:port")
+        raise ConfigError(key, HIDDEN, "it must be an address: https://host or http://host:port")
 
 
 def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = str(options.get(name, default)).strip().lower()
     if text not in ("true", "false"):
-        raise ConfigError(f"fs.s3a.{name}", text, "it is true or false")
+        raise ConfigError(f"fs.s3a.{name}", text, "it must be true or false")
     return text == "true"
 
 
 def _whole_number(key: str, text: str) -> int:
     if not str(text).isascii() or not str(text).isdigit() or len(str(text)) > _DIGITS_MAX:
-        allowed = f"it is a whole number of at most {_DIGITS_MAX} digits, not below 0"
+        allowed = f"it must be a whole number of at most {_DIGITS_MAX} digits, not below 0"
         raise ConfigError(key, text, allowed)
     return int(text)
 
@@ -267,11 +267,11 @@ def _text(key: str, value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str):
-        raise ConfigError(key, HIDDEN, f"it is text, not {type(value).__name__}")
+        raise ConfigError(key, HIDDEN, f"it must be text, not {type(value).__name__}")
     return value
 
 
 def _client_name(key: str) -> str | None:
-    """Return the name of an option for connections, or None where it is none."""
+    """Return the name of an option for connections; None for any other option."""
     name = _VENDOR.sub("", key.lower())
     return name if name in _CLIENT_OPTIONS else None

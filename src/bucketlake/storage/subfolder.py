@@ -1,8 +1,7 @@
-"""A folder of a storage as a storage of its own: a table that lies within another table.
+"""A folder of a storage as a storage: for a table inside another table.
 
-The metadata table lies so below its data table. Going through the outer storage, rather than
-opening the inner path anew, keeps one set of credentials, one staging folder and, in tests, one
-count of operations.
+For example, the metadata table is a folder of its data table. The inner storage uses the outer one,
+so both share credentials, the staging folder and, in tests, the count of operations.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bucketlake.storage.paths import check_folder, check_path
 
 @dataclass(frozen=True)
 class Subfolder:
-    """What lies below one folder of another storage.
+    """A folder of another storage.
 
     Parameters
     ----------
@@ -35,12 +34,12 @@ class Subfolder:
 
     @property
     def root(self) -> str:
-        """The folder's address."""
+        """The address of the folder."""
         return f"{self.outer.root}/{self.folder}"
 
     @property
     def requests_at_once(self) -> int:
-        """As many as of the outer storage."""
+        """The same as for the outer storage."""
         return self.outer.requests_at_once
 
     def read(self, path: str) -> bytes:
@@ -57,33 +56,33 @@ class Subfolder:
         return None if found is None else self._inner(found)
 
     def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
-        """Yield the objects below a folder, in order of path."""
+        """Yield the objects below a folder, sorted by path."""
         found = self.outer.list(self._outer_folder(folder, "list"), recursive=recursive)
         return (self._inner(stored) for stored in found)
 
     def list_folders(self, folder: str) -> Paths:
-        """Return a folder's direct subfolders."""
+        """Return the direct subfolders of a folder."""
         found = self.outer.list_folders(self._outer_folder(folder, "list folders of"))
         return [path[len(self.folder) + 1 :] for path in found]
 
     def put(self, path: str, data: Buffer) -> None:
-        """Write an object, over what is there."""
+        """Write an object and replace an existing one."""
         self.outer.put(self._outer_path(path, "put"), data)
 
     def put_if_absent(self, path: str, data: Buffer) -> None:
-        """Write an object unless one is there."""
+        """Write an object if none exists."""
         self.outer.put_if_absent(self._outer_path(path, "put if absent"), data)
 
     def delete(self, path: str) -> None:
-        """Remove an object."""
+        """Delete an object."""
         self.outer.delete(self._outer_path(path, "delete"))
 
     def delete_folder(self, folder: str) -> None:
-        """Remove all objects below a folder."""
+        """Delete all objects below a folder."""
         self.outer.delete_folder(self._outer_path(folder, "delete folder"))
 
     def local_path(self, path: str) -> Path | None:
-        """Local file of an object, where the outer storage is on local disk."""
+        """Return the local file of an object, if the outer storage is on local disk."""
         return self.outer.local_path(self._outer_path(path, "local path of"))
 
     def _outer_path(self, path: str, operation: str) -> str:

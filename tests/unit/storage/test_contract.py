@@ -105,7 +105,7 @@ def test_stat_tells_path_size_and_time(storage: Storage) -> None:
 
 def test_put_if_absent_keeps_what_is_there(storage: Storage) -> None:
     storage.put_if_absent("a", b"first")
-    with pytest.raises(AlreadyExistsError, match="a: an object is there already"):
+    with pytest.raises(AlreadyExistsError, match="a: the object exists already"):
         storage.put_if_absent("a", b"second")
     assert storage.read("a") == b"first"
 
@@ -266,11 +266,11 @@ def test_path_that_is_not_plainly_below_the_root_is_refused(storage: Storage) ->
     outside = ["/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/..", "a/./b", "a\0b"]
     for operation in _OPERATIONS:
         for path in ["", *outside]:
-            with pytest.raises(StorageError, match="relative to the table's root"):
+            with pytest.raises(StorageError, match="relative to the table"):
                 operation(storage, path)
     for operation in _FOLDER_OPERATIONS:
         for path in outside:
-            with pytest.raises(StorageError, match="relative to the table's root"):
+            with pytest.raises(StorageError, match="relative to the table"):
                 operation(storage, path)
 
 
@@ -328,7 +328,7 @@ def test_object_is_not_replaced_over_another_version_or_none(versioned: Versione
             versioned.put_if_version("a", b"3", version)
     assert versioned.read_version("a") == (b"2", new)
     versioned.delete("a")
-    with pytest.raises(AlreadyExistsError, match="or none"):
+    with pytest.raises(AlreadyExistsError, match="or no object"):
         versioned.put_if_version("a", b"3", new)
     assert versioned.read_version("a") is None
 

@@ -195,5 +195,5 @@ def test_a_link_and_what_it_leads_to_are_one_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["s3:bucket/t", "S3A:bucket", "memory:t", "file:t"])
 def test_a_scheme_without_its_slashes_is_no_folder_of_that_name(path: str) -> None:
-    with pytest.raises(ConfigError, match="it starts with"):
+    with pytest.raises(ConfigError, match="it must start with"):
         open_storage(path)

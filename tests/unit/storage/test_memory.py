@@ -82,5 +82,5 @@ def test_handle_that_reaches_another_process_is_refused_there(
     pickled = pickle.dumps(MemoryStorage(name))
     process_id = os.getpid()
     monkeypatch.setattr(memory.os, "getpid", lambda: process_id + 1)
-    with pytest.raises(StorageError, match=f"lives in process {process_id} alone"):
+    with pytest.raises(StorageError, match=f"only in process {process_id}"):
         pickle.loads(pickled)

@@ -251,7 +251,7 @@ def test_conflict_without_end_leaves_the_outcome_unknown(
 ) -> None:
     monkeypatch.setattr(object_store, "_PAUSE_S", 0)
     cloud.answers = [Answer(409)] * 9
-    with pytest.raises(StorageError, match="look again") as caught:
+    with pytest.raises(StorageError, match="repeat the request") as caught:
         _on_s3(cloud).put_if_absent("a", b"mine")
     assert type(caught.value) is StorageError
 
@@ -259,7 +259,7 @@ def test_conflict_without_end_leaves_the_outcome_unknown(
 def test_put_over_what_is_there_never_says_that_it_exists(cloud: Cloud) -> None:
     cloud.answers = [Answer(409), Answer(412)]
     for _ in range(2):
-        with pytest.raises(StorageError, match="refused to write over") as caught:
+        with pytest.raises(StorageError, match="refused to replace") as caught:
             _on_s3(cloud).put("a", b"1")
         assert type(caught.value) is StorageError
 

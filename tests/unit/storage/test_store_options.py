@@ -97,7 +97,7 @@ def test_value_that_cannot_be_used_is_refused(options: dict[str, str]) -> None:
 
 def test_value_that_is_no_text_is_refused_unless_its_text_is_plain() -> None:
     assert StoreOptions.from_user({"allow_http": True}, "lake").client == {"allow_http": "true"}
-    with pytest.raises(ConfigError, match="it is text, not NoneType"):
+    with pytest.raises(ConfigError, match="it must be text, not NoneType"):
         StoreOptions.from_user({"region": None}, "lake")
 
 
