@@ -1,8 +1,8 @@
-"""Files of the archived timeline: Parquet files of instants, and the manifests that name them.
+"""Files of the archived timeline: Parquet files with instants, and the manifests that name them.
 
-A file's name tells the first and the last instant in it and its layer; files of layer 0 are written
-by archivals, those of a later layer are merged from the one before. A manifest lists the files that
-count. Which manifest counts is ``timeline/archive_reader.py``'s business.
+The name of a file contains its first and last instant and its layer. Archival writes files of layer
+0; files of a later layer are merged from the layer before. A manifest lists the valid files.
+``timeline/archive_reader.py`` chooses the valid manifest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bucketlake.format.avro.records import avro_schema
 from bucketlake.model.file_name import InstantTime
 
 CONTENT = ("metadata", "plan")
-"""Columns that hold what files of the active timeline held, which is most of an archive."""
+"""Columns with the content of files of the active timeline, which is most of an archive."""
 
 _KEYS = ("instantTime", "completionTime", "action")
 _SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ _SCHEMA = pa.schema(
     ]
 )
 _ENTRY_VERSION = 1
-_AVRO_SCHEMA_KEY = "parquet.avro.schema"  # Where Hudi's reader looks for the names of fields.
+_AVRO_SCHEMA_KEY = "parquet.avro.schema"  # Hudi's reader takes the field names from here.
 _NAME = re.compile(r"(\d+)_(\d+)_(\d+)\.parquet", re.ASCII)
 
 
@@ -47,9 +47,9 @@ class ArchivedInstant:
     action : str
         Action of the completed file, in Hudi's spelling.
     metadata : bytes or None
-        Content of the completed file; None where it is not asked for or not kept.
+        Content of the completed file; None if it was not requested or is not stored.
     plan : bytes or None
-        Content of the requested file, where it is a plan; None likewise.
+        Content of the requested file, if it is a plan; else None.
     """
 
     requested_at: InstantTime
@@ -60,20 +60,20 @@ class ArchivedInstant:
 
     @property
     def order(self) -> tuple[str, str]:
-        """Sort key, and what tells instants apart."""
+        """Sort key and identity of the instant."""
         return self.requested_at, self.action
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A Parquet file of the archive, as a manifest lists it.
+    """A Parquet file of the archive, as listed in a manifest.
 
     Attributes
     ----------
     name : str
-        Its name, without a folder.
+        File name without a folder.
     size_bytes : int
-        Its size.
+        File size.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ArchiveFile:
 
     @classmethod
     def name_of(cls, first: str, last: str, layer: int) -> str:
-        """Return the name of the file with the instants from the first to the last.
+        """Return the name of a file for its first and last instant and its layer.
 
         Examples
         --------
@@ -92,38 +92,40 @@ class ArchiveFile:
 
     @property
     def first(self) -> str:
-        """Requested time of the first instant; of a name that tells none, before all."""
+        """Requested time of the first instant; if the name has none, less than all times."""
         match = _NAME.fullmatch(self.name)
         return match[1] if match else ""
 
     @property
     def last(self) -> str:
-        """Requested time of the last instant; of a name that tells none, after all."""
+        """Requested time of the last instant; if the name has none, greater than all times."""
         match = _NAME.fullmatch(self.name)
         return match[2] if match else "9" * 17
 
     @property
     def layer(self) -> int | None:
-        """Its layer; None of a name that tells none."""
+        """Layer of the file; None if the name has none."""
         match = _NAME.fullmatch(self.name)
         return int(match[3]) if match else None
 
     def may_hold(self, since: str, until: str | None) -> bool:
-        """Tell whether an instant of the range, both ends included, may be in it."""
+        """Return whether the file may hold an instant of the range, both ends included."""
         return self.last >= since and (until is None or self.first <= until)
 
 
 def encode_manifest(files: Iterable[ArchiveFile]) -> bytes:
-    """Write the list of files that count."""
+    """Encode a list of valid files."""
     entries = [{"fileName": file.name, "fileLen": file.size_bytes} for file in files]
     return json.dumps({"files": entries}).encode()
 
 
 def decode_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
-    """Read the list of files that count; FormatError where it is none."""
+    """Decode a list of valid files; raise FormatError if it is no manifest."""
     try:
         entries = json.loads(data)["files"]
-        files = tuple(ArchiveFile(str(one["fileName"]), int(one["fileLen"])) for one in entries)
+        files = tuple(
+            ArchiveFile(str(entry["fileName"]), int(entry["fileLen"])) for entry in entries
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(path, "a JSON manifest of the archive", repr(data[:32])) from error
     for file in files:
@@ -132,13 +134,13 @@ def decode_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
 
 
 def encode_archive_file(entries: Sequence[ArchivedInstant]) -> bytes:
-    """Write a file of instants, in the order given; the same ones give the same bytes."""
+    """Encode a file of instants in the given order; equal instants give equal bytes."""
     columns = [
-        pa.array([one.requested_at for one in entries], pa.string()),
-        pa.array([one.completed_at for one in entries], pa.string()),
-        pa.array([one.action for one in entries], pa.string()),
-        pa.array([one.metadata for one in entries], pa.binary()),
-        pa.array([one.plan for one in entries], pa.binary()),
+        pa.array([entry.requested_at for entry in entries], pa.string()),
+        pa.array([entry.completed_at for entry in entries], pa.string()),
+        pa.array([entry.action for entry in entries], pa.string()),
+        pa.array([entry.metadata for entry in entries], pa.binary()),
+        pa.array([entry.plan for entry in entries], pa.binary()),
         pa.array([_ENTRY_VERSION] * len(entries), pa.int32()),
     ]
     sink = io.BytesIO()
@@ -159,30 +161,30 @@ def encode_archive_file(entries: Sequence[ArchivedInstant]) -> bytes:
 def decode_archive_file(
     data: bytes, path: str, content: Sequence[str] = CONTENT, action: str | None = None
 ) -> list[ArchivedInstant]:
-    """Read a file of instants.
+    """Decode a file of instants.
 
     Parameters
     ----------
     data : bytes
         The whole file.
     path : str
-        Its name, for the error.
+        Name of the file, for the error.
     content : sequence of str
-        Which of ``CONTENT`` to read.
+        Columns of ``CONTENT`` to read.
     action : str, optional
-        The one whose instants are wanted; None for all.
+        Action of the wanted instants; None for all.
 
     Raises
     ------
     FormatError
-        If it is not such a file.
+        If the bytes are not a file of instants.
     """
     columns = [*_KEYS, *content]
     wanted = None if action is None else [("action", "=", action)]
     try:
         table = pq.read_table(pa.BufferReader(data), columns=columns, filters=wanted)
-        rows = table.select(columns).to_pylist()  # A few thousand small rows at the most.
-    except Exception as error:  # Broken bytes make Arrow raise any exception at all.
+        rows = table.select(columns).to_pylist()  # At most a few thousand small rows.
+    except Exception as error:  # For broken bytes, Arrow may raise any exception.
         raise FormatError(path, f"Parquet with columns {', '.join(columns)}", str(error)) from error
     return [
         ArchivedInstant(

@@ -1,9 +1,9 @@
 """Base files: the Parquet files of a table, written and read as Arrow columns.
 
-A file holds the five meta columns and the table's columns, as nullable as the table's schema says.
-It is written with zstd and micros; the timestamps, decimals and lists of other writers are read too
-(docs/spec/types.md). The encodings are :mod:`bucketlake.format.parquet_layout`'s. Which rows go in,
-and casting an older file to the table's schema, is the caller's.
+A file holds the five meta columns and the table's columns, with the nullability of the table's
+schema. Files are written with zstd and microseconds; timestamps, decimals and lists of other
+writers can be read too (docs/spec/types.md). :mod:`bucketlake.format.parquet_layout` chooses the
+encodings. The caller chooses the rows, and casts an older file to the table's schema.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def encode_base_file(
     compression: str = "zstd",
     key_filter: bool = False,
 ) -> memoryview:
-    """Write rows as the bytes of a base file.
+    """Encode rows as a base file.
 
     Parameters
     ----------
     tables : iterable of pyarrow.Table
-        Rows in the file's order, meta columns first. How they are cut into tables leaves no trace
-        in the bytes.
+        Rows in the order of the file, meta columns first. The bytes do not depend on how the rows
+        are split into tables.
     schema : pyarrow.Schema
         The table's columns, without meta columns.
     footer : callable
-        Gives further key-values of the footer, once all tables were taken.
+        Returns further key-values for the footer; called after all tables were read.
     table_name : str, optional
-        The table's name; the footer then tells the Avro schema, as files of Hudi's own do.
+        The table's name; then the footer contains the Avro schema, as in Hudi's files.
     compression : str
         Parquet's codec.
     key_filter : bool
@@ -87,23 +87,23 @@ def encode_base_file(
     Returns
     -------
     memoryview
-        The same for the same rows, wherever and whenever they are written.
+        The bytes; equal rows always give equal bytes.
 
     Raises
     ------
     InputError
-        Naming a column with a value that its type cannot hold.
+        If a column has a value that its type cannot hold; the error names the column.
 
     Warns
     -----
     NullElementWarning
-        Naming a column with a null element in an array.
+        If a column has a null element in an array; the warning names the column.
 
     Notes
     -----
-    Memory holds one row group and the bytes written so far. The bloom filter that Hudi puts into
-    each footer is left out: it is 431 kB a file, and only Hudi's BLOOM index asks for it, which no
-    bucket index does.
+    Memory holds one row group and the bytes written so far. Hudi also writes a bloom filter into
+    each footer. It is left out, because it takes 431 kB per file and only Hudi's BLOOM index uses
+    it, not the bucket index.
     """
     writer = _Writer(schema, compression, key_filter)
     for table in tables:
@@ -115,7 +115,7 @@ def encode_base_file(
 
 
 class _Writer:
-    """Cuts rows into row groups, by rows alone, and writes them to memory."""
+    """Splits rows into row groups, depending only on the rows, and writes them to memory."""
 
     def __init__(self, schema: pa.Schema, compression: str, key_filter: bool) -> None:
         self._target = _file_schema(schema)
@@ -123,13 +123,13 @@ class _Writer:
         self._sink = pa.BufferOutputStream()
         self._parquet: pq.ParquetWriter | None = None
         self._waiting = self._target.empty_table()
-        self._group_rows: int | None = None  # Of the row group that waits; None: not known yet.
+        self._group_rows: int | None = None  # Rows of the next row group; None: not known yet.
         self._keys: list[str] = []
         self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
         self._null_elements: dict[str, None] = {}
 
     def write(self, table: pa.Table) -> None:
-        """Take rows; write the row groups that are full."""
+        """Add rows; write the row groups that are full."""
         cast = cast_table(table, self._target)
         self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
         self._waiting = pa.concat_tables([self._waiting, cast])
@@ -143,7 +143,7 @@ class _Writer:
     def finish(
         self, told: Mapping[str, str], footer: Callable[[], Mapping[str, str]]
     ) -> memoryview:
-        """Write what waits, and the footer."""
+        """Write the remaining rows and the footer."""
         while self._waiting.num_rows or self._parquet is None:
             self._plan_group()
             self._write_group()
@@ -161,7 +161,7 @@ class _Writer:
 
     def _write_group(self) -> None:
         assert self._parquet is not None
-        # One chunk a column: where chunks end would show in the pages.
+        # One chunk per column, because the ends of chunks would change the pages.
         group = self._waiting.slice(0, self._group_rows).combine_chunks()
         self._waiting = self._waiting.slice(group.num_rows)
         self._group_rows = None
@@ -199,8 +199,8 @@ class _Writer:
 
 
 def _file_schema(schema: pa.Schema) -> pa.Schema:
-    # Required columns stay required: where a file is laxer than the table's schema, Hudi rewrites
-    # each record that it reads, and fails if two decimals in arrays or maps differ in size.
+    # Required columns stay required. If a column is nullable only in the file, Hudi rewrites each
+    # record that it reads, and fails if two decimals in arrays or maps differ in size.
     fields = [
         field.with_type(_DICTIONARY) if field.name in _DICTIONARY_COLUMNS else field
         for field in with_meta(schema)
@@ -214,26 +214,27 @@ class BaseFileReader:
     Parameters
     ----------
     storage : Storage
-        Where the file lies. Local files are mapped, small remote ones read whole, others by ranges.
+        Storage of the file. Local files are mapped, small remote files are read whole, others by
+        ranges.
     path : str
-        The file, relative to the table.
+        Path of the file, relative to the table.
 
     Raises
     ------
     ObjectNotFoundError
         If there is no such file.
     FormatError
-        Naming the file, here or when it is read, if its bytes are no Parquet file.
+        If the file is no Parquet file; raised here or when it is read.
 
     Attributes
     ----------
     size_bytes, row_count : int
-        Of the file.
+        Size and number of rows of the file.
     key_values : mapping of str to str
-        What the footer tells.
+        Key-values of the footer.
     schema : pyarrow.Schema
-        Columns of the file without meta columns, in stored types and all nullable: INT96 values
-        are timestamps with zone, as Spark means them; two-level lists are lists.
+        Columns of the file without meta columns, in stored types and all nullable. INT96 values
+        are timestamps with a time zone, as in Spark; two-level lists are lists.
     """
 
     def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
@@ -241,7 +242,7 @@ class BaseFileReader:
 
     @classmethod
     def of_bytes(cls, content: Buffer, path: str) -> Self:
-        """Open a Parquet file that is a part of another file, named for messages."""
+        """Open a Parquet file that is a part of another file; ``path`` is for messages."""
         reader = cls.__new__(cls)
         reader._open(pa.BufferReader(content), path)
         return reader
@@ -255,7 +256,7 @@ class BaseFileReader:
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
             fields = list(_with_int96_zones(self._file))
-        except Exception as error:  # Broken bytes make Arrow raise any exception at all.
+        except Exception as error:  # For broken bytes, Arrow may raise any exception.
             raise self._unreadable(error) from error
         stored = stored_fields(fields, "", f"base file {path}")
         self._stored = pa.schema(stored)
@@ -292,10 +293,10 @@ class BaseFileReader:
         Parameters
         ----------
         columns : sequence of str, optional
-            Columns, meta columns included, in the order wanted; those that the file lacks come as
-            Arrow's null type, for ``cast_table`` to fill. None gives all, meta columns first.
+            Columns, including meta columns, in the wanted order. Columns that the file lacks have
+            Arrow's null type; ``cast_table`` fills them. None: all columns, meta columns first.
         rows_max : int
-            Rows of a chunk; a chunk ends with its row group, too.
+            Rows of a chunk; a chunk also ends with its row group.
 
         Yields
         ------
@@ -331,14 +332,14 @@ class BaseFileReader:
 
 
 def _with_int96_zones(file: pq.ParquetFile) -> pa.Schema:
-    """Return a file's schema with INT96 columns as instants, which they are to Spark."""
+    """Return a file's schema with INT96 columns as timestamps with a time zone, as in Spark."""
     leaves = (file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema.names)))
     fields = [field.with_type(_zoned(field.type, leaves)) for field in file.schema_arrow]
     return pa.schema(fields)
 
 
 def _zoned(data_type: pa.DataType, is_int96: Iterator[bool]) -> pa.DataType:
-    """Rebuild a type, taking one flag for each of its leaves, in order."""
+    """Rebuild a type with one flag for each of its leaves, in order."""
     if data_type.num_fields == 0:
         return TIMESTAMP if next(is_int96) else data_type
     fields = [data_type.field(i) for i in range(data_type.num_fields)]

@@ -1,4 +1,4 @@
-"""Cutting many pieces out of some bytes at once."""
+"""Copying many slices of a byte string at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 def copy_slices(
     data: bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> pa.BinaryArray:
-    """Copy pieces of some bytes into an array.
+    """Copy slices of a byte string into an array.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def copy_slices(
     """
     if len(starts) == 0:
         return pa.array([], pa.binary())
-    # A binary array over all bytes: what is wanted alternates with what lies between.
+    # A binary array over all bytes, in which wanted slices and gaps alternate.
     bounds = np.empty(2 * len(starts), np.int32)
     bounds[::2], bounds[1::2] = starts, starts + sizes
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]

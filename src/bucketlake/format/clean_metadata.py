@@ -1,7 +1,7 @@
-"""Plans of cleans and the metadata of completed ones, as Hudi keeps them on the timeline.
+"""Cleaning plans and the metadata of completed cleans, as Hudi stores them on the timeline.
 
-A plan names files by absolute addresses, the metadata by bare names. Both are read by partition and
-file name alone, so that the plan of a table that was moved still holds, and none leads outside.
+A plan names files by absolute addresses, the metadata by file names. Only partition and file name
+are used from both. So the plan of a moved table stays valid, and no plan leads out of the table.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _SAVEPOINTS = "savepointed_timestamps"
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What a clean deletes, or has deleted.
+    """The files that a clean deletes or has deleted.
 
     Attributes
     ----------
     policy : str
-        Hudi's spelling of the policy; empty where a completed clean does not tell.
+        Hudi's spelling of the policy; empty if a completed clean does not store it.
     files : mapping of str to tuple of str
         Names of the files to delete, by partition path.
     earliest : InstantTime or None
-        Earliest commit that is retained; None where versions are counted.
+        Earliest retained commit; None if versions are counted.
     earliest_action : str
-        Its action; empty where it is not known.
+        Action of that commit; empty if unknown.
     newest : InstantTime or None
         Newest completed commit when the clean was planned.
     savepoints : tuple of InstantTime
-        Savepoints that were there.
+        Savepoints that existed then.
     """
 
     policy: str
@@ -54,7 +54,7 @@ class CleanPlan:
 
 
 def encode_clean_plan(plan: CleanPlan, root: str) -> bytes:
-    """Write a plan, the files as addresses below ``root``."""
+    """Encode a plan; files are addresses below ``root``."""
     earliest = {
         "timestamp": plan.earliest,
         "action": plan.earliest_action,
@@ -80,22 +80,22 @@ def encode_clean_plan(plan: CleanPlan, root: str) -> bytes:
 
 
 def decode_clean_plan(data: bytes, path: str) -> CleanPlan:
-    """Read a plan. Partitions that it wants to be rid of keep their markers: readers need those.
+    """Decode a plan. Partitions to delete are ignored, because readers need their markers.
 
     Raises
     ------
     FormatError
-        If the bytes are not a plan's.
+        If the bytes are not a cleaning plan.
     UnsupportedFeatureError
-        If it deletes files that a table was bootstrapped from.
+        If the plan deletes files from which a table was bootstrapped.
     """
     record = decode_record(data, path, _PLAN)
     named = record["filesToBeDeletedPerPartition"] or {}
     files = {partition: list(names) for partition, names in named.items()}
     for partition, held in (record["filePathsToBeDeletedPerPartition"] or {}).items():
-        if any(one["isBootstrapBaseFile"] for one in held):
+        if any(file["isBootstrapBaseFile"] for file in held):
             raise UnsupportedFeatureError("cleaning bootstrap files", path, "let Hudi finish it")
-        files.setdefault(partition, []).extend(one["filePath"] or "" for one in held)
+        files.setdefault(partition, []).extend(file["filePath"] or "" for file in held)
     earliest = record["earliestInstantToRetain"]
     return CleanPlan(
         record["policy"] or "",
@@ -108,7 +108,7 @@ def decode_clean_plan(data: bytes, path: str) -> CleanPlan:
 
 
 def encode_clean(plan: CleanPlan, *, started_at: InstantTime, duration_ms: int) -> bytes:
-    """Write the metadata of a clean that deleted the files of a plan."""
+    """Encode the metadata of a clean that deleted the files of a plan."""
     partitions: dict[str, Record] = {
         partition: {
             "partitionPath": partition,
@@ -137,12 +137,12 @@ def encode_clean(plan: CleanPlan, *, started_at: InstantTime, duration_ms: int) 
 
 
 def decode_clean(data: bytes, path: str) -> CleanPlan:
-    """Read what a completed clean deleted; files that it failed to delete count as deleted.
+    """Decode the files that a completed clean deleted, also those that it failed to delete.
 
     Raises
     ------
     FormatError
-        If the bytes are not a clean's metadata.
+        If the bytes are not the metadata of a clean.
     """
     record = decode_record(data, path, _METADATA)
     partitions = record["partitionMetadata"] or {}
@@ -176,4 +176,4 @@ def _extra(plan: CleanPlan) -> dict[str, str]:
 
 def _savepoints(record: Mapping[str, Any]) -> tuple[InstantTime, ...]:
     text = (record["extraMetadata"] or {}).get(_SAVEPOINTS, "")
-    return tuple(InstantTime(one) for one in text.split(",") if one)
+    return tuple(InstantTime(instant) for instant in text.split(",") if instant)

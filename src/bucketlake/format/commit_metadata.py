@@ -1,9 +1,8 @@
-"""Commit metadata: what a completed commit, delta commit or replace commit says it wrote.
+"""Commit metadata: the files that a completed commit, delta commit or replace commit wrote.
 
-From table version 8 on it is an Avro container, before that (and for instants left over from
-before an upgrade) JSON; both decode to :class:`~bucketlake.model.write_stat.CommitMetadata`, and
-Avro is what is encoded. Reading the file and knowing which instant it belongs to is ``timeline``'s
-business.
+Since table version 8 it is an Avro container, before that JSON (also for instants written before an
+upgrade). Both decode to :class:`~bucketlake.model.write_stat.CommitMetadata`; only Avro is
+written. ``timeline`` reads the files and knows their instants.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from bucketlake.format.avro.records import CONTAINER_MAGIC, Record, decode_recor
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 
-UNKNOWN_OPERATION = "UNKNOWN"  # Hudi's word for a commit that does not say.
+UNKNOWN_OPERATION = "UNKNOWN"  # Hudi's value for a commit without an operation.
 
 _COMMIT = "HoodieCommitMetadata"
 _REPLACE_COMMIT = "HoodieReplaceCommitMetadata"
@@ -30,24 +29,23 @@ _SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT"})
 
 
 def may_change_schema(metadata: CommitMetadata) -> bool:
-    """Tell whether the commit's schema is the table's: table services only repeat an older one."""
+    """Return whether the commit may change the table's schema; table services only copy it."""
     return metadata.operation not in _SERVICE_OPERATIONS
 
 
 def stamps_rows(metadata: CommitMetadata) -> bool:
-    """Tell whether rows that the commit wrote bear its time.
+    """Return whether the rows that the commit wrote have its time.
 
-    Those of table services keep the time of the commit that they come from, but not in a log
-    compaction of Hudi's.
+    Rows of table services keep the time of their original commit, except in Hudi's log compaction.
     """
     return metadata.operation not in _SERVICE_OPERATIONS - {"LOG_COMPACT"}
 
 
 def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
-    """Write commit metadata as Hudi keeps it from table version 8 on.
+    """Encode commit metadata in the form used since table version 8.
 
-    A write that replaces file groups, or whose operation could, becomes the record of a replace
-    commit, since readers expect that one by the file's action.
+    A write that replaces file groups, or whose operation could, becomes a replace commit record,
+    because readers expect that record for its action.
     """
     record: Record = {
         "partitionToWriteStats": {
@@ -56,7 +54,7 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
         },
         "compacted": metadata.compacted,
         "extraMetadata": dict(metadata.extra),
-        "version": None,  # Hudi writes null here, against the field's default.
+        "version": None,  # Hudi writes null here, although the default of the field is 1.
         "operationType": metadata.operation,
     }
     if not metadata.replaced_file_ids and metadata.operation not in _REPLACING_OPERATIONS:
@@ -66,20 +64,20 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
 
 
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
-    """Read the commit metadata of any table version.
+    """Decode the commit metadata of any table version.
 
     Parameters
     ----------
     data : bytes
-        Content of the completed file; an empty one counts as metadata of defaults, as some file
-        systems leave it behind a crash.
+        Content of the completed file. Empty content means default values: some file systems leave
+        empty files after a crash.
     path : str
         Name of the file, for the error.
 
     Raises
     ------
     FormatError
-        If the bytes are neither an Avro container of commit metadata nor such JSON.
+        If the bytes are not commit metadata, as an Avro container or JSON.
     """
     if not data or data.startswith(CONTAINER_MAGIC):
         return _from_record(decode_record(data, path, _COMMIT, _REPLACE_COMMIT))
@@ -109,7 +107,7 @@ def _from_record(record: Mapping[str, Any]) -> CommitMetadata:
 
 
 def _decode_stat(stat: Mapping[str, Any], partition: str) -> WriteStat:
-    """Read one stat; in the workload profile of an inflight file most of it is null."""
+    """Decode a write stat; in the workload profile of an inflight file most fields are null."""
     previous_commit = stat.get("prevCommit") or NO_PREVIOUS_COMMIT
     return WriteStat(
         file_id=FileId(stat.get("fileId") or ""),
@@ -145,7 +143,7 @@ def _encode_stat(stat: WriteStat) -> Record:
     }
 
 
-# Counters that bucketlake does not keep. Hudi reads them into primitive longs, so they are 0.
+# Counters that bucketlake does not have. They are 0, because Hudi reads them as primitive longs.
 _UNCOUNTED: Mapping[str, int] = dict.fromkeys(
     (
         "totalLogRecords",
@@ -163,7 +161,7 @@ _UNCOUNTED: Mapping[str, int] = dict.fromkeys(
 
 
 def _log_fields(path: str) -> Record:
-    """Repeat what the name of a log file says, where Hudi keeps it for log files."""
+    """Return the fields that Hudi stores for log files; their values come from the file name."""
     file_name = path.rpartition("/")[2]
     log = LogFileName.from_file_name(file_name)
     if log is None:

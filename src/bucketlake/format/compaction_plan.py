@@ -1,4 +1,4 @@
-"""Compaction plans, as Hudi keeps them in requested compactions."""
+"""Compaction plans, as Hudi stores them in requested compactions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MEGABYTE = 1024 * 1024
 
 
 def encode_compaction_plan(slices: Sequence[FileSlice]) -> bytes:
-    """Write a plan that compacts some slices, each as it is now."""
+    """Encode a plan that compacts file slices in their current state."""
     return encode_record(
         _PLAN,
         {
-            "operations": [_operation(one) for one in slices],
+            "operations": [_operation(file_slice) for file_slice in slices],
             "extraMetadata": {},
             "version": _VERSION,
             "strategy": None,
@@ -32,12 +32,12 @@ def encode_compaction_plan(slices: Sequence[FileSlice]) -> bytes:
 
 
 def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
-    """Read the slices that a plan compacts; sizes of files are not told, and 0.
+    """Decode the slices of a plan; the plan has no file sizes, so they are 0.
 
     Raises
     ------
     FormatError
-        If the bytes are not a plan's, or it names a file that is none, or outside of the data.
+        If the bytes are not a plan, or it names something that is no data file of the table.
     UnsupportedFeatureError
         If a slice has a bootstrap file.
     """
@@ -45,17 +45,19 @@ def decode_compaction_plan(data: bytes, path: str) -> list[FileSlice]:
     return [_slice(operation, path) for operation in record["operations"] or []]
 
 
-def _operation(one: FileSlice) -> dict[str, Any]:
-    log_bytes = sum(file.size_bytes for file in one.log_files)
-    base_bytes = one.base_file.size_bytes if one.base_file is not None else 0
+def _operation(file_slice: FileSlice) -> dict[str, Any]:
+    log_bytes = sum(file.size_bytes for file in file_slice.log_files)
+    base_bytes = file_slice.base_file.size_bytes if file_slice.base_file is not None else 0
     return {
-        "baseInstantTime": one.instant,
-        "deltaFilePaths": [file.name.to_file_name() for file in one.log_files],
-        "dataFilePath": one.base_file.name.to_file_name() if one.base_file is not None else None,
-        "fileId": one.file_id,
-        "partitionPath": one.partition_path,
+        "baseInstantTime": file_slice.instant,
+        "deltaFilePaths": [file.name.to_file_name() for file in file_slice.log_files],
+        "dataFilePath": file_slice.base_file.name.to_file_name()
+        if file_slice.base_file is not None
+        else None,
+        "fileId": file_slice.file_id,
+        "partitionPath": file_slice.partition_path,
         "metrics": {
-            "TOTAL_LOG_FILES": float(len(one.log_files)),
+            "TOTAL_LOG_FILES": float(len(file_slice.log_files)),
             "TOTAL_LOG_FILES_SIZE": float(log_bytes),
             "TOTAL_IO_READ_MB": float((base_bytes + log_bytes) // _MEGABYTE),
             "TOTAL_IO_WRITE_MB": float(base_bytes // _MEGABYTE),
@@ -69,7 +71,7 @@ def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
     if operation["bootstrapFilePath"]:
         raise UnsupportedFeatureError("compacting a bootstrap file", path, "compact it with Hudi")
     partition, file_id = operation["partitionPath"] or "", operation["fileId"] or ""
-    require_data_place(partition, file_id, path)  # The id begins the name of the new file.
+    require_data_place(partition, file_id, path)  # The name of the new file begins with the id.
     base, logs = None, []
     if operation["dataFilePath"]:
         name = BaseFileName.from_file_name(_bare(operation["dataFilePath"]))

@@ -1,12 +1,12 @@
-"""HFiles: sorted keys with values, as Hudi's metadata table and its log blocks hold them.
+"""HFiles: sorted keys with values, the format of Hudi's metadata table and its log blocks.
 
-Read are files of HFile version 3 with one level of index, uncompressed or gzip, which is all that
-Hudi 1.2 writes; others are refused by name. A file is a row of data blocks; behind them lie the
-index that tells where each starts, facts about the file, and a trailer that tells where those lie.
-What keys and values mean is the caller's.
+This reader supports HFile version 3 with one index level, uncompressed or gzip; Hudi 1.2 writes
+nothing else. Other files raise ``UnsupportedFeatureError``. A file has data blocks, then an index
+with the start of each block, then file info, then a trailer with the positions of these. The caller
+interprets keys and values.
 
-Hudi's own reader takes the checksum area behind a block off the cells, and can lose the last ones;
-here cells are read up to the block's own size, and their count is compared with the trailer's.
+Hudi's own reader subtracts the checksum area of a block from the cells and can lose the last cells.
+This reader uses the block's own size and compares the number of cells with the trailer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DATA_MAGIC = b"DATABLK*"
 _INFO_MAGIC = b"FILEINF2"
 _PROTOBUF_MAGIC = b"PBUF"
 
-_HEADER = struct.Struct(">8siiqBii")  # Of each block; see _Reader.block.
+_HEADER = struct.Struct(">8siiqBii")  # Header of a block; see _Reader._block.
 _CELL = struct.Struct(">IIH")  # Sizes of key part, value, and row key.
 _CELL_SIZES_BYTES = 8
 _KEY_SUFFIX_BYTES = 12  # Size of the row key, no column family, time, type.
@@ -56,10 +56,10 @@ class HFile:
     Parameters
     ----------
     keys, values : pyarrow.ChunkedArray of binary
-        A chunk for each block. In the file's order: that of bytes, but for keys with characters
-        beyond U+FFFF, which Hudi's writer sorts as Java does.
+        A chunk for each block, in the order of the file: sorted by bytes, except keys with
+        characters beyond U+FFFF, which Hudi's writer sorts as Java does.
     info : mapping of str to bytes
-        Facts about the file, ``schema`` among them.
+        The file info, for example ``schema``.
     """
 
     keys: pa.ChunkedArray
@@ -68,33 +68,33 @@ class HFile:
 
 
 def decode_hfile(content: Buffer, path: str, *, offset_bytes: int = 0) -> HFile:
-    """Read a whole HFile.
+    """Decode a whole HFile.
 
     Parameters
     ----------
     content : bytes-like
-        The HFile; offsets in it count from its start.
+        The HFile.
     path : str
-        The file it is, or is a part of, for messages.
+        The file that is or contains the HFile, for messages.
     offset_bytes : int
-        Where in that file it starts, for messages.
+        Start of the HFile in that file, for messages.
 
     Raises
     ------
     FormatError
-        Naming the file and the byte.
+        If the bytes are malformed; the error names file and byte.
     UnsupportedFeatureError
-        Naming the version, codec or depth of index that is not read.
+        If version, codec or number of index levels is not supported.
 
     Notes
     -----
-    Checksums are not verified: Hudi writes none.
+    Checksums are not verified, because Hudi writes none.
     """
     return _Reader(flat_view(content), path, offset_bytes).read()
 
 
 class _Reader:
-    """One reading of an HFile, with what its messages need."""
+    """Decodes one HFile."""
 
     def __init__(self, content: memoryview, path: str, offset_bytes: int) -> None:
         self._content, self._path, self._offset = content, path, offset_bytes
@@ -157,7 +157,7 @@ class _Reader:
             raise self._malformed("the end of the index", f"{len(index)} bytes", index_at)
 
     def _hvint(self, data: bytes, at: int, block_at: int) -> tuple[int, int]:
-        """Read a Hadoop integer that is a size: one byte, or a count of bytes and the bytes."""
+        """Read a size as a Hadoop integer: one byte, or a number of bytes and these bytes."""
         first = int.from_bytes(data[at : at + 1], "big", signed=True)
         count = -112 - first if -120 <= first < -112 else 0
         value = int.from_bytes(data[at + 1 : at + 1 + count], "big") if count else first
@@ -184,7 +184,7 @@ class _Reader:
     def _gunzip(self, payload: memoryview, size_bytes: int, at: int) -> bytes:
         inflate = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            data = inflate.decompress(payload, size_bytes + 1)  # One more shows what is too long.
+            data = inflate.decompress(payload, size_bytes + 1)  # One more byte detects excess data.
         except zlib.error as error:
             raise self._malformed("a gzip member", str(error), at) from error
         if not inflate.eof or inflate.unused_data:

@@ -1,8 +1,9 @@
-"""The smallest and largest record key of a file, in the order in which Hudi compares keys.
+"""The smallest and largest record key of a file, in Hudi's order of keys.
 
-A Hudi writer with a bloom index skips a file whose range does not hold the key that it looks for,
-and compares as Java does: by UTF-16 units. UTF-8 bytes order the same, but for one case: letters
-from U+10000 on (4 bytes) stand *before* U+E000 to U+FFFF in Java, and after them in UTF-8.
+A Hudi writer with a bloom index skips a file if its key range does not contain the wanted key. It
+compares keys as Java does, by UTF-16 units. UTF-8 bytes have the same order with one exception:
+characters from U+10000 on (4 bytes) come *before* U+E000 to U+FFFF in Java, and after them in
+UTF-8.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import pyarrow.compute as pc
 
 _LEAD_OF_FOUR_BYTES = 0xF0
 _LEADS_FROM_E000 = (0xEE, 0xEF)
-_LEAD_SHIFT = 0x10  # Lifts those two leads above all leads of four bytes.
+_LEAD_SHIFT = 0x10  # Moves those two lead bytes above all lead bytes of four-byte characters.
 
 
 def key_range(keys: pa.Array) -> tuple[str, str] | None:
-    """Find the smallest and the largest of some keys.
+    """Return the smallest and the largest key.
 
     Parameters
     ----------
@@ -28,7 +29,7 @@ def key_range(keys: pa.Array) -> tuple[str, str] | None:
     Returns
     -------
     (str, str) or None
-        None where there is no key.
+        None if there is no key.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def in_key_range(keys: pa.Array, low: str, high: str) -> npt.NDArray[np.bool_]:
 
 
 def _in_java_order(texts: pa.BinaryArray) -> pa.BinaryArray:
-    """Rewrite UTF-8 bytes so that they compare as UTF-16 units do."""
+    """Change UTF-8 bytes so that their order is the order of UTF-16 units."""
     _, offsets, data = texts.buffers()
     units = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     if not len(units) or units.max() < _LEAD_OF_FOUR_BYTES:

@@ -1,17 +1,17 @@
-"""Log blocks: the frames of which a log file consists, with nothing before, between or after them.
+"""Log blocks: a log file is a sequence of blocks, with nothing before, between or after them.
 
-A block says which instant wrote it and what its content is. What the content means is left to
-:mod:`bucketlake.format.log_data` and :mod:`bucketlake.format.log_deletes`, and which blocks count
-to the reader of a file slice. Hudi's own readers skip what they cannot parse, and lose records so
-without a word; a committed log file that is damaged is an error here.
+A block has the instant that wrote it and the kind of its content.
+:mod:`bucketlake.format.log_data` and :mod:`bucketlake.format.log_deletes` decode the content. The
+reader of a file slice decides which blocks are valid. Hudi's readers skip blocks that they cannot
+parse and silently lose records; here a damaged log file raises ``FormatError``.
 
 ::
 
     magic | size int64 | log format version int32 | kind int32 | headers | content size int64
           | content | footers | block size int64
 
-Integers are big-endian; ``size`` counts what follows it. Headers and footers are a count, and for
-each a key and a text with its length, all int32.
+Integers are big-endian. ``size`` is the number of bytes after it. Headers and footers are a count,
+then for each entry a key, the length of its text (all int32) and the text.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bucketlake.storage.base import Buffer, Storage
 MAGIC = b"#HUDI#"
 LOG_FORMAT_VERSION = 1
 
-_START = struct.Struct(">6sq")  # Magic, and the size of what follows.
+_START = struct.Struct(">6sq")  # Magic, and the size of the rest.
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _NO_FOOTERS = _INT.pack(0)
 
 
 class BlockKind(IntEnum):
-    """What a block holds, by its number on storage."""
+    """The kind of a block's content, by its number on storage."""
 
     COMMAND = 0
     DELETE = 1
@@ -50,7 +50,7 @@ class BlockKind(IntEnum):
 
 
 class HeaderKey(IntEnum):
-    """What a header tells, by its number on storage."""
+    """The keys of headers, by their numbers on storage."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -72,11 +72,11 @@ class LogBlock:
     """One block of a log file."""
 
     path: str
-    offset_bytes: int  # Of its magic, in the file.
+    offset_bytes: int  # Position of its magic in the file.
     kind: BlockKind
     headers: Mapping[HeaderKey, str]
-    content: memoryview  # Of the file's own memory where it is mapped.
-    content_offset_bytes: int  # Of the content, in the file.
+    content: memoryview  # If the file is mapped, a view of it.
+    content_offset_bytes: int  # Position of the content in the file.
 
     @property
     def instant(self) -> InstantTime:
@@ -85,11 +85,11 @@ class LogBlock:
 
     @property
     def is_partial(self) -> bool:
-        """Whether records hold the updated columns alone, beside the meta columns."""
+        """Whether records only hold updated columns and meta columns."""
         return self.headers.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
 
     def malformed(self, expected: str, found: object, offset_bytes: int = 0) -> FormatError:
-        """Make the error that the content is not as it should be at an offset in it."""
+        """Return the error for malformed content at an offset."""
         return FormatError(
             self.path, expected, str(found), self.content_offset_bytes + offset_bytes
         )
@@ -103,33 +103,33 @@ def read_log_blocks(
     Parameters
     ----------
     storage : Storage
-        Where the file lies. Local files are mapped, small remote ones read whole, of others a block
-        is one request.
+        Storage of the file. Local files are mapped, small remote files are read whole, other files
+        with one request per block.
     path : str
-        The file, relative to the table.
+        Path of the file, relative to the table.
     size_bytes : int, optional
-        Its size, where a listing told it.
+        File size, if known from a listing.
 
     Yields
     ------
     LogBlock
-        Memory holds one at a time, unless the caller keeps them.
+        Memory holds one block at a time, unless the caller keeps them.
 
     Raises
     ------
     ObjectNotFoundError
         If there is no such file.
     FormatError
-        Naming the file and the byte, if a block is cut off or damaged, or the file is empty.
+        If a block is truncated or damaged, or the file is empty; the error names file and byte.
     UnsupportedFeatureError
-        If a block is of another log format version, or of a kind or with a header not known here.
+        If a block has another log format version, or an unknown kind or header.
     """
     with open_object(storage, path, size_bytes) as source:
         size_bytes = source.size()
         offset, start = 0, source.read_buffer(min(_START.size, size_bytes))
         while offset < size_bytes:
             length = _block_size(memoryview(start), path, offset, size_bytes - offset)
-            # The start of the next block comes along: one request a block.
+            # The read includes the start of the next block, so there is one request per block.
             rest = source.read_buffer(min(length, size_bytes - offset - _START.size))
             body = memoryview(rest)[: length - _START.size]
             yield _Parser(path, offset, body).block()
@@ -138,7 +138,7 @@ def read_log_blocks(
 
 
 def _block_size(start: memoryview, path: str, offset: int, left: int) -> int:
-    """Return the size of a whole block, of which ``left`` bytes or fewer are in the file."""
+    """Return the size of a block; raise FormatError if the file has fewer than that many bytes."""
     if len(start) < _START.size:
         raise FormatError(path, "a log block", f"{len(start)} bytes before the end", offset)
     magic, size = _START.unpack(start)
@@ -151,7 +151,7 @@ def _block_size(start: memoryview, path: str, offset: int, left: int) -> int:
 
 
 class _Parser:
-    """Reads one block, whose bytes are there as far as its size says."""
+    """Decodes a block whose bytes are complete according to its size."""
 
     def __init__(self, path: str, offset_bytes: int, body: memoryview) -> None:
         self._path, self._offset, self._body = path, offset_bytes, body
@@ -222,21 +222,21 @@ class _Parser:
 
 
 def encode_block(kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Buffer) -> bytes:
-    """Write a block; a log file is one or more of them back to back.
+    """Encode a block; a log file is one or more blocks.
 
     Parameters
     ----------
     kind : BlockKind
-        What the content is.
+        Kind of the content.
     headers : mapping
-        What the block tells of itself, the instant that writes it first of all.
+        Headers; the instant that writes the block is required.
     *content : bytes-like
-        The content, in one piece or several.
+        The content, in one or several pieces.
 
     Returns
     -------
     bytes
-        The same for the same block: headers stand in order of their keys.
+        The bytes. Equal blocks give equal bytes, because headers are sorted by key.
     """
     assert headers.get(HeaderKey.INSTANT_TIME), "a block names the instant that writes it"
     views = [pa.py_buffer(piece) for piece in content]

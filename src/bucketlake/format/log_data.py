@@ -1,10 +1,9 @@
-"""Log blocks of records: their content as Arrow columns, and columns as blocks.
+"""Log blocks of records: decoding their content to Arrow columns, and encoding columns.
 
-An Avro block is a count and records, each with its size before it, in the schema that the block's
-header tells. In an HFile block the records are the values of keys. A Parquet block is a whole
-Parquet file, read and written as a base file is. All give columns of the block's own schema, meta
-columns included; bringing them to the table's schema is the caller's (``cast_table``), and so is
-what a record does to the one before it.
+An Avro block has a count and then records, each after its size; the schema is in the header of the
+block. In an HFile block the records are the values of the keys. A Parquet block is a whole Parquet
+file, read and written like a base file. All give columns of the block's own schema, including meta
+columns. The caller casts them to the table's schema (``cast_table``) and merges the records.
 """
 
 from __future__ import annotations
@@ -32,43 +31,43 @@ from bucketlake.model.table_type import LogFormat
 
 AVRO_CONTENT_VERSION = 3
 
-_HFILE_KEY = "key"  # Name of the field whose value the key of a cell stands for.
-_CHUNK_RECORDS = 16_384  # Positions of so many stay in the processor's cache.
+_HFILE_KEY = "key"  # The field whose value is stored as the key of a cell.
+_CHUNK_RECORDS = 16_384  # The positions of this many records fit into the processor's cache.
 _CHUNK_BYTES = 2**28
 _INT = struct.Struct(">i")
-_SIZE = struct.Struct(">I")  # No size is negative, so that each record lies behind the last.
+_SIZE = struct.Struct(">I")  # Unsigned, so that each record starts after the previous record.
 _TWO_INTS = struct.Struct(">ii")
 
 
 def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the records of a block.
+    """Decode the records of a block.
 
     Parameters
     ----------
     block : LogBlock
-        Of Avro, Parquet or HFile data, or of changes.
+        A block of Avro, Parquet or HFile data, or of change data.
     columns : sequence of str, optional
-        Columns, meta columns included, in the order wanted; those that the block lacks come as
-        Arrow's null type, for ``cast_table`` to fill. None gives all, in the block's order.
+        Columns, including meta columns, in the wanted order. Columns that the block lacks have
+        Arrow's null type; ``cast_table`` fills them. None: all columns in the block's order.
 
     Returns
     -------
     pyarrow.Table
-        Records in the block's order, columns in stored types, as nullable as the block's schema
-        says. In a partial block only updated columns are there, see :attr:`LogBlock.is_partial`.
+        Records in the block's order, in stored types, with the nullability of the block's schema.
+        A partial block has only the updated columns, see :attr:`LogBlock.is_partial`.
 
     Raises
     ------
     FormatError
-        Naming the file and the byte, if the content is not what the block's schema says.
+        If the content does not fit the block's schema; the error names file and byte.
     UnsupportedFeatureError
-        Naming a column of a type that a table cannot hold.
+        If a column has a type that a table cannot hold; the error names the column.
 
     Notes
     -----
-    Records of Avro are read column by column. A column that is not wanted is passed over, at about
-    half the cost; one of a Parquet block is not read at all. Items of arrays and maps are found one
-    by one, at about a microsecond each.
+    Avro records are read column by column. Skipping an unwanted column costs about half as much as
+    reading it; in a Parquet block it is not read at all. Items of arrays and maps are located in a
+    loop, which takes about a microsecond per item.
     """
     decode = _DECODERS[block.kind]
     return decode(block, columns)
@@ -77,7 +76,7 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
 def encode_data_block(
     log_format: LogFormat, table: pa.Table, schema_json: str, *, instant: InstantTime
 ) -> bytes:
-    """Write records as a block of either kind; see :func:`encode_avro_block`."""
+    """Encode records as a block of either format; see :func:`encode_avro_block`."""
     encode = encode_avro_block if log_format is LogFormat.AVRO else encode_parquet_block
     return encode(table, schema_json, instant=instant)
 
@@ -85,23 +84,23 @@ def encode_data_block(
 def encode_avro_block(
     table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
 ) -> bytes:
-    """Write records as an Avro block.
+    """Encode records as an Avro block.
 
     Parameters
     ----------
     table : pyarrow.Table
-        Records, meta columns included, with the columns of the schema in any order.
+        Records, including meta columns, with the columns of the schema in any order.
     schema_json : str
-        Avro JSON of the records, which the block tells.
+        Avro JSON schema of the records, which is stored in the block.
     instant : InstantTime
         The instant that writes the block.
     is_partial : bool
-        Whether records hold the updated columns alone, beside the meta columns.
+        Whether records only hold updated columns and meta columns.
 
     Raises
     ------
     InputError
-        Naming a column that the schema lacks, or that has a value which it cannot hold.
+        If the schema lacks a column, or a column has a value that its type cannot hold.
     """
     schema, tree = avro_tree(schema_json, "log block")
     records = cast_table(table, schema, where="log block").combine_chunks()
@@ -114,12 +113,12 @@ def encode_avro_block(
 def encode_parquet_block(
     table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
 ) -> bytes:
-    """Write records as a Parquet block; see :func:`encode_avro_block`.
+    """Encode records as a Parquet block; see :func:`encode_avro_block`.
 
     Warns
     -----
     NullElementWarning
-        Naming a column with a null element in an array.
+        If a column has a null element in an array; the warning names the column.
     """
     schema, _ = avro_tree(schema_json, "log block")
     content = encode_base_file([table], without_meta(schema))
@@ -146,12 +145,12 @@ def _encode_records(tree: AvroNode, batch: pa.RecordBatch) -> pa.Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Records:
-    """Some records in their bytes, padded for a cursor."""
+    """The bytes of some records, padded for a cursor."""
 
     data: bytes
     start: Ints
     end: Ints
-    content_offset_bytes: int | None  # Of the data; None where they were compressed.
+    content_offset_bytes: int | None  # Position of the data; None if they were compressed.
 
 
 def _decode_avro(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
@@ -164,7 +163,7 @@ def _decode_hfile(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
     place = table.schema.get_field_index(_HFILE_KEY)
     if place < 0 or table.schema.field(place).type != pa.string():
         return table
-    # Hudi's writer empties a field of this name, since the key stands in the cell.
+    # Hudi's writer empties a field with this name, because its value is the key of the cell.
     try:
         keys = hfile.keys.cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -223,7 +222,7 @@ def _schema_of(block: LogBlock) -> tuple[pa.Schema, AvroNode]:
 
 
 def _avro_records(block: LogBlock) -> Iterator[_Records]:
-    """Cut the records of a block into parts that are read together."""
+    """Split the records of a block into parts that are read together."""
     first, ends = _record_ends(block)
     while len(ends):
         count = int(np.searchsorted(ends, first + _CHUNK_BYTES))
@@ -236,7 +235,7 @@ def _avro_records(block: LogBlock) -> Iterator[_Records]:
 
 
 def _record_ends(block: LogBlock) -> tuple[int, Ints]:
-    """Find where the first record of a block starts, and where each ends, by their sizes alone."""
+    """Return the start of the first record and the end of each record, from their sizes."""
     content, size, unpack = block.content, len(block.content), _SIZE.unpack_from
     first, count = _records_start(block)
     ends: list[int] = []
@@ -251,14 +250,14 @@ def _record_ends(block: LogBlock) -> tuple[int, Ints]:
         at = size + 1  # Too few bytes for a size.
     if at != size or len(ends) != (len(ends) if count is None else count):
         whole = [first, *(end for end in ends if end <= size)]
-        found = f"{len(whole) - 1} whole records, and {size - whole[-1]} bytes behind them"
+        found = f"{len(whole) - 1} whole records and {size - whole[-1]} more bytes"
         expected = "records" if count is None else f"{count} records"
         raise block.malformed(f"{expected} to the end of the block", found, whole[-1])
     return first, np.array(ends, np.int64)
 
 
 def _records_start(block: LogBlock) -> tuple[int, int | None]:
-    """Return where records start, and how many there are; None: as many as fit."""
+    """Return where records start, and their number; None: the block does not store it."""
     content = block.content
     if len(content) < _INT.size:
         raise block.malformed("a content version", f"{len(content)} bytes")
@@ -290,7 +289,7 @@ def _decode_parquet(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
 
 _DECODERS: dict[BlockKind, Callable[[LogBlock, Sequence[str] | None], pa.Table]] = {
     BlockKind.AVRO_DATA: _decode_avro,
-    BlockKind.CDC_DATA: _decode_avro,  # Changes are records of a schema of their own.
+    BlockKind.CDC_DATA: _decode_avro,  # Change data are records with their own schema.
     BlockKind.PARQUET_DATA: _decode_parquet,
     BlockKind.HFILE_DATA: _decode_hfile,
 }

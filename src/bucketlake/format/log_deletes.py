@@ -1,9 +1,9 @@
 """Delete blocks: the keys that a write deleted, with the ordering values of the deletes.
 
-The content is Avro without a schema. An ordering value stands in a wrapper that names its type, and
-several ordering fields in an array of wrappers. ``IntWrapper 0`` means that the delete has no
-ordering value: it is a *commit-time delete*, which wins over whatever was written before it. What a
-delete does to records is left to the merge.
+The content is Avro without a schema. An ordering value is in a wrapper that names its type; several
+ordering fields are an array of wrappers. ``IntWrapper 0`` means that the delete has no ordering
+value: it is a *commit-time delete*, which wins over everything written before. The merge applies
+deletes to records.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ _WRAPPERS: tuple[AvroNode, ...] = (  # By branch of the union, from 1 on.
     AvroNode(Wire.LONG, pa.time64("us")),
     AvroNode(Wire.LONG, TIMESTAMP),
 )
-_LOCAL_DATE = AvroNode(Wire.INT, pa.date32())  # Inside arrays, where the branch of arrays would be.
+_LOCAL_DATE = AvroNode(Wire.INT, pa.date32())  # In arrays, with the branch number of arrays.
 _BRANCHES = {node.arrow: branch for branch, node in enumerate(_WRAPPERS, 1)}
 
 _NULL, _INT, _ARRAY = 0, _BRANCHES[pa.int32()], len(_WRAPPERS) + 1
 _NO_ORDERING = pa.scalar(bytes([2 * _INT, 0]))  # IntWrapper 0.
 _ARRAY_OF_VALUES = bytes([2 * _ARRAY, 2])  # An ArrayWrapper, and the branch of its array.
 _END_OF_ITEMS = b"\0"
-_FIELD_COUNT_MAX = 63  # So that their count is one byte.
+_FIELD_COUNT_MAX = 63  # So that the count fits into one byte.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deletes:
-    """Deleted keys, as columns of one length.
+    """Deleted keys, as columns of equal length.
 
     Parameters
     ----------
     record_keys : pyarrow.Array of string
-        Without nulls.
+        Record keys, without nulls.
     partition_paths : pyarrow.Array of string
-        Null where the writer did not tell.
+        Partition paths; null if the writer did not store them.
     is_commit_time : pyarrow.Array of bool
         Whether the delete has no ordering value.
     orderings : tuple of pyarrow.Array
-        A column for each ordering field, of the type that the writer's wrappers tell; null for
-        commit-time deletes, and in one of several fields where its value was null (but 0 in a field
-        of type int). Empty where every delete is a commit-time delete.
+        A column for each ordering field, with the type of the writer's wrappers. It is null for
+        commit-time deletes. With several fields, it is also null where the value was null (0 in an
+        int field). The tuple is empty if all deletes are commit-time deletes.
     """
 
     record_keys: pa.Array
@@ -82,20 +82,20 @@ class Deletes:
 
 
 def decode_delete_block(block: LogBlock) -> Deletes:
-    """Read the deletes of a block, in its order.
+    """Decode the deletes of a block, in its order.
 
     Raises
     ------
     FormatError
-        Naming the file and the byte: if the content is malformed, or the ordering values of its
-        deletes are not of one type.
+        If the content is malformed, or the ordering values of its deletes have several types; the
+        error names file and byte.
     UnsupportedFeatureError
-        If the content is of version 1 or 2, which are objects of a Java library.
+        If the content has version 1 or 2, which are objects of a Java library.
 
     Notes
     -----
-    ``IntWrapper 0`` is a commit-time delete whatever the table's ordering field is: a value of 0 in
-    an ordering field of type int cannot be told from it, in Hudi neither.
+    ``IntWrapper 0`` is always a commit-time delete. A value of 0 in an ordering field of type int
+    cannot be distinguished from it; Hudi cannot either.
     """
     data = _avro_content(block)
 
@@ -117,22 +117,22 @@ def decode_delete_block(block: LogBlock) -> Deletes:
 def encode_delete_block(
     deletes: Deletes, *, instant: InstantTime, schema_json: str | None = None
 ) -> bytes:
-    """Write deletes as a block; an empty one is what opens a file group of the metadata table.
+    """Encode deletes as a block; an empty block opens a file group of the metadata table.
 
     Parameters
     ----------
     deletes : Deletes
-        Ordering values keep their types: a reader compares them with those of records without
-        conversion. Null ordering values are written as none.
+        The deletes. Ordering values keep their types, because a reader compares them with those of
+        records without conversion. A null ordering value is written as no ordering value.
     instant : InstantTime
         The instant that writes the block.
     schema_json : str, optional
-        Avro JSON of the table's records; nothing in the block is of it.
+        Avro JSON of the table's records, for the header; the content does not use it.
 
     Raises
     ------
     InputError
-        If an ordering column is of a type, or has a decimal, that no wrapper holds.
+        If no wrapper can hold the type or a decimal of an ordering column.
     """
     texts = (deletes.record_keys, deletes.partition_paths)
     parts = [part for text in texts for part in write_column(_TEXT, text.cast(pa.string()))]
@@ -170,7 +170,7 @@ def _skip_wrapped(data: bytes, at: int) -> int:
 
 
 def _skip_array(data: bytes, at: int) -> int:
-    """Pass over an ArrayWrapper; only one block of items is expected, as all writers make it."""
+    """Skip an ArrayWrapper with one block of items, the only form that writers produce."""
     if data[at] != _ARRAY_OF_VALUES[1]:
         raise MalformedError
     count, at = data[at + 1], at + 2
@@ -207,11 +207,11 @@ def _read_orderings(cursor: Cursor) -> tuple[pa.Array, tuple[pa.Array, ...]]:
     alone.require(~has_value, "several ordering values, as of the other deletes", "one")
     rows = np.flatnonzero(is_array)
     columns = _read_arrays(cursor.at(cursor.position[rows] + 1, cursor.end[rows]))
-    return pa.array(~is_array), tuple(spread(one, rows, len(places)) for one in columns)
+    return pa.array(~is_array), tuple(spread(column, rows, len(places)) for column in columns)
 
 
 def _read_arrays(cursor: Cursor) -> list[pa.Array]:
-    """Read the columns of several ordering fields; each delete has all of them."""
+    """Read the columns of several ordering fields; each delete has all fields."""
     before, counts = cursor.position, cursor.longs()
     field_count = int(counts[0])
     at, cursor.position = cursor.position, before
@@ -230,7 +230,10 @@ def _read_arrays(cursor: Cursor) -> list[pa.Array]:
 def _one_column(
     cursor: Cursor, places: Ints, branches: Ints, wrappers: Sequence[AvroNode]
 ) -> tuple[npt.NDArray[np.bool_], pa.Array | None]:
-    """Read wrapped values of one type, nulls and ``IntWrapper 0`` aside; None: there is none."""
+    """Read wrapped values, which must have one type; return None if all are null or 0.
+
+    Nulls and ``IntWrapper 0`` may be among them.
+    """
     has_value = branches != _NULL
     found = {}
     for branch in np.unique(branches[has_value]).tolist():
@@ -243,7 +246,7 @@ def _one_column(
         kept = np.flatnonzero(values.to_numpy())
         has_value[rows] = values.to_numpy() != 0
         found[_INT] = (rows[kept], values.take(pa.array(kept)))
-    kinds = {branch: one for branch, one in found.items() if len(one[0])}
+    kinds = {branch: pair for branch, pair in found.items() if len(pair[0])}
     if len(kinds) > 1:
         names = " and ".join(str(values.type) for _, values in kinds.values())
         at = int(places[max(rows[0] for rows, _ in kinds.values())])
@@ -265,12 +268,12 @@ def _write_orderings(deletes: Deletes) -> list[Part]:
 
 
 def _wrapped(values: pa.Array) -> pa.BinaryArray:
-    """Put values into the wrapper of their type; null is written as no ordering value."""
+    """Put values into the wrapper of their type; null becomes no ordering value."""
     values = _as_compared(values)
     kind = pa.decimal128(30, 15) if pa.types.is_decimal128(values.type) else values.type
     branch = _BRANCHES.get(kind)
     if branch is None:
-        problem = f"type {type_name(values.type)} has no place in a delete block"
+        problem = f"a delete block cannot hold type {type_name(values.type)}"
         raise InputError("ordering value", problem, "order by a column of a scalar type")
     named = pa.table({"ordering value": values.drop_null()})
     target = pa.schema({"ordering value": kind})
@@ -282,10 +285,10 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
 
 
 def _as_compared(values: pa.Array) -> pa.Array:
-    """Return values as Hudi's readers compare them with those of records: times are numbers.
+    """Return values in the form that Hudi's readers compare with records: times are numbers.
 
-    A timestamp is a long to them, of microseconds, and a date an int, of days. In the wrapper of
-    its own type either makes them fail. The first of January 1970 is int 0, no ordering value.
+    They read a timestamp as a long (microseconds) and a date as an int (days), and fail on wrappers
+    of timestamps and dates. The date 1970-01-01 becomes int 0, which means no ordering value.
     """
     if pa.types.is_timestamp(values.type):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())

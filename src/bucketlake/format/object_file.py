@@ -1,4 +1,4 @@
-"""An object of a storage as a file that Arrow can read, without more bytes than it asks for."""
+"""An object in storage as a file that Arrow can read; only the needed bytes are fetched."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import pyarrow as pa
 from bucketlake.errors import FormatError, ObjectNotFoundError
 from bucketlake.storage.base import Storage
 
-WHOLE_BYTES_MAX = 8 * 2**20  # Up to here one request for all costs less than several for parts.
+WHOLE_BYTES_MAX = 8 * 2**20  # Up to this size, one request for all is cheaper than several.
 
 
 def open_object(storage: Storage, path: str, size_bytes: int | None = None) -> pa.NativeFile:
-    """Open an object for reading at any place.
+    """Open an object for random access.
 
     Parameters
     ----------
     storage : Storage
-        Where it lies.
+        The storage of the object.
     path : str
-        The object.
+        Path of the object.
     size_bytes : int, optional
-        Its size, where a listing told it: a remote object is then not asked for it.
+        Size of the object, if known from a listing; this saves a request.
 
     Returns
     -------
     pyarrow.NativeFile
-        Local files are mapped; small remote objects are read whole, larger ones range by range.
+        Local files are mapped; small remote objects are read whole, larger objects by ranges.
 
     Raises
     ------
     ObjectNotFoundError
         If there is no such object.
     FormatError
-        If it is empty.
+        If the object is empty.
     """
     local = storage.local_path(path)
     if local is not None or not size_bytes:
@@ -56,7 +56,7 @@ def _size_of(storage: Storage, path: str) -> int:
 
 
 class _RangeReader(io.RawIOBase):
-    """Reads ranges of an object; Arrow joins neighbouring ones before it asks."""
+    """Reads ranges of an object; Arrow combines adjacent ranges before."""
 
     def __init__(self, storage: Storage, path: str, size_bytes: int) -> None:
         super().__init__()

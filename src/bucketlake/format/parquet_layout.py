@@ -1,8 +1,8 @@
-"""How a base file's columns are laid out in Parquet: encodings, statistics, rows per row group.
+"""The Parquet layout of a base file: encodings, statistics, rows per row group.
 
-Chosen by measurement on order-like rows (docs/spec/types.md, "Layout"), among what the vectorised
-readers of Spark 3.5 and 4, Hudi 1.2.0 and hudi-rs take. Everything here depends on the rows alone,
-not on how they were cut into batches, so two attempts of a task make the same bytes.
+The layout was chosen by measurement on order-like rows (docs/spec/types.md, "Layout"), among those
+that the vectorised readers of Spark 3.5 and 4, Hudi 1.2.0 and hudi-rs support. It depends only on
+the rows, not on how they are split into batches, so two attempts of a task make the same bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bucketlake.model.map_entries import map_entries
 from bucketlake.model.schema import COMMIT_SEQNO, FILE_NAME, RECORD_KEY
 
 SAMPLE_ROWS = 4096
-"""Rows, from the first, by which encodings and the size of row groups are judged."""
+"""Number of first rows that determine encodings and the size of row groups."""
 
 ROW_GROUP_ROWS_MAX = 262_144
-ROW_GROUP_BYTES_MAX = 128 * 2**20  # As Arrow data, by the sample.
+ROW_GROUP_BYTES_MAX = 128 * 2**20  # Size as Arrow data, estimated from the sample.
 _ROW_GROUP_ROWS_MIN = 1024
 
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
@@ -30,7 +30,7 @@ _NEVER_FILTERED = frozenset({COMMIT_SEQNO, FILE_NAME})
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Arguments of a Parquet writer, by path of the leaf column."""
+    """Arguments of a Parquet writer; columns are named by the path of the leaf."""
 
     dictionary: tuple[str, ...]
     encodings: dict[str, str]
@@ -38,12 +38,12 @@ class ColumnLayout:
 
 
 def choose_layout(sample: pa.Table) -> ColumnLayout:
-    """Choose the layout of a file by its first rows.
+    """Choose the layout of a file from its first rows.
 
-    Whole numbers, dates and timestamps are delta-packed: smaller than a dictionary or zstd on
-    plain values, and cheaper to write than both. Strings and the rest get a dictionary where the
-    sample repeats itself; building one of distinct values costs more than all else. Statistics are
-    left out where no reader prunes by them.
+    Integers, dates and timestamps are delta-packed: this is smaller than a dictionary or zstd on
+    plain values, and cheaper to write. Strings and other types get a dictionary if the sample has
+    repeated values; a dictionary of distinct values is expensive to build. Columns by which no
+    reader prunes have no statistics.
     """
     dictionary, encodings, statistics = [], {}, []
     for path, leaf in _sample_leaves(sample):
@@ -57,7 +57,7 @@ def choose_layout(sample: pa.Table) -> ColumnLayout:
 
 
 def row_group_rows(sample: pa.Table) -> int:
-    """Count the rows of a row group that starts with a sample: bounded, and bounded in bytes."""
+    """Return the number of rows of a row group, limited in rows and in bytes."""
     size_bytes = sum(_size_bytes(leaf) for _, leaf in _sample_leaves(sample))
     fitting = ROW_GROUP_BYTES_MAX * int(sample.num_rows) // max(size_bytes, 1)
     return min(max(fitting, _ROW_GROUP_ROWS_MIN), ROW_GROUP_ROWS_MAX)
@@ -69,7 +69,7 @@ def _sample_leaves(sample: pa.Table) -> Iterator[tuple[str, pa.Array]]:
 
 
 def _leaves(array: pa.Array, path: str) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the leaf columns below an array, as the paths that Parquet gives them."""
+    """Yield the leaf columns of an array with their Parquet paths."""
     if pa.types.is_struct(array.type):
         for field, child in zip(array.type, array.flatten(), strict=True):
             yield from _leaves(child, f"{path}.{field.name}")
@@ -89,7 +89,7 @@ def _is_whole_number(data_type: pa.DataType) -> bool:
 
 
 def _repeats(leaf: pa.Array) -> bool:
-    """Whether a dictionary pays: strings gain by fewer repetitions than short fixed values do."""
+    """Return whether a dictionary is worth its cost; strings need fewer repetitions."""
     if pa.types.is_dictionary(leaf.type):
         return True
     if pa.types.is_boolean(leaf.type) or len(leaf) == 0:

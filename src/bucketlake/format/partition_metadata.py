@@ -1,7 +1,7 @@
-"""The partition marker, ``.hoodie_partition_metadata``: what makes a folder a partition.
+"""The partition marker ``.hoodie_partition_metadata``, which makes a folder a partition.
 
-Readers without a metadata table find partitions by this file's name alone; without it Spark
-returns no rows and no error. Its content is two Java properties, and some writers leave it empty.
+Readers without a metadata table find partitions by the name of this file. Without it Spark returns
+no rows and no error. The content is two Java properties; some writers leave it empty.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _DEPTH = "partitionDepth"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Content of a partition marker; a field is None where the file does not tell."""
+    """Content of a partition marker; a field is None if the file does not have it."""
 
     commit_time: InstantTime | None  # Instant that first wrote into the partition.
     depth: int | None  # Segments of the partition path; 0 for a table without partitions.
 
 
 def partition_marker_path(partition_path: str) -> str:
-    """Return where the marker of a partition lies, relative to the table."""
+    """Return the path of the marker of a partition, relative to the table."""
     return file_path(partition_path, PARTITION_METADATA_FILE)
 
 
 def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> bytes:
-    r"""Write a partition marker. The same arguments give the same bytes, so it bears no date.
+    r"""Encode a partition marker. It has no date, so equal arguments give equal bytes.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def render_partition_metadata(commit_time: InstantTime, partition_path: str) -> 
 
 
 def parse_partition_metadata(data: bytes) -> PartitionMetadata:
-    """Read a partition marker; an empty or broken one tells nothing, and is a marker still."""
+    """Decode a partition marker; an empty or broken marker is still a marker, without fields."""
     entries = parse_properties(data)
     commit_time, depth = entries.get(_COMMIT_TIME), entries.get(_DEPTH, "")
     return PartitionMetadata(

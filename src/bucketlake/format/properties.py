@@ -1,8 +1,7 @@
-"""Java ``.properties`` text: what ``hoodie.properties`` and partition markers are written in.
+"""Java ``.properties`` text: the format of ``hoodie.properties`` and partition markers.
 
-Parse and render stand side by side and undo each other: ``parse_properties(render_properties(p))``
-is ``p`` for every mapping of strings, and rendering what was parsed from a file of Hudi's, under
-the same comments, gives the same bytes. What the keys mean is ``config``'s business.
+``parse_properties(render_properties(p))`` is ``p`` for every mapping of strings. Parsing a file of
+Hudi and rendering it with the same comments gives the same bytes. ``config`` interprets the keys.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ _ESCAPED_CHARACTERS = {value: f"\\{key}" for key, value in _SHORT_ESCAPES.items(
     character: f"\\{character}" for character in "\\:=#!"
 }
 LINE_END = re.compile(r"\r\n|\r|\n")
-"""What ends a line in text that Java wrote; ``str.splitlines`` knows more characters."""
+"""The line ends of Java text; ``str.splitlines`` also splits at other characters."""
 
 _KEY = re.compile(rf"(?:[^\\=:{_BLANK}]+|\\.?)*", re.DOTALL)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    r"""Read Java properties text; of two entries with one key the later one counts.
+    r"""Parse Java properties text; if a key occurs twice, the later entry counts.
 
     Parameters
     ----------
     data : bytes
-        ISO-8859-1 text with ``\uXXXX`` escapes. Bytes of any kind parse to something: the format
-        has no invalid text; a broken ``\u`` escape is read as the letter u.
+        ISO-8859-1 text with ``\uXXXX`` escapes. Any bytes can be parsed, because the format has no
+        invalid text; a broken ``\u`` escape is read as the letter u.
 
     Returns
     -------
@@ -46,14 +45,14 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def render_properties(properties: Mapping[str, str], header_comment: str = "") -> bytes:
-    """Write Java properties text the way Java's own writer escapes it.
+    """Render Java properties text with the escapes of Java's own writer.
 
     Parameters
     ----------
     properties : mapping of str to str
-        Entries, written in the mapping's order.
+        Entries, in the order of the mapping.
     header_comment : str
-        Lines put on top, each after a ``#``; none where it is empty.
+        Lines at the top, each after a ``#``; none if empty.
     """
     comment = [f"#{line}" for line in header_comment.splitlines()]
     entries = [f"{_escape_key(key)}={_escape_value(value)}" for key, value in properties.items()]
@@ -61,7 +60,7 @@ def render_properties(properties: Mapping[str, str], header_comment: str = "") -
 
 
 def java_date(at_ms: int) -> str:
-    """Print a time in UTC as Java's ``Date`` prints itself, as comments of Hudi's files hold it.
+    """Return a time in UTC as Java's ``Date`` prints it, for comments as in Hudi's files.
 
     Examples
     --------
@@ -71,14 +70,14 @@ def java_date(at_ms: int) -> str:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-    # Not strftime: the names must not follow the process's locale.
+    # No strftime, because its names depend on the locale of the process.
     return (
         f"{days[at.weekday()]} {months[at.month - 1]} {at.day:02d} {at:%H:%M:%S} UTC {at.year:04d}"
     )
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments, blank lines and leading blanks; continued lines as one."""
+    """Yield lines without comments, blank lines and leading blanks; join continued lines."""
     pending = ""
     continues = False
     for natural in LINE_END.split(text):
@@ -101,7 +100,7 @@ def _ends_in_open_escape(line: str) -> bool:
 def _split_entry(line: str) -> tuple[str, str]:
     """Split at the first ``=`` or ``:`` that is not escaped, or at the first blank."""
     key = _KEY.match(line)
-    assert key is not None, "it matches nothing, too"
+    assert key is not None, "the pattern also matches the empty text"
     end = key.end()
     value = line[end:].lstrip(_BLANK)
     if value[:1] in ("=", ":"):
@@ -125,7 +124,7 @@ def _unescape(text: str) -> str:
 
 
 def _join_surrogates(text: str) -> str:
-    r"""Make one character of each pair of ``\uD8xx\uDCxx`` escapes, as Java's strings hold it."""
+    r"""Convert each pair of ``\uD8xx\uDCxx`` escapes, Java's form, to one character."""
     return _LONE_SURROGATES.sub(
         lambda match: (
             match[0].encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Restore plans and the metadata of completed restores, as Hudi keeps them on the timeline."""
+"""Restore plans and the metadata of completed restores, as Hudi stores them on the timeline."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PLAN_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore undoes.
+    """The instants that a restore undoes.
 
     Attributes
     ----------
     savepoint : InstantTime or None
-        The commit that is the newest afterwards; None in plans of old.
+        The newest commit after the restore; None in old plans.
     undone : tuple of (InstantTime, str)
-        Requested time and action, in Hudi's spelling, of each instant that goes; in the order in
-        which they do, newest first.
+        Requested time and action, in Hudi's spelling, of each instant to undo; newest first, which
+        is the order of undoing.
     """
 
     savepoint: InstantTime | None
@@ -32,7 +32,7 @@ class RestorePlan:
 
 
 def encode_restore_plan(plan: RestorePlan) -> bytes:
-    """Write a plan."""
+    """Encode a plan."""
     return encode_record(
         _PLAN,
         {
@@ -44,13 +44,13 @@ def encode_restore_plan(plan: RestorePlan) -> bytes:
 
 
 def decode_restore_plan(data: bytes, path: str) -> RestorePlan:
-    """Read a plan; FormatError where the bytes are not one's."""
+    """Decode a plan; raise FormatError if the bytes are not a restore plan."""
     record = decode_record(data, path, _PLAN)
     savepoint = record["savepointToRestoreTimestamp"]
     undone = record["instantsToRollback"] or []
     return RestorePlan(
         InstantTime(savepoint) if savepoint else None,
-        tuple((InstantTime(one["commitTime"]), one["action"]) for one in undone),
+        tuple((InstantTime(info["commitTime"]), info["action"]) for info in undone),
     )
 
 
@@ -62,7 +62,7 @@ def encode_restore(
     started_at: InstantTime,
     duration_ms: int,
 ) -> bytes:
-    """Write the metadata of a restore, with what each of its rollbacks deleted."""
+    """Encode the metadata of a restore, with the files that its rollbacks deleted."""
     held: Mapping[str, Sequence[object]] = {
         instant: [rollback_record(rollbacks[instant], root, started_at=started_at, duration_ms=0)]
         for instant, _ in plan.undone

@@ -1,7 +1,7 @@
-"""Rollback plans and the metadata of completed rollbacks, as Hudi keeps them on the timeline.
+"""Rollback plans and the metadata of completed rollbacks, as Hudi stores them on the timeline.
 
-Both name files by absolute paths, as their writer called the table; a plan is read by the partition
-and the file name alone, so that one of a table that was moved still holds, and none leads outside.
+Both contain absolute paths, with the address that their writer used. Only partition and file name
+of a plan are used. So the plan of a moved table stays valid, and no plan leads out of the table.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _METADATA = "HoodieRollbackMetadata"
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback undoes, and the files that go with it.
+    """The instant that a rollback undoes, and the files to delete.
 
     Attributes
     ----------
     instant : InstantTime
-        Requested time of what is undone.
+        Requested time of the instant.
     action : str
-        Its action, in Hudi's spelling.
+        Action of the instant, in Hudi's spelling.
     files : mapping of str to tuple of str
         Names of the files to delete, by partition path.
     """
@@ -45,7 +45,7 @@ class RollbackPlan:
 
 
 def encode_rollback_plan(plan: RollbackPlan, root: str) -> bytes:
-    """Write a plan, the files as absolute paths below ``root``."""
+    """Encode a plan; files are absolute paths below ``root``."""
     requests = [
         {
             "partitionPath": partition,
@@ -63,14 +63,14 @@ def encode_rollback_plan(plan: RollbackPlan, root: str) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
-    """Read a plan.
+    """Decode a plan.
 
     Raises
     ------
     FormatError
-        If the bytes are not a plan's, it names no instant, or a place outside of the data.
+        If the bytes are not a plan, or it names no instant, or a path outside of the data.
     UnsupportedFeatureError
-        If it cancels blocks inside log files, as those of table version 6 do.
+        If the plan cancels blocks inside log files, as in table version 6.
     """
     record = decode_record(data, path, _PLAN)
     undone = record["instantToRollback"]
@@ -98,7 +98,7 @@ def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
 def encode_rollback(
     plan: RollbackPlan, root: str, *, started_at: InstantTime, duration_ms: int
 ) -> bytes:
-    """Write the metadata of a rollback that was carried out."""
+    """Encode the metadata of a completed rollback."""
     record = rollback_record(plan, root, started_at=started_at, duration_ms=duration_ms)
     return encode_record(_METADATA, record)
 
@@ -106,7 +106,7 @@ def encode_rollback(
 def rollback_record(
     plan: RollbackPlan, root: str, *, started_at: InstantTime, duration_ms: int
 ) -> Record:
-    """Return the metadata as a record; that of a restore holds many."""
+    """Return the metadata as a record; the metadata of a restore contains such records."""
     partitions: dict[str, Record] = {
         partition: {
             "partitionPath": partition,

@@ -1,4 +1,4 @@
-"""Metadata of savepoints: the files that one holds, as Hudi keeps them on the timeline."""
+"""Metadata of savepoints: the files that a savepoint holds, as Hudi stores them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _METADATA = "HoodieSavepointMetadata"
 def encode_savepoint(
     files: Mapping[str, Sequence[str]], *, at_ms: int, comment: str, by: str = ""
 ) -> bytes:
-    """Write a savepoint's metadata.
+    """Encode the metadata of a savepoint.
 
     Parameters
     ----------
     files : mapping of str to sequence of str
-        Names of the files that it holds, by partition path.
+        Names of the files that the savepoint holds, by partition path.
     at_ms : int
         When it was made, in milliseconds since 1970 UTC.
     comment, by : str
-        What for, and who made it.
+        Its purpose, and its author.
     """
     partitions = {
         partition: {"partitionPath": partition, "savepointDataFile": list(names)}
@@ -40,7 +40,7 @@ def encode_savepoint(
 
 
 def decode_savepoint(data: bytes, path: str) -> dict[str, tuple[str, ...]]:
-    """Read the names of the files that a savepoint holds, by partition path.
+    """Decode the names of the files that a savepoint holds, by partition path.
 
     Raises
     ------

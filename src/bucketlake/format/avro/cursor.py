@@ -1,9 +1,8 @@
-"""A cursor over many Avro records at once: one position for each, all before the same field.
+"""A cursor over many Avro records at once: a position in each record, all before the same field.
 
-The records of a block have one schema, so their n-th fields can be read together, as columns: each
-method here reads one primitive value of every record and moves all positions. That is an order of
-magnitude faster than reading record by record. Every read is checked against the end of its record
-before a value is used.
+The records of a block have one schema, so their n-th fields can be read together as a column. Each
+method reads one primitive value of every record and moves all positions. This is ten times faster
+than reading record by record. Every read is checked against the end of its record.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Refuse: TypeAlias = Callable[[str, str, int], FormatError]  # Expected, found, offset in the bytes.
 
-PADDING_BYTES = 8  # After the last record, so that whole words can be read anywhere.
-_MORE = np.uint64(0x8080808080808080)  # The bit of each byte which says that another follows.
+PADDING_BYTES = 8  # After the last record, so that whole words can be read at every position.
+_MORE = np.uint64(0x8080808080808080)  # In each byte, the bit for "another byte follows".
 _LEAST = np.uint64(0x7F7F7F7F7F7F7F7F)
 _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high groups, the gap.
     (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
@@ -40,9 +39,9 @@ class Cursor:
     data : bytes
         Records, and ``PADDING_BYTES`` more. At most 2 GiB.
     position, end : ndarray of int64, shape (n_records,)
-        The next byte of each record, and the first one beyond it; ascending.
+        The next byte of each record, and the first byte after the record; ascending.
     refuse : callable
-        Makes the error for a place in ``data``.
+        Returns the error for a position in ``data``.
     """
 
     def __init__(self, data: bytes, position: Ints, end: Ints, refuse: Refuse) -> None:
@@ -52,11 +51,11 @@ class Cursor:
         self._words: Words = np.ndarray(shape, "<u8", data, strides=(1,))
 
     def at(self, position: Ints, end: Ints) -> Cursor:
-        """Make a cursor at other places of the same bytes."""
+        """Return a cursor at other positions of the same bytes."""
         return Cursor(self.data, position, end, self.refuse)
 
     def require(self, holds: npt.NDArray[np.bool_], expected: str, found: str) -> None:
-        """Refuse the first record for which something does not hold."""
+        """Raise an error for the first record for which ``holds`` is false."""
         if not holds.all():
             raise self.refuse(expected, found, int(self.position[np.argmin(holds)]))
 
@@ -71,7 +70,7 @@ class Cursor:
         return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
 
     def ints(self) -> Ints:
-        """Read an integer of each record, of 32 bits."""
+        """Read a 32-bit integer of each record."""
         before, values = self.position, self.longs()
         if not np.array_equal(values, values.astype(np.int32)):
             self.position = before
@@ -80,13 +79,13 @@ class Cursor:
         return values
 
     def fixed(self, size_bytes: int) -> Ints:
-        """Pass values of one size; return where they start."""
+        """Skip values of a fixed size; return where they start."""
         self._require_bytes(size_bytes)
         starts, self.position = self.position, self.position + size_bytes
         return starts
 
     def sized(self) -> tuple[Ints, Ints]:
-        """Pass values with their sizes before them; return where they start, and the sizes."""
+        """Skip values that follow their sizes; return where the values start, and the sizes."""
         before, sizes = self.position, self.longs()
         fits = (sizes >= 0) & (sizes <= self.end - self.position)
         if not fits.all():
@@ -96,15 +95,15 @@ class Cursor:
         return starts, sizes
 
     def words(self, starts: Ints) -> Words:
-        """Return the eight bytes from each place on, as little-endian integers."""
+        """Return eight bytes at each position, as little-endian integers."""
         return self._words[starts]
 
     def bytes_at(self, places: Ints) -> npt.NDArray[np.uint8]:
-        """Return the byte at each place."""
+        """Return the byte at each position."""
         return self._bytes[places]
 
     def slices(self, starts: Ints, sizes: Ints) -> pa.BinaryArray:
-        """Copy out the bytes from each place on; places ascend and do not overlap."""
+        """Copy the bytes at each position; slices are ascending and do not overlap."""
         return copy_slices(self.data, starts, sizes)
 
     def _require_bytes(self, count: int) -> None:
@@ -115,11 +114,11 @@ class Cursor:
         """Read integers of up to ten bytes, eight of them in one word."""
         words = self._words[self.position]
         stops = ~words & _MORE
-        last = stops & (~stops + np.uint64(1))  # The lowest stop; 0 where all eight bytes go on.
+        last = stops & (~stops + np.uint64(1))  # The lowest stop bit; 0 if the value is longer.
         values = words & (last | (last - np.uint64(1))) & _LEAST
         for low, high, gap in _PACKING:
             values = (values & low) | ((values & high) >> gap)
-        # The float of a power of two is exact, and its exponent counts the bits.
+        # A power of two is exact as a float, and its exponent is the number of bits.
         lengths = (np.frexp(last.astype(np.float64))[1] // 8).astype(np.int64)
         longer = np.flatnonzero(last == 0)
         if len(longer):
@@ -130,7 +129,7 @@ class Cursor:
         return values
 
     def _add_last_bytes(self, values: Words, rows: Ints) -> Ints:
-        """Add the ninth and tenth byte of those integers that have them; return their lengths."""
+        """Add the ninth and tenth byte of long integers; return the lengths of these integers."""
         tail = self._words[np.minimum(self.position[rows] + 8, len(self._words) - 1)]
         ninth, tenth = tail & np.uint64(0xFF), (tail >> np.uint64(8)) & np.uint64(0xFF)
         has_tenth = ninth >= 0x80

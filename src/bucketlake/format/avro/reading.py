@@ -1,9 +1,9 @@
-"""Reading Avro records as Arrow columns: the fields of all records together, none row by row.
+"""Reading Avro records as Arrow columns: a field of all records at once, not row by row.
 
-Reading goes in two steps. The first finds where values stand and checks that they are within their
-records; what it returns makes the column, and is called for the columns that are wanted. Items of
-arrays and maps stand behind one another, so their places are found by a plain loop; the values at
-these places are read together again. Framing and schemas are the callers'.
+Reading has two steps. The first step locates the values and checks that they are within their
+records; it returns a function. The second step calls this function for the wanted columns, and the
+function makes the column. Items of arrays and maps are located in a loop; then the values at these
+positions are read together. The callers handle framing and schemas.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_column(node: AvroNode, cursor: Cursor) -> Make:
     node : AvroNode
         The type of the value.
     cursor : Cursor
-        Stands before the value in each record, and after it then.
+        Before the value in each record; it is moved after the value.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def read_column(node: AvroNode, cursor: Cursor) -> Make:
     Raises
     ------
     FormatError
-        If a value does not fit its record or its type; from here, or from the callable.
+        If a value does not fit its record or its type; raised here or by the callable.
     """
     union = node.union
     if union is None:
@@ -62,7 +62,7 @@ def read_column(node: AvroNode, cursor: Cursor) -> Make:
 
 
 def spread(array: pa.Array, rows: Ints, count: int) -> pa.Array:
-    """Put values at some rows of ``count``, and nulls at the others."""
+    """Return an array of ``count`` rows with values at the given rows and nulls at the others."""
     places, absent = np.zeros(count, np.int64), np.ones(count, np.bool_)
     places[rows], absent[rows] = np.arange(len(rows)), False
     return array.take(pa.array(places, mask=absent))
@@ -152,7 +152,7 @@ def _map(node: AvroNode, cursor: Cursor) -> Make:
 
 
 def _items(node: AvroNode, cursor: Cursor) -> tuple[Cursor, pa.Array]:
-    """Find the items of each array or map: a cursor before all of them, and Arrow's offsets."""
+    """Locate the items of each array or map; return a cursor before them, and Arrow's offsets."""
     skip, width = skip_all(node.children), item_width(node.children)
     places, counts, cursor.position = item_places(cursor, skip, width)
     offsets = np.zeros(len(counts) + 1, np.int32)
@@ -171,7 +171,7 @@ def _primitive(data_type: pa.DataType, values: npt.NDArray[np.generic]) -> pa.Ar
 
 
 def _decimals(node: AvroNode, cursor: Cursor, starts: Ints, sizes: Ints) -> pa.Array:
-    """Make decimals of big-endian integers; Arrow's are of 16 bytes and little-endian."""
+    """Convert big-endian integers to Arrow decimals, which are little-endian with 16 bytes."""
     at = cursor.at(starts, cursor.end)
     fits = (sizes > 0) & (sizes <= _DECIMAL_BYTES_MAX)
     at.require(fits, f"a decimal of 1 to {_DECIMAL_BYTES_MAX} bytes", "another size")

@@ -1,9 +1,9 @@
 """Avro records of the timeline: plans, commit metadata and the metadata of table services.
 
 Each file holds one record in an Avro object container without compression. The schemas are facts
-of Hudi's on-disk format, noted here one line a record (see ``_parse_type`` for the notation) and
-unfolded into Avro when first asked for. What a record's fields mean is left to the modules that
-name them: ``format/commit_metadata.py`` for commits, ``services`` for plans.
+of Hudi's on-disk format. They are listed here in a short notation (see ``_parse_type``) and
+converted to Avro at first use. Other modules interpret the fields:
+``format/commit_metadata.py`` for commits, ``services`` for plans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bucketlake.errors import FormatError
 NAMESPACE = "org.apache.hudi.avro.model"
 CONTAINER_MAGIC = b"Obj\x01"
 
-Record = dict[str, Any]  # One Avro record as fastavro holds it: field name to plain value.
+Record = dict[str, Any]  # One Avro record in fastavro's form: field name to plain value.
 
 # Notation: `T?` is a nullable field with default null, `?T` the same without a default, `T/null`
 # is nullable with T first. A default follows `=`; a field without one is required.
@@ -147,19 +147,19 @@ _RECORDS: Mapping[str, str] = {
 }
 
 _PRIMITIVES = frozenset({"boolean", "int", "long", "double", "bytes", "string"})
-_STRING = {"type": "string", "avro.java.string": "String"}  # Java then decodes to its String.
-_SYNC_MARKER = b"bucketlake:block"  # A file holds one block: the marker separates nothing.
+_STRING = {"type": "string", "avro.java.string": "String"}  # So that Java decodes to String.
+_SYNC_MARKER = b"bucketlake:block"  # A file has one block, so the marker separates nothing.
 
 
 def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
-    """Write one record as an Avro object container; the same record gives the same bytes.
+    """Encode a record as an Avro object container; equal records give equal bytes.
 
     Parameters
     ----------
     name : str
         Name of the record, such as ``HoodieRollbackPlan``.
     record : mapping
-        Values by field name; a field with a default may be left out.
+        Values by field name; fields with a default are optional.
     """
     buffer = io.BytesIO()
     schema = _parsed_schema(name)
@@ -168,35 +168,35 @@ def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
 
 
 def decode_record(data: bytes, path: str, *names: str) -> Record:
-    """Read the record of an Avro object container.
+    """Decode the record of an Avro object container.
 
     Parameters
     ----------
     data : bytes
-        Content of the file. Nothing at all stands for a record of defaults: some file systems
-        leave empty files behind a crash, and Hudi reads them so.
+        Content of the file. Empty content means a record of defaults: some file systems leave empty
+        files after a crash, and Hudi reads them like this.
     path : str
         Name of the file, for the error.
     *names : str
-        Records that may stand there; the first is the one that an empty file stands for.
+        Allowed records; an empty file means the first.
 
     Raises
     ------
     FormatError
-        If the bytes are not such a container.
+        If the bytes are not a container with such a record.
     """
     if not data:
         return empty_record(names[0])
     expected = f"an Avro container of {' or '.join(names)}"
     if not data.startswith(CONTAINER_MAGIC):
         raise FormatError(path, expected, f"bytes {data[:16]!r}", 0)
-    # What broken bytes make a foreign decoder raise is any exception at all.
+    # For broken bytes, the decoder may raise any exception.
     try:
         found = _written_name(data)
         if found not in names:
             raise FormatError(path, expected, f"an Avro container of {found}")
         read = fastavro.reader(io.BytesIO(data), reader_schema=_parsed_schema(found))
-        records = list(islice(read, 2))  # Of records without a field any number takes no room.
+        records = list(islice(read, 2))  # A container may claim any number of empty records.
     except FormatError:
         raise
     except Exception as error:
@@ -208,13 +208,13 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
 
 
 def empty_record(name: str) -> Record:
-    """Return a record of defaults; a field that has none is null."""
+    """Return a record of defaults; a field without a default is null."""
     return {field["name"]: field.get("default") for field in avro_schema(name)["fields"]}
 
 
 @cache
 def avro_schema(name: str) -> dict[str, Any]:
-    """Unfold a record's schema; each nested record is defined where it is first named."""
+    """Return the Avro schema of a record; a nested record is defined at its first use."""
     schema = _record_schema(name, set())
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": schema["fields"]}
 
@@ -248,7 +248,7 @@ def _field_schema(text: str, defined: set[str]) -> dict[str, Any]:
 
 
 def _parse_type(notation: str, defined: set[str]) -> Any:
-    """Unfold ``T?``, ``?T``, ``T/null``, ``array<T>``, ``map<T>``, a primitive, a record's name."""
+    """Parse ``T?``, ``?T``, ``T/null``, ``array<T>``, ``map<T>``, a primitive or a record name."""
     if notation.endswith("?"):
         return ["null", _parse_type(notation[:-1], defined)]
     if notation.startswith("?"):

@@ -1,10 +1,9 @@
-"""Avro schemas of tables: Arrow schema to the JSON in commit metadata, and back.
+"""Avro schemas of tables: conversion between Arrow schemas and the Avro JSON in Hudi's metadata.
 
-Commit metadata, log blocks and table properties tell a table's schema as Avro JSON. What
-:func:`avro_from_arrow` prints is, character by character, what Hudi 1.2.0 prints for the same
-columns; :func:`arrow_from_avro` reads that, and the other spellings that Avro producers leave in
-Hudi tables. Which Arrow types a table may have is decided in
-:mod:`bucketlake.model.column_type`; values of log records are another module's.
+Commit metadata, log blocks and table properties store a table's schema as Avro JSON.
+:func:`avro_from_arrow` returns exactly the text that Hudi 1.2.0 writes for the same columns.
+:func:`arrow_from_avro` reads it, and also other spellings in Hudi tables.
+:mod:`bucketlake.model.column_type` defines the allowed Arrow types. Other modules handle values.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ _FROM_LOGICAL: dict[tuple[str, str], pa.DataType] = {
 
 _REFUSED_LOGICAL = frozenset(
     {"time-millis", "time-micros", "duration", "timestamp-nanos", "local-timestamp-nanos"}
-    | {"vector", "variant", "blob"}  # Hudi's own, of tables newer than version 9 knows.
+    | {"vector", "variant", "blob"}  # Types of Hudi after table version 9.
 )
 
 
 def record_name(table_name: str) -> str:
-    """Name the Avro record of a table: ``<table>_record``, sanitised as Hudi does.
+    """Return the name of a table's Avro record: ``<table>_record``, sanitised as Hudi does.
 
     Examples
     --------
@@ -72,17 +71,17 @@ def record_name(table_name: str) -> str:
 
 
 def record_namespace(table_name: str) -> str:
-    """Name the namespace of a table's Avro record: ``hoodie.<table>``, sanitised."""
+    """Return the namespace of a table's Avro record: ``hoodie.<table>``, sanitised."""
     return f"hoodie.{_sanitise(table_name)}"
 
 
 def _sanitise(table_name: str) -> str:
-    # Hudi 1.2.0 gives "__" for each such character, a leading digit and non-ASCII letters included.
+    # Hudi 1.2.0 writes "__" for each such character, also for a leading digit or non-ASCII letter.
     return re.sub(r"^[^A-Za-z_]|[^A-Za-z0-9_]", "__", table_name)
 
 
 def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
-    """Print a schema as Avro JSON, as Hudi writes it into commit metadata.
+    """Return a schema as Avro JSON, as Hudi writes it into commit metadata.
 
     Parameters
     ----------
@@ -94,8 +93,8 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
     Returns
     -------
     str
-        JSON without white space. Nullable columns are unions with null first and null as default;
-        structs and decimals are named after the path of fields that leads to them.
+        JSON without white space. Nullable columns are unions with null first and default null.
+        Structs and decimals are named after their path of fields.
 
     Examples
     --------
@@ -107,7 +106,7 @@ def avro_from_arrow(schema: pa.Schema, table_name: str) -> str:
 
 
 def with_meta_fields(schema_json: str) -> str:
-    """Put the meta fields before the fields of a data schema, as blocks of log files have them."""
+    """Put the meta fields before the fields of a data schema, as in blocks of log files."""
     record = json.loads(schema_json)
     meta = [
         {"name": name, "type": ["null", "string"], "doc": "", "default": None}
@@ -163,33 +162,33 @@ def _decimal(data_type: pa.Decimal128Type, namespace: str) -> Json:
 
 
 def decimal_size_bytes(precision: int) -> int:
-    """Count the bytes of the smallest two's-complement integer with so many decimal digits."""
+    """Return the size of the smallest two's-complement integer for a number of decimal digits."""
     return (int(10**precision - 1).bit_length() + 8) // 8
 
 
 def arrow_from_avro(schema_json: str, *, where: str = "Avro schema") -> pa.Schema:
-    """Read an Avro record schema as an Arrow schema of stored types.
+    """Convert an Avro record schema to an Arrow schema of stored types.
 
     Parameters
     ----------
     schema_json : str
-        Avro JSON of a record: of commit metadata, a log block or ``hoodie.table.create.schema``.
+        Avro JSON of a record, from commit metadata, a log block or ``hoodie.table.create.schema``.
     where : str
-        Where the schema stands, for messages.
+        Place of the schema, for messages.
 
     Returns
     -------
     pyarrow.Schema
-        Columns in order; a field is nullable where its union holds null. Enums and uuids are
-        strings, fixed values without a logical type are binary, as Spark has them.
+        Columns in order; a field is nullable if its union contains null. Enums and uuids are
+        strings, fixed values without a logical type are binary, as in Spark.
 
     Raises
     ------
     FormatError
         If the JSON is no Avro record schema.
     UnsupportedFeatureError
-        Naming the column, for types that Spark cannot hold: times of day, durations, nanoseconds,
-        unions of several types, records that contain themselves, decimals beyond 38 digits.
+        If Spark cannot hold the type of a column: times of day, durations, nanoseconds, unions of
+        several types, recursive records, decimals beyond 38 digits. The error names the column.
     """
     try:
         parsed = json.loads(schema_json)
@@ -201,7 +200,7 @@ def arrow_from_avro(schema_json: str, *, where: str = "Avro schema") -> pa.Schem
 
 
 class _Reader:
-    """One reading of a schema: the named types met so far, and what messages need."""
+    """Converts one schema; it knows the named types so far, and the place for messages."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -280,7 +279,7 @@ class _Reader:
     def _named_type(
         self, avro: Mapping[str, Json], namespace: str, path: str, data_type: pa.DataType
     ) -> pa.DataType:
-        """Remember a named type: later fields may refer to it by name alone."""
+        """Store a named type: later fields may refer to it by name."""
         if "name" in avro:
             self._named[self._full_name(avro, namespace, path)] = data_type
         return data_type
@@ -311,7 +310,7 @@ class _Reader:
 
 
 def full_name(name: str, namespace: str) -> str:
-    """Name a named type in full; a name with a dot is whole, and its namespace does not count."""
+    """Return the full name of a type; a name with a dot is full and ignores the namespace."""
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 

@@ -1,7 +1,7 @@
-"""Passing over Avro values one by one, to learn where the items of arrays and maps stand.
+"""Skipping Avro values to locate the items of arrays and maps.
 
-An item's place follows from the item before it, so here is the one loop over values. It looks at
-sizes alone; :mod:`bucketlake.format.avro.reading` reads the values, and checks them.
+The position of an item depends on the items before it, so this is the only loop over values. It
+only looks at sizes; :mod:`bucketlake.format.avro.reading` reads and checks the values.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _VARINT_BITS_MAX = 63
 
 
 class MalformedError(Exception):
-    """No value stands here; the place is known to the caller."""
+    """There is no valid value; the caller knows the position."""
 
 
 def item_places(cursor: Cursor, skip: Skip, width: int | None = None) -> tuple[Ints, Ints, Ints]:
-    """Find the items of an array or map in each record.
+    """Locate the items of an array or map in each record.
 
     Parameters
     ----------
     cursor : Cursor
-        Stands before the array; not moved.
+        Before the array; not moved.
     skip : callable
-        Passes over an item.
+        Skips an item.
     width : int, optional
-        Bytes of every item; None where they differ.
+        Size of every item in bytes; None if sizes differ.
 
     Returns
     -------
     places : ndarray of int64, shape (n_items,)
         Where items start, record after record.
     counts : ndarray of int64, shape (n_records,)
-        Items of each record.
+        Number of items of each record.
     ends : ndarray of int64, shape (n_records,)
         Where the arrays end.
 
@@ -69,13 +69,13 @@ def item_places(cursor: Cursor, skip: Skip, width: int | None = None) -> tuple[I
 def _places_of(
     data: bytes, at: int, end: int, skip: Skip, width: int | None, places: array[int]
 ) -> int:
-    """Add the places of one array's items, block after block until an empty one."""
+    """Add the positions of an array's items, block by block until an empty block."""
     while True:
         count, at = _long(data, at)
         if count < 0:
             count = -count
-            at = _skip_long(data, at)  # The block's size in bytes, which a reader may do without.
-        if count * (width or 1) > end - at:  # An item takes a byte at least.
+            at = _skip_long(data, at)  # The block's size in bytes, which is not needed.
+        if count * (width or 1) > end - at:  # An item takes at least one byte.
             raise MalformedError
         if count == 0:
             return at
@@ -91,7 +91,7 @@ def _places_of(
 
 
 def item_width(children: tuple[AvroNode, ...]) -> int | None:
-    """Return the size of an item; None where it follows from the value."""
+    """Return the size of an item; None if it depends on the value."""
     node, *others = children
     return None if others or node.union is not None else _width(node)
 
@@ -158,14 +158,14 @@ def _skip_value(node: AvroNode) -> Skip:
 
 
 def skip_all(nodes: tuple[AvroNode, ...]) -> Skip:
-    """Make the function that passes over values of several types, one after the other."""
+    """Return a function that skips consecutive values of several types."""
     skips = [_skip(node) for node in nodes]
     if len(skips) == 1:
         return skips[0]
 
     def skip(data: bytes, at: int) -> int:
-        for one in skips:
-            at = one(data, at)
+        for skip_value in skips:
+            at = skip_value(data, at)
         return at
 
     return skip

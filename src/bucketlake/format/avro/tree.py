@@ -1,9 +1,9 @@
-"""The writer schema of Avro records as a tree: what stands where in the bytes, and in which column.
+"""The writer schema of Avro records as a tree: the layout of the bytes, and their columns.
 
-:func:`bucketlake.format.avro.schema.arrow_from_avro` decides which Arrow type a field has; here the
-facts are added that reading and writing bytes needs besides: order of union branches, sizes of
-fixed values, symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.reading` and
-:mod:`bucketlake.format.avro.writing` walk the tree.
+:func:`bucketlake.format.avro.schema.arrow_from_avro` decides the Arrow type of a field. This module
+adds the other facts for reading and writing bytes: order of union branches, sizes of fixed values,
+symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.reading` and
+:mod:`bucketlake.format.avro.writing` use the tree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 
 
 class Wire(Enum):
-    """How a value stands in the bytes."""
+    """The binary form of a value."""
 
     BOOLEAN = "boolean"
     INT = "int"
@@ -39,7 +39,7 @@ class Wire(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A union of one type, with null or alone."""
+    """A union of one type, with or without null."""
 
     value_branch: int
     null_branch: int | None
@@ -53,21 +53,21 @@ class AvroNode:
     wire: Wire
     arrow: pa.DataType
     union: Union | None = None  # The union around it, if there is one.
-    children: tuple[AvroNode, ...] = ()  # Fields of a record; what an array or a map holds.
-    size_bytes: int = 0  # Of a fixed value.
-    symbols: tuple[str, ...] = ()  # Of an enum.
-    unit_micros: int = 1  # Of a timestamp: 1000 where it counts milliseconds.
+    children: tuple[AvroNode, ...] = ()  # Fields of a record, or items of an array or a map.
+    size_bytes: int = 0  # Size of a fixed value.
+    symbols: tuple[str, ...] = ()  # Symbols of an enum.
+    unit_micros: int = 1  # Unit of a timestamp: 1000 for milliseconds.
 
 
 def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
-    """Read a writer schema.
+    """Parse a writer schema.
 
     Parameters
     ----------
     schema_json : str
         Avro JSON of a record.
     where : str
-        Where the schema stands, for messages.
+        Place of the schema, for messages.
 
     Returns
     -------
@@ -79,20 +79,20 @@ def avro_tree(schema_json: str, where: str) -> tuple[pa.Schema, AvroNode]:
     FormatError
         If the JSON is no Avro record schema.
     UnsupportedFeatureError
-        Naming the column, for types that a table cannot hold.
+        If a table cannot hold the type of a column; the error names the column.
     """
     try:
         schema = arrow_from_avro(schema_json, where=where)
         tree = _Walk(where).record(json.loads(schema_json), pa.struct(list(schema)), "")
     except RecursionError:
-        raise FormatError(where, "an Avro schema", "one nested without end") from None
-    except UnicodeEncodeError as error:  # JSON can spell half a character.
+        raise FormatError(where, "an Avro schema", "a schema nested too deeply") from None
+    except UnicodeEncodeError as error:  # JSON can contain half of a surrogate pair.
         raise FormatError(where, "an Avro schema of whole characters", str(error)) from error
     return schema, tree
 
 
 class _Walk:
-    """One walk over a schema that has been found valid, with the named types met so far."""
+    """Walks over a valid schema; it knows the named types so far."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -103,10 +103,10 @@ class _Walk:
         name = full_name(avro["name"], avro.get("namespace", namespace))
         inner = name.rpartition(".")[0]
         pairs = zip(avro["fields"], arrow, strict=True)
-        children = tuple(self._type(one["type"], field.type, inner) for one, field in pairs)
-        names = {one["name"] for one in avro["fields"]}
+        children = tuple(self._type(child["type"], field.type, inner) for child, field in pairs)
+        names = {child["name"] for child in avro["fields"]}
         if not children or len(names) < len(children):
-            found = ", ".join(one["name"] for one in avro["fields"]) or "none"
+            found = ", ".join(child["name"] for child in avro["fields"]) or "none"
             raise FormatError(self._where, f"fields of record {name}, each once", found[:80])
         self._named[name] = AvroNode(Wire.RECORD, arrow, children=children)
         return self._named[name]
@@ -165,7 +165,7 @@ class _Walk:
         return self._named_leaf(avro, node, namespace)
 
     def _named_leaf(self, avro: Mapping[str, Json], node: AvroNode, namespace: str) -> AvroNode:
-        """Remember a type that has a name."""
+        """Store a type if it has a name."""
         name = avro.get("name")
         if isinstance(name, str):
             self._named[full_name(name, avro.get("namespace", namespace))] = node
@@ -173,10 +173,10 @@ class _Walk:
 
     def _symbols(self, avro: Mapping[str, Json]) -> list[str]:
         symbols = avro.get("symbols")
-        if not isinstance(symbols, list) or not all(isinstance(one, str) for one in symbols):
+        if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
             raise FormatError(self._where, "the symbols of an enum", repr(symbols)[:80])
-        for one in symbols:
-            one.encode()
+        for symbol in symbols:
+            symbol.encode()
         return symbols
 
     def _size(self, avro: Mapping[str, Json]) -> int:

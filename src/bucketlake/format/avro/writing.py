@@ -1,7 +1,7 @@
-"""Writing Arrow columns as Avro records: a few byte strings for each value, joined by Arrow.
+"""Writing Arrow columns as Avro records: byte strings for each value, joined by Arrow.
 
-Each column becomes parts: arrays of byte strings, one for each record, or one string for all. The
-bytes of a record are its parts, one after the other. The inverse of
+Each column becomes parts: an array with a byte string for each record, or one string for all
+records. The bytes of a record are its parts in order. This is the inverse of
 :mod:`bucketlake.format.avro.reading`.
 """
 
@@ -33,7 +33,7 @@ def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
     Parameters
     ----------
     node : AvroNode
-        The type of the values; nulls only where it is a union with null.
+        The type of the values; nulls are allowed only in a union with null.
     values : pyarrow.Array
         Of type ``node.arrow``.
 
@@ -45,7 +45,7 @@ def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
     Raises
     ------
     InputError
-        If a value cannot be written in the type.
+        If the type cannot hold a value.
     """
     write, union = _WRITERS[node.wire], node.union
     if union is None:
@@ -54,21 +54,21 @@ def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
         return [pa.scalar(_branch(union.value_branch)), *write(node, values)]
     assert union.null_branch is not None, "a null where the writer schema has none"
     is_valid = values.is_valid()
-    branches = [pa.scalar(_branch(one)) for one in (union.value_branch, union.null_branch)]
+    branches = [pa.scalar(_branch(branch)) for branch in (union.value_branch, union.null_branch)]
     present = join(write(node, values.drop_null()))
     rows = np.flatnonzero(is_valid.to_numpy(zero_copy_only=False))
     return [pc.if_else(is_valid, *branches), spread(present, rows, len(values))]
 
 
 def join(parts: list[Part]) -> pa.BinaryArray:
-    """Put parts together, from left to right; a null is nothing."""
+    """Join parts from left to right; a null adds nothing."""
     return pc.binary_join_element_wise(
         *parts, _EMPTY, null_handling="replace", null_replacement=b""
     )
 
 
 def joined_bytes(parts: list[Part]) -> pa.Buffer:
-    """Put parts together, and all records behind one another."""
+    """Join parts to records, and all records to one buffer."""
     records = join(parts)
     _, offsets, data = records.buffers()
     if data is None:
@@ -77,7 +77,7 @@ def joined_bytes(parts: list[Part]) -> pa.Buffer:
 
 
 def varints(values: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    """Write integers in as few bytes as each needs, small negative ones in few, too."""
+    """Write integers in zigzag form, each with as few bytes as possible."""
     zigzag = (values.view(np.uint64) << np.uint64(1)) ^ (values >> 63).view(np.uint64)
     longest = max(1, -(-int(zigzag.max(initial=0)).bit_length() // 7))
     rest = zigzag[:, None] >> _VARINT_SHIFTS[:longest]
@@ -103,7 +103,7 @@ def _integer(node: AvroNode, values: pa.Array) -> list[Part]:
         return [varints(_numbers(values, width).astype(np.int64))]
     micros = _numbers(values, np.int64)
     if (micros % node.unit_micros).any():
-        problem = "a time with microseconds, where the writer schema has milliseconds"
+        problem = "a time has microseconds, but the writer schema has milliseconds"
         raise InputError("log block", problem, "round the times, or write microseconds")
     return [varints(micros // node.unit_micros)]
 
@@ -125,7 +125,7 @@ def _fixed(node: AvroNode, values: pa.Array) -> list[Part]:
     if pa.types.is_decimal128(node.arrow):
         return [_fixed_decimals(_big_endian(values), node.size_bytes)]
     if len(values) and set(pc.unique(pc.binary_length(values)).to_pylist()) != {node.size_bytes}:
-        problem = f"a value that is not of the writer schema's {node.size_bytes} bytes"
+        problem = f"a value does not have the {node.size_bytes} bytes of the writer schema"
         raise InputError("log block", problem, "pad or cut the values")
     return [values]
 
@@ -151,7 +151,7 @@ def _map(node: AvroNode, values: pa.Array) -> list[Part]:
 
 
 def _items(lengths: pa.Array, items: pa.BinaryArray) -> list[Part]:
-    """Write one block of items for each record that has any, and the empty block after it."""
+    """Write a block of items for each record with items, and an empty block after it."""
     counts = _numbers(lengths, np.int32).astype(np.int64)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     rows = np.flatnonzero(counts)
@@ -165,7 +165,7 @@ def _record(node: AvroNode, values: pa.Array) -> list[Part]:
 
 
 def _numbers(values: pa.Array, dtype: type[np.generic]) -> npt.NDArray[np.int64]:
-    """View the values of an array without nulls, whatever they mean, as numbers of their width."""
+    """Return the values of an array without nulls as numbers of their width."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, dtype)
@@ -173,7 +173,7 @@ def _numbers(values: pa.Array, dtype: type[np.generic]) -> npt.NDArray[np.int64]
 
 
 def _big_endian(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of decimals, a row of sixteen each, the most significant one first."""
+    """Return the bytes of decimals as rows of sixteen, most significant byte first."""
     data = values.buffers()[1]
     rows = np.frombuffer(data if data is not None else b"", np.uint8).reshape(-1, 16)
     return rows[values.offset : values.offset + len(values), ::-1]
@@ -184,13 +184,13 @@ def _fixed_decimals(rows: npt.NDArray[np.uint8], size_bytes: int) -> pa.BinaryAr
     padded = np.concatenate([np.repeat(sign, max(size_bytes - 16, 0), axis=1), rows], axis=1)
     kept, dropped = padded[:, -size_bytes:], padded[:, :-size_bytes]
     if (dropped != sign).any() or ((kept[:, :1] ^ sign) >= 0x80).any():
-        problem = f"a decimal that needs more than the writer schema's {size_bytes} bytes"
+        problem = f"a decimal needs more than the {size_bytes} bytes of the writer schema"
         raise InputError("log block", problem, "widen the fixed type of the schema")
     return _fixed_width(np.ascontiguousarray(kept))
 
 
 def _shortest_decimals(rows: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """Leave out leading bytes that only repeat the sign."""
+    """Remove leading bytes that only repeat the sign."""
     sign = np.where(rows[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
     tells_sign = (rows[:, 1:] ^ sign) < 0x80  # The next byte has the same sign bit.
     is_spare = (rows[:, :-1] == sign) & tells_sign
@@ -200,7 +200,7 @@ def _shortest_decimals(rows: npt.NDArray[np.uint8]) -> pa.BinaryArray:
 
 
 def _fixed_width(values: npt.NDArray[np.generic]) -> pa.BinaryArray:
-    """View the rows of an array as byte strings."""
+    """Return the rows of an array as byte strings."""
     size = values[:1].nbytes
     offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(size)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
