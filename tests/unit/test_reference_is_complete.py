@@ -126,8 +126,8 @@ def keys_that_save_reads() -> set[str]:
                 found |= set(re.findall(r"^hoodie(?:\.\w+)+$", node.value))
             is_key = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
             if is_key and node.value.id == "keys":
-                found.add(getattr(table_keys, node.attr))
-    return found - {table_keys.TIMESTAMP_PREFIX}
+                found.add(getattr(table_keys, node.attr, ""))
+    return found - {table_keys.TIMESTAMP_PREFIX, ""}
 
 
 def setting_gaps(page: str) -> list[str]:

@@ -281,6 +281,15 @@ def test_tuning_is_passed_over_in_silence_and_unknown_options_are_named(table_pa
         bl.save(rows("b"), str(table_path), options=OPTIONS | {"hoodie.tabel.name": "x"})
 
 
+def test_a_maximum_size_of_files_has_effect_without_a_warning(table_path: Path) -> None:
+    size = {"hoodie.bucket.index.ext.max.file.size": str(64 << 20)}
+    with warnings.catch_warnings(action="error"):
+        bl.save(rows("a"), str(table_path), options=OPTIONS | size)
+    index = bl.open_table(str(table_path)).index
+    assert isinstance(index, bl.SimpleBucket)
+    assert index.max_file_size == 64 << 20
+
+
 @pytest.mark.parametrize(
     ("key", "value", "error"),
     [

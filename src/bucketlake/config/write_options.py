@@ -95,6 +95,8 @@ _USED = {
     "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
     "a rule. No default.",
     "hoodie.bucket.index.hash.field": "Record key columns to hash. Default: all.",
+    "hoodie.bucket.index.ext.max.file.size": "Bytes of a file group at which a bucket gets another "
+    "one; only bucketlake has this option. Default: none.",
     "hoodie.bucket.index.partition.expressions": "Partition rules: `pattern,count;pattern,count`. "
     "Default: none.",
     "hoodie.bucket.index.partition.rule.type": "Kind of the rules: `regex` (default) or `range`.",
