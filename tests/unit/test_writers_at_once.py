@@ -156,7 +156,7 @@ def test_a_write_does_not_commit_by_rules_that_began_after_it(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of its time, and after a restore, its rows would lie where the rules do not lead."""
-    with pytest.raises(CommitConflictError, match=r"'c', which has 1 by .*retry it"):
+    with pytest.raises(CommitConflictError, match=r"'c', which has 1 bucket by .*retry it"):
         upsert_between_two_rescales(table, monkeypatch)
     assert_each_row_is_in_its_bucket(table)
 
@@ -165,7 +165,7 @@ def test_a_commit_that_began_before_a_rescale_and_completed_after_it_goes_with_i
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is Hudi's, say, which does not look at the times of rules."""
-    with mock.patch.object(ingest, "_require_same_counts"):
+    with mock.patch.object(ingest, "_require_same_settings"):
         upserted, rescaled = upsert_between_two_rescales(table, monkeypatch)
     late = table.timeline()[2].requested_at
     assert late < upserted

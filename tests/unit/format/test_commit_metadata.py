@@ -33,6 +33,7 @@ LOG_STAT = WriteStat(
     path=".00000002-aaaa-0_20240102030405678.log.3_0-1-2",
     partition_path="",
     record_count=5,
+    opens_group=True,
 )
 UPSERT = CommitMetadata(
     operation="UPSERT",
@@ -111,7 +112,13 @@ def test_json_of_version_6_decodes_and_unknown_keys_are_ignored() -> None:
     }
     metadata = decode_commit_metadata(json.dumps(document).encode(), "f")
     expected = WriteStat(
-        FileId("a"), "eu/a_0_1.parquet", "eu", record_count=4, insert_count=4, file_size_bytes=99
+        FileId("a"),
+        "eu/a_0_1.parquet",
+        "eu",
+        record_count=4,
+        insert_count=4,
+        file_size_bytes=99,
+        opens_group=True,
     )
     assert metadata == CommitMetadata(
         "COMPACT",
