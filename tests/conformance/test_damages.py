@@ -20,18 +20,20 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
     before = objects(table.table)
     found = table.table.doctor(**ALL_CHECKS)
     assert {one.kind for one in found} == damage.found
-    planned = table.table.repair(**ALL_CHECKS)
-    assert objects(table.table) == before, "the doctor or the dry run changed something"
-    done = table.table.repair(dry_run=False, **ALL_CHECKS)
-    if damage.is_repaired:
-        assert planned.left == done.left == ()
-        assert table.table.doctor(**ALL_CHECKS) == []
-        table.check_rows()
-        table.check_next_write_finds_all()
-    else:
+    if not damage.is_repaired:
+        done = table.table.repair(dry_run=False, **ALL_CHECKS)
         assert done.repaired == ()
         assert {one.kind for one in done.left} == damage.found
         assert objects(table.table) == before
+        return
+    planned = table.table.repair(**ALL_CHECKS)
+    assert set(planned.repaired) == set(found)
+    assert objects(table.table) == before, "the doctor or the dry run changed something"
+    done = table.table.repair(dry_run=False, **ALL_CHECKS)
+    assert planned.left == done.left == ()
+    assert table.table.doctor(**ALL_CHECKS) == []
+    table.check_rows()
+    table.check_next_write_finds_all()
 
 
 def test_every_finding_of_the_doctor_has_a_damage_that_causes_it() -> None:
