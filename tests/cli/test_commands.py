@@ -420,7 +420,7 @@ def test_a_table_is_restored_to_a_savepoint_once_it_is_asked_for(flights: Run) -
     assert rows(flights) == before
     deleted = answer(flights("savepoint", "flights", then, "--delete", "--output", "json"))
     assert deleted == {"deleted": then}
-    assert "is no savepoint" in flights(*restore, "--run", exit_code=1).stderr
+    assert "is not a savepoint" in flights(*restore, "--run", exit_code=1).stderr
     flights("savepoint", "flights", "--delete", exit_code=2)
 
 

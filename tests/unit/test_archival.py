@@ -320,7 +320,7 @@ def test_the_last_commit_that_tells_the_schema_stays(
 ) -> None:
     commits = upserts(any_table, 4)
     monkeypatch.setattr(Timeline, "schema_instant", lambda *_: commits[1])
-    assert_stops(any_table, commits, 1, "the last to tell the table's schema")
+    assert_stops(any_table, commits, 1, "the last with the table's schema")
 
 
 def test_a_commit_that_was_completed_after_later_ones_began_stays_with_them(

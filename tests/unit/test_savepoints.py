@@ -187,7 +187,7 @@ def test_a_savepoint_that_is_there_is_not_made_again_and_one_that_is_not_not_del
     table.delete_savepoint(then)
     assert not [path for path in objects(table) if "savepoint" in path]
     for call in (table.delete_savepoint, table.restore):
-        with pytest.raises(TimelineError, match="is no savepoint"):
+        with pytest.raises(TimelineError, match="is not a savepoint"):
             call(then)
 
 
@@ -280,7 +280,7 @@ def test_a_restore_whose_files_are_gone_undoes_nothing(place: str) -> None:
     gone = next(path for path in data_files(table) if then in path and path.endswith("parquet"))
     storage_of(table).delete(gone)
     before = objects(table)
-    with pytest.raises(TimelineError, match=f"{gone}, which the savepoint holds, is gone"):
+    with pytest.raises(TimelineError, match=f"{gone}, which the savepoint holds, is missing"):
         table.restore(then)
     assert objects(table) == before
     assert {row["v"] for row in data_of(table)} == {1}
@@ -366,7 +366,7 @@ def test_a_restore_that_had_not_begun_is_withdrawn_for_good(place: str) -> None:
     table.upsert(rows(range(5), 2))
     assert not [one for one in table.timeline() if one.action is Action.RESTORE]
     put_restore(table, plan, has_begun=False)  # As who had read it before, and goes on.
-    with pytest.raises(CommitConflictError, match="took this restore for dead"):
+    with pytest.raises(CommitConflictError, match="treated this restore as dead"):
         carry_out_restore(storage, config, InstantClock("UTC"), RESTORE)
     table.upsert(rows(range(5, 7), 3))
     assert {row["v"] for row in data_of(table)} == {0, 2, 3}
@@ -388,7 +388,7 @@ def test_a_restore_begins_on_the_table_that_it_was_planned_on(place: str, change
             table.delete_savepoint(then)
     before = data_of(table)
     put_restore(table, plan, has_begun=False)
-    with pytest.raises(CommitConflictError, match="did not know"):
+    with pytest.raises(CommitConflictError, match="after this restore was planned"):
         begin_restore(storage, config, InstantClock("UTC"), RESTORE)
     assert not [one for one in table.timeline() if one.action is Action.RESTORE]
     assert data_of(table) == before

@@ -1,9 +1,9 @@
-"""Archival: old instants leave the active timeline, so that whoever lists it finds few.
+"""Archival: moving old instants from the active timeline, so that listing it stays cheap.
 
-No row changes, and no reader or writer loses what it asks the timeline for: an instant that
-somebody may still need stays, and with it all that came after. The active timeline stays
-contiguous, since whatever is older than it counts as committed. How instants are moved, and why a
-death at any step does no harm, is told in ``timeline/archive_writer.py``.
+No row changes. An instant that a reader or writer may still need stays active, and all later
+instants stay with it. The active timeline has no gaps, because readers treat everything older than
+it as committed. ``timeline/archive_writer.py`` moves the instants; a crash at any step does no
+harm.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class ArchivalLimits:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReport:
-    """What an archival does, or has done.
+    """The instants that an archival moves or has moved.
 
     Attributes
     ----------
     instants : tuple of Instant
         Instants that leave the active timeline, oldest first.
     held_back : str or None
-        Why no more of them leave, where the number of commits alone would let them.
+        Why further instants stay, although the number of commits would allow to move them.
     """
 
     instants: tuple[Instant, ...] = ()
@@ -98,9 +98,9 @@ def archive(
     limits : ArchivalLimits
         How many commits stay.
     dry_run : bool
-        Whether to tell only what would be moved.
+        Whether to return only what would be moved.
     lock : TableLock
-        Held meanwhile; needed beside an archival of Hudi's.
+        Held meanwhile; needed if Hudi archives at the same time.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -132,18 +132,18 @@ def _move(
     clock: InstantClock,
     require_held: Check,
 ) -> ArchiveReport:
-    """Put instants into the archive; another archival at the same time may come first."""
+    """Move instants to the archive; another archival at the same time may be faster."""
     most: int | None = None
     while True:
-        remove_archived(storage, config)  # Of an archival that died, or came first.
+        remove_archived(storage, config)  # Finishes an archival that died or was faster.
         manifest = newest_manifest(storage, config.history_folder)
-        # Later than the manifest: what is found here and changes the plan, changes the manifest.
+        # Loaded after the manifest: a change that affects the plan also changes the manifest.
         timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock)
         report = _plan(storage, timeline, limits, most)
         if not report.instants:
             return report
         _forget_undone_counts(storage, config, timeline, report.instants)
-        with suppress(ObjectNotFoundError):  # Another archival came first.
+        with suppress(ObjectNotFoundError):  # Another archival was faster.
             files = instant_files(storage, config)
             entries = read_entries(storage, files, report.instants, timeline.legacy_completions)
             require_held()
@@ -157,14 +157,14 @@ def _move(
 def _plan(
     storage: Storage, timeline: Timeline, limits: ArchivalLimits, most: int | None
 ) -> ArchiveReport:
-    """Choose the instants that go, by Hudi's rules and a few more.
+    """Choose the instants to move, by Hudi's rules and some additional rules.
 
     Parameters
     ----------
     storage, timeline, limits
         The table.
     most : int or None
-        Commits that go at most.
+        Greatest number of commits to move.
     """
     commits = timeline.completed_commits()
     wanted = len(commits) - limits.keep_min if len(commits) > limits.keep_max else 0
@@ -183,7 +183,7 @@ def _plan(
         reason = f"instant {commits[len(gone)].requested_at} overlaps with one that stays"
     if not gone:
         return ArchiveReport((), reason)
-    # Those of other kinds go with the commits around them, as in Hudi.
+    # Other instants are moved with the commits around them, as in Hudi.
     along = [
         one
         for one in timeline.completed()
@@ -195,10 +195,10 @@ def _plan(
 def _stops(
     storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
-    """Yield instants that stay, and why."""
+    """Yield instants that stay, with the reason."""
     pending = min((o.requested_at for o in timeline.pending() if o.action.writes_data), default="")
     if pending:
-        # Hudi keeps the commit before it, too.
+        # Hudi also keeps the commit before it.
         before = [one.requested_at for one in candidates if one.requested_at < pending]
         yield max(before, default=InstantTime(pending)), f"instant {pending} is pending"
     for one in timeline.pending():
@@ -209,16 +209,16 @@ def _stops(
             yield one.requested_at, f"there is a savepoint of instant {one.requested_at}"
             break
     schema = timeline.schema_instant(storage)
-    if schema is not None:  # Hudi's readers look for it nowhere else.
+    if schema is not None:  # Hudi's readers only look on the active timeline.
         at = schema.requested_at
-        yield at, f"instant {at} is the last to tell the table's schema"
+        yield at, f"instant {at} is the last with the table's schema"
     yield from _replacing(storage, timeline, candidates)
 
 
 def _replacing(
     storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
-    """Yield the first commit of which replaced files are still there: they would re-appear."""
+    """Yield the first commit whose replaced files still exist: they would become visible again."""
     listed: dict[str, set[FileId]] = {}
     for one in candidates:
         if one.action is not Action.REPLACE_COMMIT:
@@ -231,16 +231,15 @@ def _replacing(
                 yield (
                     one.requested_at,
                     f"files that instant {one.requested_at} replaced in partition {partition!r} "
-                    "are still there: clean the table first",
+                    "still exist: clean the table first",
                 )
                 return
 
 
 def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
-    """Count the commits that were completed before the first one that stays was requested.
+    """Return how many commits completed before the first remaining commit was requested.
 
-    So a read of what changed since some time knows by the active timeline alone whether the archive
-    holds a part of it.
+    So an incremental read can see from the active timeline whether it also needs the archive.
     """
     pending = [one.requested_at for one in timeline.pending() if one.action.writes_data]
     while count:
@@ -254,9 +253,9 @@ def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> i
 def _forget_undone_counts(
     storage: Storage, config: TableConfig, timeline: Timeline, gone: Sequence[Instant]
 ) -> None:
-    """Drop recorded counts of writes that were rolled back by Hudi, which knows of none.
+    """Delete recorded counts of writes that Hudi rolled back; Hudi does not know these counts.
 
-    They are older than the first commit that stays, and would count as committed from then on.
+    They are older than the first remaining commit, so they would be treated as committed.
     """
     start = timeline.start or ""
     known = {one.requested_at for one in timeline.instants}

@@ -1,12 +1,13 @@
-"""Cleaning: old versions of file groups go, as far as a retention lets them.
+"""Cleaning: deleting old versions of file groups that the retention does not need.
 
-Never deleted: the newest version of a file group, what a query of a retained commit needs, what a
-savepoint holds, what a pending compaction reads, and files of pending writes. A file group that was
-replaced goes whole, once the commit that replaced it is older than the earliest retained one.
+A clean never deletes the newest version of a file group, files that a query of a retained commit
+needs, files of a savepoint, files that a pending compaction reads, or files of pending writes. A
+replaced file group is deleted completely, once the commit that replaced it is older than the
+earliest retained commit.
 
-A plan on the timeline names the files. Whoever carries it out, bucketlake or Hudi, and however
-often, the same files go; bucketlake asks once more whether each may, since a rollback may have made
-an old version the newest one again.
+A plan on the timeline names the files. bucketlake or Hudi executes the plan; executing it several
+times deletes the same files. bucketlake checks each file again before, because a rollback may have
+made an old version the newest one.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
 @dataclass(frozen=True, slots=True)
 class CleanedPartition:
-    """A partition that a clean deletes files of.
+    """A partition in which a clean deletes files.
 
     Attributes
     ----------
     partition_path : str
-        Which one.
+        Path of the partition.
     files : int
-        Files that go.
+        Number of deleted files.
     size_bytes : int
-        Their bytes.
+        Size of these files.
     """
 
     partition_path: str
@@ -67,17 +68,17 @@ class CleanedPartition:
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What a clean does, or has done.
+    """What a clean deletes or has deleted.
 
     Attributes
     ----------
     partitions : tuple of CleanedPartition
-        What is deleted, by path.
+        Partitions with deleted files, sorted by path.
     earliest_retained : InstantTime or None
-        The earliest commit that can still be read as it was; None where versions are counted, or
-        there are too few commits.
+        The earliest commit that can still be read; None if versions are counted, or there are too
+        few commits.
     instants : tuple of InstantTime
-        Cleans that were completed, pending ones of before among them; none for a dry run.
+        Completed cleans, also those that were pending before; empty for a dry run.
     """
 
     partitions: tuple[CleanedPartition, ...]
@@ -94,7 +95,7 @@ def clean(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> CleanReport:
-    """Carry out what is planned, then plan a clean and carry it out.
+    """Execute pending cleaning plans, then plan a clean and execute it.
 
     Parameters
     ----------
@@ -103,9 +104,9 @@ def clean(
     retention : Retention
         What stays.
     dry_run : bool
-        Whether to tell only what would be planned.
+        Whether to return only what would be planned.
     lock : TableLock
-        Held while it is decided what goes.
+        Held while the files are chosen.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -114,7 +115,7 @@ def clean(
     UnsupportedFeatureError
         If the table cannot be written.
     CommitOutcomeUnknownError
-        If storage failed while files were deleted; the next clean carries it on.
+        If storage failed while files were deleted; the next clean continues.
     """
     check_writable(config, storage.root)
     timeline = load_timeline(storage, config)
@@ -139,7 +140,7 @@ def clean(
 
 
 def savepointed_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that savepoints hold, also of one that is being made."""
+    """Return the paths of the files that savepoints hold, also pending savepoints."""
     storage, timeline = snapshot.storage, snapshot.timeline
     held: set[str] = set()
     for one in timeline.instants:
@@ -158,7 +159,7 @@ def savepointed_files(snapshot: Snapshot) -> set[str]:
 def _earliest_retained(
     timeline: Timeline, retention: Retention, clock: InstantClock
 ) -> Instant | None:
-    """Return the earliest commit to retain, which no pending one is older than."""
+    """Return the earliest commit to retain; no pending commit is older."""
     commits = timeline.completed_commits()
     if retention.policy is CleanPolicy.VERSIONS or not commits:
         return None
@@ -181,7 +182,7 @@ def _earliest_retained(
 def _superseded(
     snapshot: Snapshot, retention: Retention, earliest: Instant | None
 ) -> list[DataFile]:
-    """Return the files that may go, in order of their paths."""
+    """Return the files that may be deleted, sorted by path."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
     held = savepointed_files(snapshot) | _planned_files(snapshot)
@@ -202,18 +203,18 @@ def _superseded(
 def _old_versions(
     versions: Sequence[FileVersion], retention: Retention, earliest: Instant | None
 ) -> Sequence[FileVersion]:
-    """Return the versions of a file group that nobody needs by the retention."""
+    """Return the versions of a file group that the retention does not need."""
     if earliest is None:
         return versions[retention.count :]
     older = [one for one in versions[1:] if one.instant < earliest.requested_at]
-    # A query of the earliest commit reads the newest version of before it; the commit itself can
-    # then be rolled back, too.
+    # Keep the newest version before the earliest commit: a query of that commit may read it, and a
+    # rollback of the commit needs it.
     is_newest_older = versions[0].instant < earliest.requested_at
     return older if is_newest_older else older[1:]
 
 
 def _listed(snapshot: Snapshot, earliest: Instant | None) -> Iterable[DataFile]:
-    """List the partitions in which something may go."""
+    """Return the partitions in which files may be deleted."""
     partitions = _changed_partitions(snapshot, earliest)
     if partitions is None:
         return [file for held in list_partitions(snapshot.storage).values() for file in held]
@@ -221,11 +222,11 @@ def _listed(snapshot: Snapshot, earliest: Instant | None) -> Iterable[DataFile]:
 
 
 def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[str] | None:
-    """Return the partitions whose versions the last clean could not delete yet; None for all.
+    """Return the partitions with versions that the last clean could not delete; None for all.
 
-    A version goes once the commit that wrote the next one is older than the earliest retained
-    commit. So only commits between the last clean's earliest one and this one's count. Where a
-    savepoint is gone since, what it held may lie anywhere.
+    A version can be deleted once the commit that wrote the next version is older than the earliest
+    retained commit. So only commits between the last clean's earliest commit and this clean's
+    matter. If a savepoint was deleted since, its files may be in any partition.
     """
     storage, timeline = snapshot.storage, snapshot.timeline
     cleans = [one for one in timeline.completed() if one.action is Action.CLEAN]
@@ -276,7 +277,7 @@ def _carry_out(
     instant: InstantTime,
     lock: TableLock,
 ) -> InstantTime:
-    """Delete what a plan names and nobody needs, and complete the clean."""
+    """Delete the files of a plan that nobody needs, and complete the clean."""
     try:
         requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
         plan = decode_clean_plan(storage.read(requested), requested)
@@ -298,7 +299,7 @@ def _carry_out(
         )
     except StorageError as error:
         raise CommitOutcomeUnknownError(
-            instant, f"storage failed during this clean ({error}); the next clean carries it on"
+            instant, f"storage failed during this clean ({error}); the next clean continues it"
         ) from error
     return instant
 
@@ -310,10 +311,10 @@ def _needed(
     instant: InstantTime,
     plan: CleanPlan,
 ) -> set[str]:
-    """Return the paths that must stay in the partitions of a plan, as the table is now.
+    """Return the paths in the partitions of a plan that the current table still needs.
 
-    The clean takes a turn in the order of commits. Whoever takes one later, as a rollback does,
-    finds the plan on the timeline and counts its files as gone.
+    The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds
+    the plan on the timeline and treats its files as deleted.
     """
     while True:
         turn = last_turn(storage)

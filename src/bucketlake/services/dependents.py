@@ -1,7 +1,7 @@
-"""Which commits build on others, and so go with them if those are rolled back.
+"""Which commits build on others, and must be rolled back with them.
 
-A commit builds on another one where it touched, overwrote or looked at the same buckets, counted
-by its rules (RFC-89), or cast rows to its schema.
+A commit builds on an earlier commit if it wrote, overwrote or looked at the same buckets, counted
+buckets with its rules (RFC-89), or cast rows to its schema.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bucketlake.timeline.instant import Instant
 
 
 def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant) -> list[Instant]:
-    """Return the commit and those that build on it, directly or not, each after what it needs."""
+    """Return a commit and all commits that build on it; each follows the commits it builds on."""
     storage, timeline = snapshot.storage, snapshot.timeline
     rules = setting_instants(storage, timeline)
     gone = {found: timeline.read_commit(storage, found)}
     left = [one for one in timeline.completed_commits() if one != found]
     added = True
-    while added:  # One that began first, and completed last, may build on those behind it.
+    while added:  # A commit that began first and completed last may build on later ones.
         added = False
         for later in [*left]:
             before = {one: held for one, held in gone.items() if _is_later(timeline, later, one)}
@@ -46,7 +46,7 @@ def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant
 
 
 def _is_later(timeline: Timeline, one: Instant, other: Instant) -> bool:
-    """Tell whether a commit was requested, or completed, after another one."""
+    """Return whether a commit was requested or completed after another commit."""
     completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (one, other))
     return one.requested_at > other.requested_at or completed > limit
 
@@ -59,7 +59,7 @@ def _builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bo
     if later.file_groups & earlier.file_groups:
         return True
     if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
-        return True  # It overwrote partitions, too, that had no files then.
+        return True  # It also overwrote partitions that had no files then.
     looked = looked_at_keys(later, where)
     partitions = set(later.partitions)
     overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
@@ -80,7 +80,7 @@ def _counted_otherwise(
     commit: CommitMetadata,
     gone: Collection[Instant],
 ) -> bool:
-    """Tell whether a commit goes by rules that are to go: it changed them, or counted by them."""
+    """Return whether a commit changed rules that will be undone, or counted buckets with them."""
     instants = {one.requested_at for one in gone}
     if not instants.intersection(rules):
         return False
@@ -109,7 +109,7 @@ def _recounts(
 
 
 def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Collection[Instant]) -> bool:
-    """Tell whether a compaction cast rows to a schema that goes; not every cast is undone."""
+    """Return whether a compaction cast rows to a schema that will be undone."""
     then = snapshot.timeline.as_of(compaction.requested_at)
     told = then.latest_schema(snapshot.storage)
     return told != then.without({one.requested_at for one in gone}).latest_schema(snapshot.storage)

@@ -1,7 +1,7 @@
-"""What can be wrong with a table: kinds of findings, how bad they are, what a repair does.
+"""The kinds of findings about a table: their severity, and what a repair does.
 
-One row of :data:`_FACTS` a kind. Where they are looked for is ``services/doctor.py``, what a repair
-does ``services/repair.py``.
+:data:`_FACTS` has one row per kind. ``services/doctor.py`` finds them, ``services/repair.py``
+repairs them.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
-    ERROR = "error"  # Rows are missing, doubled or unfindable, or writes are refused.
-    WARNING = "warning"  # Nothing is wrong yet; the next step of somebody may make it so.
-    NOTE = "note"  # In nobody's way.
+    ERROR = "error"  # Rows are missing, doubled or cannot be found, or writes are rejected.
+    WARNING = "warning"  # A later action may make it an error.
+    NOTE = "note"  # It does no harm.
 
 
 class Remedy(Enum):
-    """What a repair does; the value says it."""
+    """What a repair does; the value is shown to users."""
 
     NOTHING = "nothing"
     RECOVER = "recover the properties"
-    DROP_METADATA = "take the metadata table off"
+    DROP_METADATA = "remove the metadata table"
     SETTLE = "finish or roll back what is pending"
     MARK = "mark the folder as a partition"
     QUARANTINE = "move the files to quarantine"
     DELETE = "delete the files"
-    REWRITE = "write the partition anew, one row a key"
+    REWRITE = "rewrite the partition, one row per key"
 
 
 class FindingKind(Enum):
-    """What was found."""
+    """The kind of a finding."""
 
     UNREADABLE = "unreadable"
     PROPERTIES_BACKUP = "properties_backup"
@@ -76,7 +76,7 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.FILE_MISSING: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "restore the file, or roll back the commit and those that build on it",
+        "restore the file, or roll back the commit and later commits that build on it",
     ),
     FindingKind.FILE_SIZE_DIFFERS: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
     FindingKind.FILE_CORRUPT: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
@@ -95,12 +95,12 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.COUNT_OUT_OF_STEP: (
         Severity.WARNING,
         Remedy.NOTHING,
-        "rescale the table to rules that give the partition its count, or to those it has",
+        "rescale the table: to rules with the partition's count, or again to its rules",
     ),
     FindingKind.RULES_OUT_OF_STEP: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "write the rules that are meant by a rescale",
+        "set the right rules with a rescale",
     ),
     FindingKind.LEFTOVER_MARKERS: (Severity.NOTE, Remedy.DELETE, ""),
     FindingKind.LEFTOVER_HEARTBEAT: (Severity.NOTE, Remedy.DELETE, ""),
@@ -112,20 +112,20 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a table, or left behind in it.
+    """A problem of a table, or something left behind in it.
 
     Attributes
     ----------
     kind : FindingKind
-        What it is.
+        Kind of the finding.
     meaning : str
         What it means, in a sentence.
     partition : str or None
-        Partition path; None where it is of the table as a whole.
+        Partition path; None if it concerns the whole table.
     files : tuple of str
-        Paths of the files, relative to the table; of markers their folder.
+        Paths of the files, relative to the table; for markers, their folder.
     severity : Severity
-        How bad it is: error, warning or note.
+        Error, warning or note.
     remedy : Remedy
         What a repair does.
     repair : str
@@ -139,7 +139,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is."""
+        """Error, warning or note."""
         return _FACTS[self.kind][0]
 
     @property

@@ -1,7 +1,7 @@
-"""Restoring a table to a savepoint: every later commit goes, newest first.
+"""Restoring a table to a savepoint: every later commit is undone, newest first.
 
-A savepoint holds the files that its commit needs, so nothing has to be asked that a rollback must
-ask, but whether they are there. Rules and recorded counts (RFC-89) go back with the commits.
+A savepoint holds the files of its commit. So only their existence must be checked, not the other
+conditions of a rollback. Rules and recorded counts (RFC-89) are restored with the commits.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from bucketlake.write.timeline_restore import (
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What a restore does, or has done.
+    """What a restore undoes or has undone.
 
     Attributes
     ----------
     savepoint : InstantTime
-        The commit that is the newest afterwards.
+        The newest commit after the restore.
     commits : tuple of UndoneCommit
-        Commits that go, newest first, compactions among them.
+        Undone commits, newest first, also compactions.
     plans : tuple of InstantTime
-        Pending compactions that go.
+        Pending compactions that are removed.
     instant : InstantTime or None
-        The restore on the timeline; None for a dry run, and where nothing has to go.
+        The restore on the timeline; None for a dry run, or if there is nothing to undo.
     """
 
     savepoint: InstantTime
@@ -66,7 +66,7 @@ def restore(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RestoreReport:
-    """Restore a table to a savepoint, or tell what that would do.
+    """Restore a table to a savepoint, or return what that would undo.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ def restore(
     UnsupportedFeatureError
         If the table cannot be written.
     TimelineError
-        If there is no such savepoint, a later one is in the way, or files of its are gone.
+        If there is no such savepoint, there is a later savepoint, or files of it are missing.
     CommitConflictError
-        If something else was committed meanwhile.
+        If another commit completed meanwhile.
     CommitOutcomeUnknownError
-        If storage failed after it may have begun.
+        If storage failed and the restore may have begun.
     """
     check_writable(config, storage.root)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
@@ -130,8 +130,8 @@ def restore(
     except StorageError as error:
         raise CommitOutcomeUnknownError(
             instant,
-            f"storage failed while the table was restored to it ({error}); the next write carries "
-            "it on, or withdraws it where nothing was undone yet",
+            f"storage failed while the table was restored to it ({error}); the next write "
+            "continues the restore, or withdraws it if nothing was undone yet",
         ) from error
     return replace(report, instant=own)
 
@@ -145,6 +145,6 @@ def _require_files(storage: Storage, timeline: Timeline, savepoint: Instant) -> 
             if file_path(partition, name) not in there:
                 raise TimelineError(
                     savepoint.requested_at,
-                    f"{file_path(partition, name)}, which the savepoint holds, is gone: nothing "
-                    "was undone; take another savepoint",
+                    f"{file_path(partition, name)}, which the savepoint holds, is missing: nothing "
+                    "was undone; use another savepoint",
                 )

@@ -1,8 +1,9 @@
 """Savepoints: commits whose files no clean deletes, so that the table can be restored to them.
 
-A savepoint names the files that a query of its commit reads. It is on the timeline as pending
-before these are looked up, and takes a turn in the order of commits: what is completed before its
-completion time is in it, and a clean either knows it or is known to it.
+A savepoint names the files that a query of its commit reads. It is pending on the timeline before
+these files are listed, and it takes a turn in the order of commits. So it includes everything that
+completed before its completion time, and a clean and a savepoint that run at the same time always
+see each other.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def make_savepoint(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> InstantTime:
-    """Make a savepoint of a commit; return the commit's instant.
+    """Create a savepoint of a commit; return the commit's instant.
 
     Parameters
     ----------
@@ -51,9 +52,9 @@ def make_savepoint(
     instant : InstantTime, optional
         The commit; by default the newest.
     comment : str
-        What it is for.
+        Purpose of the savepoint.
     lock : TableLock
-        Held while its files are looked up.
+        Held while its files are listed.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -62,7 +63,7 @@ def make_savepoint(
     UnsupportedFeatureError
         If the table cannot be written.
     TimelineError
-        If there is no such commit, or a clean took files of its, or is about to.
+        If there is no such commit, or a clean has deleted files of it or will delete them.
     """
     check_writable(config, storage.root)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
@@ -75,7 +76,7 @@ def make_savepoint(
         with lock.held(storage) as require_held:
             _complete(storage, config, clock, chosen, comment, require_held)
     except BucketLakeError:
-        with suppress(BucketLakeError):  # It holds files until it is made, or deleted.
+        with suppress(BucketLakeError):  # Until completed or deleted, it holds files.
             _remove_inflight(storage, config, chosen)
         raise
     return chosen
@@ -89,7 +90,7 @@ def delete_savepoint(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> None:
-    """Give the files of a savepoint free.
+    """Delete a savepoint, so that a clean may delete its files.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def delete_savepoint(
 def require_savepoint(
     timeline: Timeline, instant: InstantTime, *, pending: bool = False
 ) -> Instant:
-    """Return the savepoint of a commit; TimelineError where it has none."""
+    """Return the savepoint of a commit; raise TimelineError if it has none."""
     found = [one for one in timeline.instants if _is_savepoint(one)]
     for one in found:
         if one.requested_at == instant and (pending or one.state is State.COMPLETED):
@@ -117,7 +118,8 @@ def require_savepoint(
     there = ", ".join(one.requested_at for one in found) or "there are none"
     raise TimelineError(
         instant,
-        f"is no savepoint ({there}); make one by table.savepoint() (bucketlake savepoint)",
+        f"is not a savepoint (savepoints: {there}); create one with table.savepoint() "
+        "(bucketlake savepoint)",
     )
 
 
@@ -129,9 +131,9 @@ def _complete(
     comment: str,
     require_held: Check,
 ) -> None:
-    # A restore undoes what is later by the active timeline: nothing of it may be archived.
+    # A restore undoes later commits of the active timeline, so none of them may be archived.
     if not keep_active(storage, config, instant):
-        raise TimelineError(instant, "is archived meanwhile; take a later commit")
+        raise TimelineError(instant, "was archived meanwhile; use a later commit")
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, None)
@@ -164,8 +166,8 @@ def _files(
             if file.path in doomed:
                 raise TimelineError(
                     instant,
-                    f"the pending clean {doomed[file.path]} deletes {file.path}: let table.clean() "
-                    "end it, and take a later commit",
+                    f"the pending clean {doomed[file.path]} deletes {file.path}: complete it with "
+                    "table.clean(), and use a later commit",
                 )
             files.setdefault(one.partition_path, []).append(file.name.to_file_name())
     return files

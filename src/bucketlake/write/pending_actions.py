@@ -1,9 +1,9 @@
 """Plans of rollbacks, restores and cleans: put on the timeline, begun, decided.
 
-Each plan is there before anything is done, and every step can be done twice. So one that died is
-carried on by whoever comes next, of bucketlake or Hudi. What undoes commits depends on more than
-its plan tells, and only who planned it may begin it: before that it is withdrawn, and the outcome
-object of its instant says which it is.
+A plan is on the timeline before anything is done, and every step can be repeated. So if its writer
+dies, the next writer of bucketlake or Hudi continues it. Rollbacks and restores depend on more than
+their plans, so only the writer of the plan may begin them; if that writer dies before, the plan is
+withdrawn. The outcome object of the instant says whether a plan is executed or withdrawn.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def put_plan(
     action: Action,
     content: bytes,
 ) -> InstantTime:
-    """Put a plan on the timeline that anyone may begin; return its instant."""
+    """Put a plan that any writer may begin on the timeline; return its instant."""
     while True:
         instant = clock.next_instant(timeline)
-        with suppress(AlreadyExistsError):  # Another writer took this millisecond.
+        with suppress(AlreadyExistsError):  # Another writer has this time.
             create_requested(storage, config, instant, action, content)
             return instant
         timeline = load_timeline(storage, config)
@@ -49,14 +49,14 @@ def begin_instant(
     action: Action,
     content: bytes = b"",
 ) -> Iterator[tuple[InstantTime, Timeline]]:
-    """Put a plan, or a write, on the timeline, and keep it alive while the body runs.
+    """Put a plan or a write on the timeline, and renew its heartbeat while the body runs.
 
     Yields
     ------
     InstantTime
-        The instant that it got.
+        The new instant.
     Timeline
-        The timeline as it was listed after the instant was put.
+        The timeline, loaded after the instant was put.
     """
     while True:
         instant = clock.next_instant(timeline)
@@ -64,7 +64,7 @@ def begin_instant(
             try:
                 stack.enter_context(beating(storage, instant))
                 timeline = create_requested(storage, config, instant, action, content)
-            except AlreadyExistsError:  # Another writer took this millisecond, or was quicker.
+            except AlreadyExistsError:  # Another writer has this time, or was faster.
                 timeline = load_timeline(storage, config)
                 continue
             yield instant, timeline
@@ -74,7 +74,7 @@ def begin_instant(
 def withdraw_plan(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> bool:
-    """Take a plan off the timeline; False where somebody has decided to carry it out."""
+    """Withdraw a plan from the timeline; return False if another writer decided to execute it."""
     if claim_rollback(storage, instant, action).kind is OutcomeKind.COMMIT:
         return False
     remove_pending(storage, config, instant, action)
@@ -84,7 +84,7 @@ def withdraw_plan(
 def put_inflight(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> None:
-    """Mark an instant as being worked on, perhaps by several at once."""
+    """Mark an instant as inflight; several writers may do so at once."""
     with suppress(AlreadyExistsError):
         storage.put_if_absent(instant_path(config, Instant(instant, action, State.INFLIGHT)), b"")
 
@@ -97,9 +97,9 @@ def decide_plan(
     action: Action,
     metadata: Callable[[int], bytes],
 ) -> Outcome:
-    """Decide that a plan is completed, and with what; return the outcome that won.
+    """Decide that a plan is completed, with its metadata; return the outcome that won.
 
-    ``metadata`` is asked with the milliseconds since the plan.
+    ``metadata`` is called with the milliseconds since the plan.
     """
     completed_at = clock.next_instant(load_timeline(storage, config))
     zone = config.timeline_timezone

@@ -1,13 +1,17 @@
-"""Recovery from failed writes: what every write does first with what dead ones left behind.
+"""Recovery from failed writes: every write first settles what dead writers left behind.
 
-A pending write whose heartbeat lives is left alone. Of the others, one whose outcome is ``commit``
-is finished, since its driver may have died between winning the outcome and publishing; the rest is
-rolled back once this writer has won ``rollback`` for it. Files are found by their markers. Markers
-of an instant that is no longer on the timeline belong to tasks that wrote after a rollback; their
-files go too. A restore or rollback that has begun, ours or Hudi's, is carried on by its plan
-before anything else; one that has not is withdrawn.
+A pending write with a recent heartbeat is not changed. For other pending writes:
 
-A live writer that is taken for dead fails at its commit and publishes nothing.
+- If the outcome is ``commit``, the commit is finished: its driver died between winning the outcome
+  and publishing.
+- Otherwise the write is rolled back, after this writer has won the outcome ``rollback`` for it. Its
+  files are found by their markers.
+
+Markers of an instant that is no longer on the timeline come from tasks that wrote after a rollback;
+their files are deleted too. A restore or rollback that has begun, of bucketlake or Hudi, is
+continued before anything else. If it has not begun, its plan is withdrawn.
+
+A living writer that is treated as dead fails at its commit and publishes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ from bucketlake.write.timeline_restore import carry_out_restore
 from bucketlake.write.timeline_rollback import carry_on_rollback, delete_files, take_back
 
 _LOOK_SECONDS = 0.02
-_TASKS_END_MS = 5 * EXPIRES_AFTER_MS  # After a rollback; who sleeps for longer is the doctor's.
+# Grace period after a rollback; files that appear later are found only by ``doctor()``.
+_TASKS_END_MS = 5 * EXPIRES_AFTER_MS
 
 
 def settle_failed_writes(
@@ -52,24 +57,24 @@ def settle_failed_writes(
     clock: InstantClock,
     lock: TableLock = NO_LOCK,
 ) -> Timeline:
-    """Finish or roll back every pending write, and sweep up after late tasks.
+    """Finish or roll back every pending write of a dead writer; delete files of late tasks.
 
     Parameters
     ----------
     storage, config, timeline
-        The table, and its timeline as just loaded.
+        The table, and its timeline, just loaded.
     clock : InstantClock
         Source of new times.
     lock : TableLock
-        Held while something is settled; not asked for where nothing has failed.
+        Held while something is settled; not used if no write has failed.
 
     Returns
     -------
     Timeline
-        The one handed in where nothing was pending, else as it is afterwards.
+        The given timeline if nothing was pending, else the timeline afterwards.
     """
     restores = _restores(storage, timeline, clock)
-    if not restores:  # One may undo what is pending of another program.
+    if not restores:  # A restore may undo pending actions of another program.
         _require_harmless(timeline, storage)
     left = (_rollbacks, _failed, _withdrawn)
     if restores or any(one(storage, timeline, clock) for one in left):
@@ -82,11 +87,11 @@ def settle_failed_writes(
 def end_undoing(
     storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
 ) -> bool:
-    """End the rollbacks and restores of a timeline, or wait for one; False where there is none."""
+    """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
     if not any(one.action in UNDOING for one in timeline.pending()):
         return False
     settle_failed_writes(storage, config, timeline, clock)
-    time.sleep(_LOOK_SECONDS)  # One may be of a process that lives.
+    time.sleep(_LOOK_SECONDS)  # A living process may be executing one of them.
     return True
 
 
@@ -105,7 +110,7 @@ def _settle_all(
     for rollback in _rollbacks(storage, timeline, clock):
         require_held()
         carry_on_rollback(storage, config, clock, rollback)
-    timeline = load_timeline(storage, config)  # What they undid looked pending, or committed.
+    timeline = load_timeline(storage, config)  # Instants that they undid looked pending before.
     for instant in _failed(storage, timeline, clock):
         require_held()
         _settle(storage, config, instant.requested_at, instant.action)
@@ -116,7 +121,7 @@ def _settle_all(
 
 
 def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    """Return the restores that have begun, whoever is at work on them, and those left behind."""
+    """Return the restores that have begun, by any process, and those of dead writers."""
     left = _dead(storage, timeline, clock, {Action.RESTORE})
     restores = (one for one in timeline.pending() if one.action is Action.RESTORE)
     return [one for one in restores if one.state is State.INFLIGHT or one in left]
@@ -131,7 +136,7 @@ def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[I
 
 
 def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    """Return the compactions that somebody began whose plan was taken back meanwhile."""
+    """Return the begun compactions whose plan was removed meanwhile."""
     begun = (
         one
         for one in _dead(storage, timeline, clock, {Action.COMPACTION})
@@ -157,32 +162,32 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
         inflight = Instant(instant, action, State.INFLIGHT)
         complete_instant(storage, config, inflight, outcome.publication)
         if storage.stat(instant_path(config, inflight)) is None:
-            # Another action was committed at this time, and whoever drew it, too, died.
+            # Another action with this time was committed; the writer of this instant died.
             remove_pending(storage, config, instant, action)
         delete_markers(storage, instant)
         delete_heartbeat(storage, instant)
-    # A writer that knows no outcomes may have completed it while this one decided.
+    # A Hudi writer, which does not know outcomes, may have completed it meanwhile.
     elif load_timeline(storage, config).find_completed(instant) is None:
         if instant in archived_completion_times(storage, config, since=instant, until=instant):
-            delete_outcome(storage, instant)  # It was committed and archived while this one slept.
+            delete_outcome(storage, instant)  # It was committed and archived meanwhile.
         else:
             take_back(storage, config, instant, action)
 
 
 def roll_back_own(write: PendingWrite) -> None:
-    """Roll back a write of this process that failed, unless its commit was decided already."""
+    """Roll back a failed write of this process, unless its commit is already decided."""
     _settle(write.storage, write.config, write.instant, write.action)
 
 
 def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
-    """Delete files and markers of writes that were rolled back, once their tasks are at an end.
+    """Delete files and markers of rolled-back writes after the grace period.
 
-    A task that was asleep since before the rollback may put its file after that, and die.
+    A task that slept during the rollback may put its file after it and then die.
     """
     instants = [InstantTime(f.rpartition("/")[2]) for f in storage.list_folders(MARKER_FOLDER)]
     if not instants:
         return
-    # Listed after the markers: a live write is on the timeline before it has any.
+    # Loaded after the markers, because a live write is on the timeline before it has markers.
     timeline = load_timeline(storage, config)
     pending = {i.requested_at for i in timeline.pending()}
     completed = {i.requested_at for i in timeline.completed()}
@@ -203,8 +208,8 @@ def _was_rolled_back(
 ) -> bool:
     if is_rolled_back(storage, instant):
         return True
-    # Hudi knows no outcomes: what it rolled back is neither on the timeline nor in the archive.
-    # Of what is older than the timeline nothing is certain, and it is left alone.
+    # Hudi writes no outcomes: an instant that it rolled back is in neither timeline.
+    # For an instant older than the timeline this is uncertain, so it is left alone.
     return (
         timeline.start is not None
         and instant > timeline.start
@@ -213,7 +218,7 @@ def _was_rolled_back(
 
 
 def _require_harmless(timeline: Timeline, storage: Storage) -> None:
-    # After a commit of ours Hudi could not go on with it, nor write ever again.
+    # After a commit of bucketlake, Hudi could not continue the clustering, nor write again.
     for instant in timeline.pending_clusterings():
         raise UnsupportedFeatureError(
             "writing while a clustering of another program is pending "

@@ -1,12 +1,12 @@
 """Restore to a savepoint by a plan on the timeline, in Hudi's form.
 
-Each instant that goes is rolled back by a plan of its own, newest first, so that a reader meanwhile
-sees the table as it was at some time. These plans stay pending until the restore is completed,
-whose metadata holds them, and then they go, too.
+Each undone instant is rolled back with its own plan, newest first, so that readers meanwhile see
+the table as it was at some time. These plans stay pending until the restore completes; its metadata
+contains them, and then they are deleted.
 
-A restore that is requested has undone nothing yet. To begin, it takes a turn in the order of
-commits, and finds that nothing was committed that it does not undo; whoever commits later sees it.
-Only who planned it begins it. What has begun is carried on by the next write.
+A requested restore has undone nothing yet. To begin, it takes a turn in the order of commits and
+checks that no commit completed that it does not undo; later commits see the restore. Only the
+writer of the plan may begin it. The next write continues a restore that has begun.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 
 def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
-    """Return what a restore undoes, newest first: what the savepoint did not see.
+    """Return the instants that a restore undoes, newest first: all that the savepoint lacks.
 
-    It saw the commits up to its own that were completed when it was made. Compactions that were
-    planned later go, too; writes that are pending are others' business.
+    The savepoint includes the commits up to its own commit that were completed when it was made.
+    Compactions planned later are undone too; pending writes are not.
     """
     gone = [
         one
@@ -61,12 +61,12 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
 def begin_restore(
     storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
 ) -> None:
-    """Take a turn for a restore of this process's, which is on the timeline and not begun.
+    """Take a turn for a requested restore of this process.
 
     Raises
     ------
     CommitConflictError
-        If its plan does not fit the table any more; it is taken off the timeline then.
+        If its plan no longer fits the table; then the plan is removed from the timeline.
     """
     plan = _read_plan(storage, config, instant)
     while True:
@@ -76,7 +76,7 @@ def begin_restore(
         if problem is not None:
             withdraw_plan(storage, config, instant, Action.RESTORE)
             raise CommitConflictError(
-                instant, f"{problem}, which this restore did not know; it is given up"
+                instant, f"{problem} after this restore was planned; the restore is given up"
             )
         if take_turn(storage, instant, after=turn):
             return
@@ -85,12 +85,12 @@ def begin_restore(
 def carry_out_restore(
     storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
 ) -> None:
-    """Undo what the plan of a pending restore lists, and complete the restore.
+    """Undo the instants of a pending restore's plan, and complete the restore.
 
     Raises
     ------
     CommitConflictError
-        If another writer, who took this one for dead, has withdrawn it.
+        If another writer treated this one as dead and withdrew the restore.
     """
     plan = _read_plan(storage, config, instant)
     rollbacks = _rollbacks(storage, config, plan)
@@ -103,7 +103,7 @@ def carry_out_restore(
     outcome = decide_plan(storage, config, clock, instant, Action.RESTORE, metadata)
     if outcome.publication is None:
         raise CommitConflictError(
-            instant, "another writer took this restore for dead before it began; restore again"
+            instant, "another writer treated this restore as dead before it began; restore again"
         )
     put_inflight(storage, config, instant, Action.RESTORE)
     begun = {one.instant for one in _pending_rollbacks(storage, config, rollbacks).values()}
@@ -122,17 +122,17 @@ def carry_out_restore(
     complete_instant(storage, config, inflight, outcome.publication)
     for rollback, plan_of_one in _pending_rollbacks(storage, config, rollbacks).items():
         if not withdraw_plan(storage, config, rollback, Action.ROLLBACK):
-            # Somebody took it for one that was left behind, and has begun it.
+            # Another writer treated the rollback as left behind and has begun it.
             carry_out_rollback(storage, config, clock, rollback, plan_of_one)
 
 
 def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
-    """Refuse a restore to a savepoint where there is a later one, which would be lost."""
+    """Raise TimelineError if there is a later savepoint, which the restore would lose."""
     later = _later_savepoint(timeline, savepoint.requested_at)
     if later is not None:
         raise TimelineError(
             savepoint.requested_at,
-            f"the later savepoint {later} would be lost: delete that first",
+            f"the later savepoint {later} would be lost: delete it first",
         )
 
 
@@ -147,7 +147,7 @@ def _read_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> R
 
 
 def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
-    """Tell what is on the timeline that the plan does not know of."""
+    """Return what happened on the timeline after the plan; None if nothing did."""
     if plan.savepoint is None:
         return "there is a plan without a savepoint"
     savepoints = (one for one in timeline.completed() if one.action is Action.SAVEPOINT)
@@ -165,13 +165,13 @@ def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
 def _rollbacks(
     storage: Storage, config: TableConfig, plan: RestorePlan
 ) -> dict[InstantTime, RollbackPlan]:
-    """Return what goes with each instant, as far as it is not gone yet."""
+    """Return the remaining files of each instant."""
     while True:
         timeline = load_timeline(storage, config)
         undone = {one for one, _ in plan.undone}
         found = {one.instant: one for one in _pending_rollbacks(storage, config, undone).values()}
         held = {one: timeline.find(one) for one in undone - found.keys()}
-        with suppress(TimelineError):  # Another process carries it on, and was faster.
+        with suppress(TimelineError):  # Another process also executes the restore and was faster.
             return found | {
                 one: rollback_plan(storage, timeline, instant)
                 for one, instant in held.items()
@@ -182,7 +182,7 @@ def _rollbacks(
 def _pending_rollbacks(
     storage: Storage, config: TableConfig, undone: Collection[InstantTime]
 ) -> dict[InstantTime, RollbackPlan]:
-    """Return the plans of rollbacks that the restore began before, by their own instant."""
+    """Return the plans of rollbacks that the restore has already begun, by their instant."""
     found = {}
     for one in load_timeline(storage, config).pending():
         if one.action is Action.ROLLBACK:
@@ -195,7 +195,7 @@ def _pending_rollbacks(
 def _begun_as(
     storage: Storage, config: TableConfig, instant: InstantTime, action: Action
 ) -> Action:
-    """Return the action of an instant's pending files: a completed compaction is a commit."""
+    """Return the action of an instant's pending files; a completed compaction is a commit."""
     for service in _SERVICES:
         if service.completes_as is action.completes_as:
             for state in (State.REQUESTED, State.INFLIGHT):

@@ -1,8 +1,9 @@
 """Rollback of an instant by a plan on the timeline, in Hudi's form.
 
-The plan is there before anything is undone, and every step can be done twice. So a rollback that
-died is carried on by the next writer, of bucketlake or Hudi, and so is one that Hudi left behind.
-Which instants may be rolled back is the caller's decision (``services/rollback_service.py``).
+The plan is on the timeline before anything is undone, and every step can be repeated. So if a
+rollback dies, the next writer of bucketlake or Hudi continues it; bucketlake also continues
+rollbacks of Hudi. The caller decides which instants may be rolled back
+(``services/rollback_service.py``).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _UNDONE = (*WRITES, Action.COMPACTION)
 def carry_on_rollback(
     storage: Storage, config: TableConfig, clock: InstantClock, pending: Instant
 ) -> None:
-    """Carry out a rollback that somebody left behind.
+    """Execute a rollback of a dead writer.
 
-    One of a completed commit that was not begun is withdrawn instead: whoever planned it may yet
-    wake up. So is one of a commit that was archived.
+    A rollback of a completed commit that has not begun is withdrawn instead, because its writer may
+    wake up. A rollback of an archived commit is withdrawn too.
     """
-    # Looked up first: of one that was withdrawn the plan may be gone.
+    # Checked first, because the plan of a withdrawn rollback may be deleted.
     if is_rolled_back(storage, pending.requested_at, Action.ROLLBACK):
         withdraw_plan(storage, config, pending.requested_at, Action.ROLLBACK)
         return
@@ -67,21 +68,22 @@ def carry_out_rollback(
     instant: InstantTime,
     plan: RollbackPlan,
 ) -> bool:
-    """Undo what the plan of a pending rollback names, and complete the rollback.
+    """Undo the instant of a pending rollback's plan, and complete the rollback.
 
-    Readers stop seeing the commit before its files go, and its rules go with it (RFC-89). It has to
-    be kept out of the archive first.
+    The commit becomes invisible before its files are deleted; its rules are deleted too (RFC-89).
+    The caller has kept the commit out of the archive.
 
     Returns
     -------
     bool
-        False where another writer, who took this one for dead, has withdrawn the plan. What is
-        decided here first excludes that, so the completion time is of before the work.
+        False if another writer treated this one as dead and withdrew the plan. The decision is made
+        here before the work, which excludes a later withdrawal; so the completion time is also from
+        before the work.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the plan undoes a table service other than a compaction that is pending.
+        If the plan undoes a table service other than a pending compaction.
     """
     action = next((one for one in _UNDONE if one.value == plan.action), None)
     if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
@@ -89,7 +91,7 @@ def carry_out_rollback(
             feature = f"rolling back a {plan.action}"
             next_step = "let Hudi finish it: its next write does"
             raise UnsupportedFeatureError(feature, plan.instant, next_step)
-        action = Action.COMMIT  # A restore undid it, and died before this plan went.
+        action = Action.COMMIT  # A restore undid it, and died before it deleted this plan.
 
     def metadata(duration_ms: int) -> bytes:
         return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
@@ -106,13 +108,13 @@ def carry_out_rollback(
 
 
 def read_rollback_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RollbackPlan:
-    """Return the plan of a rollback that is on the timeline."""
+    """Return the plan of a rollback on the timeline."""
     requested = instant_path(config, Instant(instant, Action.ROLLBACK, State.REQUESTED))
     return decode_rollback_plan(storage.read(requested), requested)
 
 
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
-    """Return what goes with an instant: the files that its metadata names, or its markers."""
+    """Return the files of an instant: those that its metadata or its markers name."""
     if instant.state is State.COMPLETED:
         paths = [stat.path for stat in timeline.read_commit(storage, instant).stats]
     else:
@@ -126,14 +128,14 @@ def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> Rol
 
 
 def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Action) -> None:
-    """Take a commit off the timeline, then its files and whatever is left of it.
+    """Remove a commit from the timeline, then delete its files and leftovers.
 
-    ``action`` is that of its pending files.
+    ``action`` is the action of its pending files.
     """
     forbid_commit(storage, plan.instant)
     _reopen(storage, config, plan.instant, action)
     take_back(storage, config, plan.instant, action, plan.paths)
-    # A helper that slept may have published it once more; from now on it notices.
+    # A slow helper may have published it again; from now on the helper notices the rollback.
     published = load_timeline(storage, config).find_completed(plan.instant)
     if published is not None:
         storage.delete(instant_path(config, published))
@@ -146,22 +148,22 @@ def take_back(
     action: Action,
     files: Iterable[str] = (),
 ) -> None:
-    """Delete what a pending write left: its files, rules and counts; itself at last.
+    """Delete the files, rules and counts of a pending write, then its instant.
 
-    It must be forbidden to be committed. A task that writes a file later takes it away itself.
+    Its commit must be forbidden before. A task that writes a file later deletes it itself.
     """
     delete_files(storage, instant, files)
-    if action is Action.COMMIT:  # Of a compaction perhaps, and its plan would look pending again.
+    if action is Action.COMMIT:  # The instant may have been a compaction; remove its plan too.
         remove_pending(storage, config, instant, Action.COMPACTION)
     remove_pending(storage, config, instant, action)
     delete_heartbeat(storage, instant)
 
 
 def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = ()) -> None:
-    """Delete some files of a write, those that its markers name, and the rules and counts it saved.
+    """Delete given files of a write, files of its markers, and the rules and counts it saved.
 
-    The markers stay, for a later sweep: a task that slept puts its file after this, and may die
-    before it takes it away.
+    The markers stay for a later sweep: a task that slept may put its file after this, and die
+    before it deletes the file.
     """
     marked = (marker.data_path for marker in read_markers(storage, instant))
     paths = dict.fromkeys([*files, *marked])
@@ -175,7 +177,7 @@ def _is_completed(storage: Storage, config: TableConfig, plan: RollbackPlan) -> 
 
 
 def _reopen(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
-    """Turn a completed commit into a pending one again."""
+    """Make a completed commit pending again."""
     completed = load_timeline(storage, config).find_completed(instant)
     if completed is not None:
         put_inflight(storage, config, instant, action)
