@@ -116,7 +116,7 @@ def test_numbers_whose_text_depends_on_the_version_of_java_are_refused(
     kind: str, value: str
 ) -> None:
     table = pa.table({"k": _column(kind, [value])})
-    with pytest.raises(InputError, match="versions of Java spell it differently"):
+    with pytest.raises(InputError, match="versions of Java write it differently"):
         record_keys(table, KeySpec(("k",), (), KeyGenerator.NON_PARTITION))
 
 

@@ -102,7 +102,7 @@ def test_a_column_that_is_there_twice_is_refused(
     before = files_of(Path(table.path))
     frame = good.select("*", good[name.lower()].alias(name))
     with pytest.raises(
-        InputError, match=f"{name.lower()}.* more than once|two columns of one name"
+        InputError, match=f"{name.lower()}.* more than once|two columns have the same name"
     ):
         table.upsert(frame)
     if name in ("id", "part"):
@@ -194,6 +194,6 @@ def test_text_that_is_no_utf8_is_refused(spark: SparkSession, table: bl.Table, c
     texts = dict.fromkeys(("id", "part", "note"), "'a'") | {column: "CAST(X'ff41' AS string)"}
     columns = ", ".join(f"{text} AS {name}" for name, text in texts.items())
     frame = spark.sql(f"SELECT {columns}, 1L AS ts, CAST(NULL AS decimal(5, 2)) AS price")
-    with pytest.raises(InputError, match=rf"column {column}: holds bytes that are no .*UTF"):
+    with pytest.raises(InputError, match=rf"column {column}: holds bytes that are not .*UTF"):
         table.upsert(frame)
     require_as_it_was(table, before)

@@ -1,4 +1,4 @@
-"""Typed access to the entries of ``hoodie.properties``, with a note of which were understood."""
+"""Typed access to the entries of ``hoodie.properties``; it records which keys were read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _DIGITS_MAX = 9
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
-    """Split a comma list as Hudi does: blanks around and empty parts do not count."""
+    """Split a comma list as Hudi does: without surrounding blanks and empty parts."""
     return tuple(part for part in map(str.strip, (text or "").split(",")) if part)
 
 
 class Entries:
-    """Properties of a table; an entry with an empty value counts as missing.
+    """Properties of a table; an empty value means a missing entry.
 
     Parameters
     ----------
@@ -29,24 +29,24 @@ class Entries:
         self._asked: set[str] = set()
 
     def text(self, *alternatives: str) -> str | None:
-        """Return the value of the first key that has one; None where none has."""
+        """Return the value of the first key that has a value; None if no key has."""
         self._asked.update(alternatives)
         values = (self._properties.get(key, "").strip() for key in alternatives)
         return next(filter(None, values), None)
 
     def required(self, key: str) -> str:
-        """Return a value; ConfigError where there is none."""
+        """Return a value; raise ConfigError if there is none."""
         value = self.text(key)
         if value is None:
             raise ConfigError(key, None, "every table must have it")
         return value
 
     def integer(self, key: str, default: T) -> int | T:
-        """Return a whole number, or the default where there is none."""
+        """Return an integer, or the default if there is no value."""
         return default if self.text(key) is None else self.option(key, 0)
 
     def option(self, key: str, default: int, *, least: int = 0) -> int:
-        """Return the number that a job's option asks for; one that was left empty is refused."""
+        """Return the number of a job's option; raise ConfigError for an empty value."""
         if key not in self._properties:
             return default
         value = self.text(key) or ""
@@ -57,7 +57,7 @@ class Entries:
         return int(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
-        """Return one of the allowed words, in any case; the first where there is none."""
+        """Return one of the allowed words, ignoring case; the first if there is no value."""
         value = self.text(key)
         for word in allowed:
             if value is None or value.upper() == word.upper():
@@ -65,14 +65,14 @@ class Entries:
         raise ConfigError(key, value, f"it must be one of {', '.join(allowed)}")
 
     def boolean(self, key: str, *, default: bool = False) -> bool:
-        """Return a yes or no, or the default where there is none."""
+        """Return a boolean, or the default if there is no value."""
         words = ("true", "false")
         return self.one_of(key, words if default else words[::-1]) == "true"
 
     def fields(self, *alternatives: str) -> tuple[str, ...]:
-        """Return the parts of a comma list; none where there is none."""
+        """Return the parts of a comma list; empty if there is no value."""
         return split_list(self.text(*alternatives))
 
     def not_asked(self) -> dict[str, str]:
-        """Return the entries that nobody asked for."""
+        """Return the entries that were not read."""
         return {key: text for key, text in self._properties.items() if key not in self._asked}

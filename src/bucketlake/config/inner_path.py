@@ -1,13 +1,11 @@
-"""Text of a table's files that becomes a path: the one check that it leads nowhere but inside.
+"""The check that a path from a table's files leads into the table.
 
-Properties, plans, markers, manifests and outcomes name folders, files and instants, and what they
-name is read, written or deleted. So each of these texts comes through here as it is parsed, before
-anything is done by it; what leads elsewhere is a FormatError that names the file that says so.
-Nothing is decoded: ``%2e%2e`` is the name of a folder. The places are listed in
-``docs/spec/paths.md``.
+Properties, plans, markers, manifests and outcomes name folders, files and instants that are then
+read, written or deleted. So each of these texts is checked here when it is parsed. A path that
+leads out of the table raises FormatError, which names the file that contains it. Nothing is
+decoded: ``%2e%2e`` is the name of a folder. ``docs/spec/paths.md`` lists all such texts.
 
-Below this each storage refuses every path that is not plainly inside, whoever made it
-(``storage/paths.py``).
+In addition, each storage rejects every path that is not inside its root (``storage/paths.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _FOUND_LENGTH_MAX = 200
 
 
 def is_inner(path: str) -> bool:
-    """Whether a path, taken literally, lies plainly below the folder that it is relative to.
+    """Return whether a relative path stays below its folder, without decoding.
 
     >>> [is_inner(p) for p in ("a/b", "%2e%2e/a", "..a", "/a", "a//b", "a/../b", "", ".")]
     [True, True, True, False, False, False, False, False]
@@ -29,16 +27,16 @@ def is_inner(path: str) -> bool:
 
 
 def require_inner_path(text: str, said_by: str, what: str) -> None:
-    """Refuse a path that is not plainly inside.
+    """Raise FormatError if a path is not inside the table.
 
     Parameters
     ----------
     text : str
         The path.
     said_by : str
-        The file that names it, for the error.
+        The file that contains the path, for the error.
     what : str
-        What is named, for the error.
+        Meaning of the path, for the error.
 
     Raises
     ------
@@ -49,13 +47,13 @@ def require_inner_path(text: str, said_by: str, what: str) -> None:
 
 
 def require_inner_name(text: str, said_by: str, what: str) -> None:
-    """Refuse the name of a file among others where it is a path, or none; FormatError."""
+    """Raise FormatError if the name of a file is empty or contains a folder."""
     if not is_inner(text) or "/" in text:
         raise _outside(text, said_by, what)
 
 
 def require_data_place(partition_path: str, file_name: str, said_by: str) -> None:
-    """Refuse partition and name of a data file where no data file can be; FormatError."""
+    """Raise FormatError if partition and name cannot be those of a data file."""
     what = "the partition path of a data file"
     if partition_path:
         require_inner_path(partition_path, said_by, what)
@@ -65,7 +63,7 @@ def require_data_place(partition_path: str, file_name: str, said_by: str) -> Non
 
 
 def require_instant(text: str, said_by: str) -> None:
-    """Refuse the time of an instant, which names of files are made of, without digits alone."""
+    """Raise FormatError if an instant is not only digits; file names are made from it."""
     if not (text.isascii() and text.isdigit()):
         raise FormatError(said_by, "the digits of an instant", repr(text)[:_FOUND_LENGTH_MAX])
 

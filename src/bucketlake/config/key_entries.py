@@ -1,8 +1,8 @@
-"""The entries of ``hoodie.properties`` that say how a table makes its keys, as a ``KeySpec``.
+"""The entries of ``hoodie.properties`` for record keys and partition paths, as a ``KeySpec``.
 
-Tables name their key generator by a type (from table version 8 on), by a Java class (before), or
-not at all; then it follows from the fields, as Hudi infers it. A generator that bucketlake does
-not have keeps its name, so that writing can be refused by that name.
+A table names its key generator by a type (since table version 8), by a Java class (before), or not
+at all; then it is inferred from the fields, as in Hudi. The name of an unsupported generator is
+kept, so that the error of a write can name it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _BY_TYPE = {generator.value: generator for generator in KeyGenerator}
 
 
 def key_generator_name(entries: Entries) -> str | None:
-    """Return the key generator's type or class as a table names it; None where it does not."""
+    """Return the key generator's type or class in a table's entries; None if there is none."""
     return entries.text(keys.KEY_GENERATOR_TYPE, keys.KEY_GENERATOR_CLASS)
 
 
 def key_generator_of(name: str) -> KeyGenerator | None:
-    """Return the generator of a type or class name; None for one that bucketlake does not have.
+    """Return the generator of a type or class name; None if bucketlake does not have it.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def key_spec_of(entries: Entries) -> KeySpec:
 
 
 def render_key_spec(spec: KeySpec) -> dict[str, str]:
-    """Write key settings as entries of table version 9; undoes :func:`key_spec_of`."""
+    """Return key settings as entries of table version 9; the inverse of :func:`key_spec_of`."""
     kinds = spec.partition_field_kinds or ("",) * len(spec.partition_fields)
     with_kinds = zip(spec.partition_fields, kinds, strict=True)
     entries = {
@@ -100,14 +100,14 @@ def _inferred(
 
 
 def _split_kinds(partition_fields: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Take ``field:KIND`` apart, as the generator CUSTOM has it from table version 8 on."""
+    """Split ``field:KIND``, the form of the generator CUSTOM since table version 8."""
     parts = [partition_field.partition(":") for partition_field in partition_fields]
     names = tuple(name.strip() for name, _, _ in parts)
     return names, tuple(kind.strip().upper() for _, _, kind in parts)
 
 
 def _timestamp_of(entries: Entries) -> TimestampPartition | None:
-    """Read how timestamps become partitions; None where a table leaves it to its writers."""
+    """Return how timestamps become partitions; None if the table does not store it."""
     settings = {name: entries.text(f"{keys.TIMESTAMP_PREFIX}{name}") for name in _TIMESTAMP_NAMES}
     timestamp_type, output_format = settings["timestamp.type"], settings["output.dateformat"]
     if timestamp_type is None or output_format is None:
@@ -161,4 +161,4 @@ def _render_timestamp(timestamp: TimestampPartition) -> dict[str, str]:
     return {f"{keys.TIMESTAMP_PREFIX}{name}": text for name, text in settings.items() if text}
 
 
-_DELIMITERS = (",", ";", "#", "~")  # Between input formats; a comma may stand within one.
+_DELIMITERS = (",", ";", "#", "~")  # Between input formats; a format may contain a comma.

@@ -1,7 +1,7 @@
-"""Where things lie below a table: the fixed paths of Hudi's layout, and of bucketlake's part in it.
+"""The fixed paths below a table, of Hudi's layout and of bucketlake.
 
-Paths are relative to the table. Those that a table may move (its timeline and archive) follow from
-its properties and are told by :class:`~bucketlake.config.table_config.TableConfig`.
+Paths are relative to the table. :class:`~bucketlake.config.table_config.TableConfig` has the
+folders of timeline and archive, which the properties of a table may change.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ PROPERTIES_BACKUP_FILE = f"{PROPERTIES_FILE}.backup"
 
 MARKER_FOLDER = f"{HOODIE_FOLDER}/.temp"  # One folder per instant below it.
 HEARTBEAT_FOLDER = f"{HOODIE_FOLDER}/.heartbeat"
-KEPT_FOLDER_FILE = ".keep"  # Empty, in a folder that must be there.
+KEPT_FOLDER_FILE = ".keep"  # An empty file in a folder that must exist.
 METADATA_TABLE_FOLDER = f"{HOODIE_FOLDER}/metadata"
 
-EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Ours alone; Hudi leaves it untouched.
+EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Only bucketlake uses this folder.
 OUTCOME_FOLDER = f"{EXTENSION_FOLDER}/outcome"
 COMMIT_ORDER_FOLDER = f"{EXTENSION_FOLDER}/commit_order"
-QUARANTINE_FOLDER = f"{EXTENSION_FOLDER}/quarantine"  # Files that a repair took out of the table.
+QUARANTINE_FOLDER = f"{EXTENSION_FOLDER}/quarantine"  # Files that a repair moved here.

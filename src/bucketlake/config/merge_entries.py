@@ -1,8 +1,8 @@
-"""The entries of ``hoodie.properties`` that say which of two records with one key wins.
+"""The entries of ``hoodie.properties`` that decide which of two records with one key wins.
 
-From table version 8 on a merge mode says it. Before, it follows from a Java payload class and from
-the id of a merge strategy, and the two do not always agree: writers of version 6 stored the same
-default strategy whatever the payload, so the payload counts first there, as in Hudi.
+Since table version 8 this is the merge mode. Before, it is a Java payload class and the id of a
+merge strategy, which do not always agree: writers of version 6 stored the same default strategy for
+every payload. So the payload has precedence there, as in Hudi.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _STRATEGY_FIRST_VERSION = 8
 
 
 def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) -> MergeMode:
-    """Return how a table merges records, as it says or as it follows from older entries.
+    """Return the merge mode of a table, from its entry or inferred from older entries.
 
-    A payload class or strategy of somebody's own is :attr:`MergeMode.CUSTOM`.
+    An unknown payload class or strategy gives :attr:`MergeMode.CUSTOM`.
     """
     mode = entries.text(keys.MERGE_MODE)
     if mode is not None:
@@ -42,7 +42,7 @@ def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) 
     if version >= _STRATEGY_FIRST_VERSION:
         modes.reverse()
     by_fields = MergeMode.EVENT_TIME if has_ordering_fields else MergeMode.COMMIT_TIME
-    return next((one for one in modes if one is not None), by_fields)
+    return next((mode for mode in modes if mode is not None), by_fields)
 
 
 def _named(text: str) -> MergeMode:

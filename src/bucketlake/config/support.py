@@ -1,7 +1,7 @@
-"""Which tables bucketlake reads and which it writes; what it does not, is refused by name.
+"""Which tables bucketlake can read and write; others raise an error that names the feature.
 
-Reading is refused where rows would be wrong or missing, writing also where the table would be left
-in a state that other writers or readers of it do not expect.
+A read is rejected if rows would be wrong or missing. A write is also rejected if it would leave the
+table in a state that its other writers or readers do not expect.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ _WRITE_WITH_HUDI = "write it with Hudi"
 
 
 def check_readable(config: TableConfig, where: str) -> None:
-    """Refuse a table whose rows bucketlake would not read right.
+    """Raise an error for a table that bucketlake cannot read correctly.
 
     Parameters
     ----------
     config : TableConfig
     where : str
-        The table as its user calls it, for the error.
+        The table's address, for the error.
 
     Raises
     ------
     UnsupportedFeatureError
-        With the first reason there is.
+        If there is a reason; the error has the first one.
     """
     _raise_first(where, _unreadable(config))
 
 
 def check_writable(config: TableConfig, where: str) -> None:
-    """Refuse a table that bucketlake cannot read, or cannot write as its other users expect.
+    """Raise an error for a table that bucketlake cannot read, or cannot write correctly.
 
     Parameters
     ----------
     config : TableConfig
     where : str
-        The table as its user calls it, for the error.
+        The table's address, for the error.
 
     Raises
     ------
     UnsupportedFeatureError
-        With the first reason there is.
+        If there is a reason; the error has the first one.
     """
     check_readable(config, where)
     _raise_first(where, _unwritable(config))
@@ -59,11 +59,11 @@ def _raise_first(where: str, reasons: Iterator[tuple[str, str]]) -> None:
 
 
 def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
-    """Yield (feature, next step) for each thing in the way of reading."""
+    """Yield (feature, next step) for each feature that prevents reading."""
     version, layout = config.version, config.layout_version
     if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
-        served = f"versions {_OLDEST_VERSION} to {NEWEST_VERSION} are"
-        yield f"table version {version}", f"{served}: let a Hudi release between upgrade it"
+        served = f"versions {_OLDEST_VERSION} to {NEWEST_VERSION} are supported"
+        yield f"table version {version}", f"{served}; let a Hudi release between upgrade it"
     if layout != (2 if version >= _LAYOUT_2_VERSION else 1):
         yield f"timeline layout {layout} under table version {version}", _READ_WITH_HUDI
     if config.table_format != "native":
@@ -83,16 +83,16 @@ def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
 
 
 def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
-    """Yield what keeps bucketlake from merging two records as the table wants it."""
+    """Yield (feature, next step) for each merge setting that is not supported."""
     if config.merge_mode is MergeMode.CUSTOM:
-        merger = config.payload_class or config.merge_strategy_id or "a merger of its own"
+        merger = config.payload_class or config.merge_strategy_id or "a custom merger"
         yield f"custom merging ({merger})", "read it with Hudi, which has that Java class"
     if config.partial_update_mode is not None:
         yield f"partial update mode {config.partial_update_mode}", _READ_WITH_HUDI
 
 
 def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
-    """Yield (feature, next step) for each thing in the way of writing."""
+    """Yield (feature, next step) for each feature that prevents writing."""
     if config.version != NEWEST_VERSION:
         step = f"let Hudi 1.1 or newer upgrade it to version {NEWEST_VERSION}"
         yield f"writing table version {config.version}", step
@@ -111,6 +111,6 @@ def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
     if names:
         yield (
             f"writing beside a metadata table ({', '.join(names)})",
-            "a commit that skips it is invisible to its readers: take it off with "
-            "Table.drop_metadata_table(), or let Hudi write",
+            "readers of the metadata table would not see the commit: remove it with "
+            "Table.drop_metadata_table(), or write with Hudi",
         )

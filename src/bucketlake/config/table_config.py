@@ -1,10 +1,10 @@
-"""What a table is, as ``hoodie.properties`` says it: typed, frozen, for versions 6, 8 and 9.
+"""The settings in ``hoodie.properties``, typed and frozen, for table versions 6, 8 and 9.
 
-Spellings differ between versions, and what older tables leave out is inferred as Hudi infers it
-(``key_entries.py``, ``merge_entries.py``). Entries without a meaning here are carried along, so
-that :meth:`TableConfig.from_properties` and :meth:`TableConfig.to_properties` undo each other.
-Which tables bucketlake reads and writes is told by ``config/support.py``; how the file is kept on
-storage, by ``timeline/table_properties.py``.
+Spellings differ between versions. Entries that older tables lack are inferred as in Hudi
+(``key_entries.py``, ``merge_entries.py``). Unknown entries are kept, so that
+:meth:`TableConfig.from_properties` and :meth:`TableConfig.to_properties` are inverse.
+``config/support.py`` says which tables bucketlake reads and writes;
+``timeline/table_properties.py`` reads and writes the file.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ NEWEST_VERSION = 9
 
 @dataclass(frozen=True)
 class TableConfig:
-    """Settings of one table; the defaults are those of a table that bucketlake creates.
+    """Settings of a table; the defaults are those of a new table.
 
     Attributes
     ----------
     key_spec : KeySpec
-        How keys and partition paths are made; only a guess where ``foreign_key_generator`` is set.
+        How keys and partition paths are made; only a guess if ``foreign_key_generator`` is set.
     foreign_key_generator : str or None
         Name of a key generator that bucketlake does not have.
     archive_folder : str
-        Where the archive lies below the timeline's folder, up to table version 7.
+        Folder of the archive below the timeline's folder, up to table version 7.
     metadata_partitions, metadata_partitions_inflight : tuple of str
-        Partitions of the metadata table that its readers may use, and those being built.
+        Partitions of the metadata table that readers may use, and partitions being built.
     create_schema : str or None
-        Avro schema of the table's creation, for as long as no commit tells one.
+        Avro schema at the table's creation, valid until a commit has a schema.
     payload_class, merge_strategy_id : str or None
-        Java names behind a merge mode of somebody's own, and behind every one in older tables.
+        Java names of a custom merge mode; in older tables, of every merge mode.
     partial_update_mode : str or None
-        How the columns of two records are put together; None where a record is taken whole.
+        How the columns of two records are combined; None if the whole record is used.
     delete_field, delete_marker : str or None
         A record whose field has the marker's text deletes its key.
     bootstrap_base_path : str or None
-        Where the data of a bootstrapped table lies.
+        Path of the data of a bootstrapped table.
     partition_extractor : str or None
-        Java class by which a catalog learns the partitions; None for the one that follows from
-        the fields.
+        Java class that extracts partitions for a catalog; None for the class inferred from the
+        fields.
     slash_separated_dates : bool
-        Whether a date in the partition path has ``/`` for ``-``.
+        Whether a date in the partition path has ``/`` instead of ``-``.
     extra : mapping of str to str
-        Entries that are carried along.
+        Unknown entries, which are kept.
     """
 
     name: str
@@ -105,7 +105,7 @@ class TableConfig:
     def timeline_folder(self) -> str:
         """Folder of the active timeline, relative to the table."""
         if self.layout_version == 1:
-            return HOODIE_FOLDER  # Such a table may name a timeline path all the same.
+            return HOODIE_FOLDER  # Such a table may still have an entry for the timeline path.
         return f"{HOODIE_FOLDER}/{self.timeline_path}"
 
     @property
@@ -116,7 +116,7 @@ class TableConfig:
 
     @property
     def paths_follow_keys(self) -> bool:
-        """Whether ``key_spec`` tells a record's partition path; else no query may prune by it."""
+        """Whether ``key_spec`` gives a record's partition path; else queries must not prune."""
         untold = (
             self.key_spec.generator is KeyGenerator.CUSTOM
             and not self.key_spec.partition_field_kinds
@@ -125,14 +125,14 @@ class TableConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read a table's properties in the spelling of any version.
+        """Parse a table's properties of any version.
 
         Raises
         ------
         ConfigError
-            If an entry that every table has is missing, or one has a value that none can have.
+            If a required entry is missing, or an entry has an invalid value.
         FormatError
-            If a folder of the timeline lies elsewhere.
+            If a folder of the timeline is outside of the table.
         """
         entries = Entries(properties)
         version = entries.integer(keys.VERSION, NEWEST_VERSION)
@@ -181,12 +181,12 @@ class TableConfig:
         return config
 
     def to_properties(self) -> dict[str, str]:
-        """Write the entries that Hudi 1.2 writes for a table of version 9, checksum included.
+        """Return the entries that Hudi 1.2 writes for a table of version 9, with the checksum.
 
         Raises
         ------
         UnsupportedFeatureError
-            If the table is of another version: its entries are changed one by one, not rewritten.
+            If the table has another version: its single entries are changed, not all rewritten.
         """
         if self.version != NEWEST_VERSION:
             raise UnsupportedFeatureError(
@@ -240,13 +240,13 @@ class TableConfig:
             keys.METADATA_PARTITIONS: ",".join(self.metadata_partitions),
             keys.METADATA_PARTITIONS_INFLIGHT: ",".join(self.metadata_partitions_inflight),
         }
-        # Beside a metadata table Hudi writes both of its lists, empty or not.
+        # If there is a metadata table, Hudi writes both lists, even if one is empty.
         set_entries = {key: text for key, text in entries.items() if text}
         return set_entries | (metadata_entries if has_metadata_table else {})
 
 
 def table_checksum(properties: Mapping[str, str]) -> str:
-    """Return the checksum of a table's properties, which covers no more than its full name.
+    """Return the checksum of a table's properties; it only covers the table's full name.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def table_checksum(properties: Mapping[str, str]) -> str:
 
 
 def is_whole(properties: Mapping[str, str]) -> bool:
-    """Tell whether properties are not cut off: they name a table, and any checksum matches."""
+    """Return whether properties are complete: they name a table, and a checksum matches."""
     checksum = properties.get(keys.CHECKSUM)
     return keys.NAME in properties and checksum in (None, table_checksum(properties))
 
@@ -294,7 +294,7 @@ def _yes_no(value: bool) -> str:
 
 
 def _extractor(spec: KeySpec) -> str:
-    """Return the Java class by which Hudi registers the partitions with a catalog."""
+    """Return the Java class with which Hudi registers partitions in a catalog."""
     package = "org.apache.hudi.hive"
     if not spec.partition_fields:
         return f"{package}.NonPartitionedExtractor"

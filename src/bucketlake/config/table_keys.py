@@ -1,7 +1,7 @@
-"""Wire spelling of the table's properties: the keys of ``hoodie.properties`` that are understood.
+"""The keys of ``hoodie.properties`` that bucketlake knows.
 
-``config/table_config.py`` gives them meaning; other modules name a key from here when they change
-one entry (``timeline/table_properties.py`` takes raw entries).
+``config/table_config.py`` interprets them. Other modules use a key from here to change a single
+entry (``timeline/table_properties.py`` works on raw entries).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The ``hoodie.*`` options of an existing Hudi job, read as what bucketlake does with them.
+"""The ``hoodie.*`` options of an existing Hudi job.
 
-Every option is one of four: used; checked, where another value than ours would change the result
-and so is an error; tuning of another engine, which changes no result; unknown, which is reported
-to the caller by name. Keys and defaults are those of Hudi's configuration reference.
+There are four kinds of options. *Used* options are followed. *Checked* options raise an error for
+every value but one, because another value would change the result. *Ignored* options tune Hudi's
+engine and change no result. *Unknown* options are returned to the caller, who warns about them.
+Keys and defaults are those of Hudi's configuration reference.
 """
 
 from __future__ import annotations
@@ -158,19 +159,19 @@ _PAYLOAD_MODES = {
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What a Hudi job's options ask for.
+    """The parsed options of a Hudi job.
 
     Attributes
     ----------
     operation : Operation
         Hudi's default is upsert.
     table_name : str or None
-        None where the options name none.
+        None if the options have none.
     key_spec : KeySpec
         Keys and partitions.
     generator : KeyGenerator or None
     hive_style, url_encode : bool or None
-        As ``key_spec`` has them; None where the options leave them to the table.
+        As in ``key_spec``; None if the options do not have them.
     ordering_fields : tuple of str
         Empty for commit-time ordering.
     index_options : mapping of str to str
@@ -182,18 +183,18 @@ class JobOptions:
     without_metadata_table : bool
         Whether the job turns Hudi's metadata table off.
     table_type : TableType or None
-        None where the options leave it to the table, or to Hudi's default, copy-on-write.
+        None if the options have none; the default for a new table is copy-on-write, as in Hudi.
     log_format : LogFormat
-        What log files are written in: Parquet, unless the options say otherwise.
+        Format of log files; default Parquet.
     compact_after : int or None
-        Delta commits after which a write compacts a merge-on-read table; None never. As in Hudi's
-        Spark writer, five unless the options say otherwise.
+        Number of delta commits after which a write compacts a merge-on-read table; None: never.
+        Default five, as in Hudi's Spark writer.
     archive_limits : tuple of int, or None
-        Commits that stay at least and at most, where the options ask for archival; None never.
+        Least and greatest number of commits on the active timeline; None: no archival.
     retention : Retention or None
-        What a clean after the write leaves; None where the job does not ask for one.
+        What a clean after the write retains; None: no clean.
     unknown : tuple of str
-        Options that are not understood, for a warning.
+        Unknown options, for a warning.
     """
 
     operation: Operation
@@ -216,17 +217,17 @@ class JobOptions:
 
 
 def parse_job_options(options: Mapping[str, str]) -> JobOptions:
-    """Read the options of a Hudi write.
+    """Parse the options of a Hudi write.
 
     Raises
     ------
     ConfigError
-        If an option asks for what bucketlake does not do and ignoring it would change the result.
+        If bucketlake cannot follow an option and ignoring it would change the result.
     """
     given = {_ALIASES.get(key, key): str(value) for key, value in options.items()}
     for key, only in _ONLY_VALUE.items():
         if given.get(key, only).strip().upper() != only.upper():
-            raise ConfigError(key, given[key], f"bucketlake only does {only or 'without it'!r}")
+            raise ConfigError(key, given[key], f"bucketlake only supports {only or 'no value'!r}")
     entries = Entries(given)
     spec = key_spec_of(entries)
     return JobOptions(
@@ -286,7 +287,7 @@ def _compact_after(given: Mapping[str, str], entries: Entries) -> int | None:
 
 
 def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
-    """Read how many commits stay; archival is done only where one of its options is given."""
+    """Return how many commits stay; None if the job has no option of archival."""
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
     if not asked or given.get(ARCHIVE, "true").strip().lower() != "true":
         return None
@@ -298,7 +299,7 @@ def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, in
 
 
 def _retention(given: Mapping[str, str], entries: Entries) -> Retention | None:
-    """Read what a clean leaves; a job that says nothing of cleans, as many do, asks for none."""
+    """Return what a clean retains; None unless the job switches automatic cleaning on."""
     if given.get(CLEAN_AUTOMATIC, "").strip().lower() != "true":
         return None
     text = given.get(CLEAN_POLICY, CleanPolicy.COMMITS.value).strip().upper()
@@ -320,12 +321,12 @@ def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[s
     if _operation(given) is not Operation.DELETE_PARTITION:
         return ()
     paths: tuple[str, ...] = entries.fields(PARTITIONS_TO_DELETE)
-    # Hudi takes the partitions of the records without it, and * for any text.
+    # Without this option Hudi deletes the partitions of the records; * matches any text.
     if not paths or any("*" in path for path in paths):
         raise ConfigError(
             PARTITIONS_TO_DELETE,
             given.get(PARTITIONS_TO_DELETE),
-            "operation delete_partition takes the paths of partitions, one by one",
+            "operation delete_partition needs a list of partition paths, without *",
         )
     return paths
 

@@ -1,8 +1,8 @@
-"""Casting Arrow data to a table schema: batches before they are written, older files when read.
+"""Casting Arrow data to a table schema: batches before a write, older files in a read.
 
-Columns at a time, nested ones by their children. A value that the target cannot hold is refused
-with the column named; numbers widen to the values that Hudi gives them. Whether a cast is
-*allowed* is :mod:`bucketlake.model.evolution`'s question.
+Whole columns are cast, nested columns by their children. A value that the target type cannot hold
+raises an error that names the column. Numbers widen to the same values as in Hudi.
+:mod:`bucketlake.model.evolution` decides which casts are *allowed*.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ _INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 19}
 
 
 def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Columns:
-    """Bring data to a schema: columns in its order and types, missing ones as nulls.
+    """Cast data to a schema: columns in its order and types, missing columns as nulls.
 
     Parameters
     ----------
     data : pyarrow.Table or pyarrow.RecordBatch
         Columns in any order.
     target : pyarrow.Schema
-        Stored types; it has every column of ``data``.
+        Schema of stored types with every column of ``data``.
     where : str
         The table, input or file, for messages.
 
     Returns
     -------
     pyarrow.Table or pyarrow.RecordBatch
-        Data of exactly the schema ``target``, chunked as ``data`` was. Columns of the right type
-        are taken as they are.
+        Data with exactly the schema ``target``, in the chunks of ``data``. Columns of the right
+        type are not copied.
 
     Raises
     ------
     InputError
-        Naming the column: a value that the type cannot hold, a null in a required column, or a
-        column that ``target`` lacks.
+        If a type cannot hold a value, a required column has a null, or ``target`` lacks a column;
+        the error names the column.
 
     Notes
     -----
-    Whole numbers are rounded by a floating type, and a float becomes the double with its shortest
-    decimal digits (0.1 stays 0.1), as Hudi 1.2.0 reads older files.
+    A floating type rounds integers, and a float becomes the double with its shortest decimal digits
+    (0.1 stays 0.1), as Hudi 1.2.0 reads older files.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
 
 
 def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:
-    """Refuse data whose bytes are not what their types say, such as text that is no UTF-8.
+    """Raise InputError if bytes do not fit their type, such as text that is not UTF-8.
 
-    Arrow and Spark hand such bytes on unseen, and who reads them later fails.
+    Arrow and Spark do not check such bytes, and later readers would fail.
 
     Raises
     ------
     InputError
-        Naming the column.
+        If a column has such bytes; the error names the column.
     """
     for name, column in zip(data.schema.names, data.columns, strict=True):
         try:
@@ -81,13 +81,13 @@ def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"{where}, column {name}",
-                f"holds bytes that are no {type_name(column.type)} ({error})",
-                "correct the values; text has to be UTF-8",
+                f"holds bytes that are not valid as {type_name(column.type)} ({error})",
+                "correct the values; text must be UTF-8",
             ) from error
 
 
 class _Cast:
-    """One cast of a table, with what its messages need."""
+    """Casts one table."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -95,7 +95,7 @@ class _Cast:
     def column(
         self, data: pa.Table | pa.RecordBatch, field: pa.Field
     ) -> pa.Array | pa.ChunkedArray:
-        """Make one column of the target."""
+        """Return a column of the target."""
         index = data.schema.get_field_index(field.name)
         if index < 0:
             self._check_required(field, data.num_rows, field.name)
@@ -107,7 +107,7 @@ class _Cast:
         return self._field(column, field, field.name)
 
     def check_known(self, names: Sequence[str], known: Sequence[str], prefix: str) -> None:
-        """Refuse columns that the target lacks: to drop them is the caller's decision."""
+        """Raise InputError for columns that the target lacks; only the caller may drop them."""
         for name in names:
             if name not in known:
                 problem = "the table has no such column"
@@ -120,7 +120,7 @@ class _Cast:
 
     def _check_required(self, field: pa.Field, null_count: int, path: str) -> None:
         if null_count and not field.nullable:
-            problem = f"the table requires a value, {null_count} of the batch's are null"
+            problem = f"the table requires a value, nulls in the batch: {null_count}"
             raise InputError(f"{self._where}, column {path}", problem, "give every row a value")
 
     def _array(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
@@ -149,7 +149,7 @@ class _Cast:
             child = children.get(field.name)
             if child is None:
                 child = pa.nulls(len(array), field.type)
-            own_nulls = child.null_count - array.null_count  # The rest are those of the struct.
+            own_nulls = child.null_count - array.null_count  # The others are nulls of the struct.
             self._check_required(field, own_nulls, f"{path}.{field.name}")
             child = self._array(child, field.type, f"{path}.{field.name}")
             arrays.append(child if field.nullable else without_nulls(child))
@@ -182,7 +182,7 @@ class _Cast:
 
 
 def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether types are equal in names too; Arrow's own equality ignores those inside lists."""
+    """Return whether types and names are equal; Arrow's equality ignores names inside lists."""
     inner = [(one.field(i), other.field(i)) for i in range(one.num_fields)] if one == other else []
     return one == other and all(a.name == b.name and _is_same(a.type, b.type) for a, b in inner)
 
@@ -196,13 +196,13 @@ def _cast_scalar(array: pa.Array, to: pa.DataType) -> pa.Array:
     if source in (pa.float32(), pa.float64()) and to == pa.string():
         return floating_text(array)
     if source in _INTEGER_DIGITS and pa.types.is_decimal128(to):
-        # Arrow judges this cast by the types alone; between decimals it looks at values.
+        # Arrow checks only the types for this cast; between decimals it checks the values.
         array = pc.cast(array, pa.decimal128(_INTEGER_DIGITS[source], 0))
     return pc.cast(array, to)
 
 
 def _offsets(lengths: pa.Array) -> pa.Array:
-    """Offsets of lists or maps whose contents have been flattened: null ones take no room."""
+    """Return the offsets of flattened lists or maps; a null has no items."""
     ends = pc.cumulative_sum_checked(pc.cast(pc.fill_null(lengths, 0), pa.int32()))
     return pa.concat_arrays([pa.array([0], pa.int32()), ends])
 

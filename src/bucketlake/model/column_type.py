@@ -1,8 +1,8 @@
-"""Types of columns: the few that a table stores, and how other Arrow types become one of them.
+"""Types of columns: the types that a table stores, and the stored type of other Arrow types.
 
-A Hudi table holds what Spark, Avro and Parquet share (docs/spec/types.md). Arrow has more: widths,
-units and layouts of the same value. :func:`stored_type` names the stored type of each, or refuses
-with the column named. Data follow by :func:`bucketlake.model.cast.cast_table`.
+A Hudi table holds the types that Spark, Avro and Parquet share (docs/spec/types.md). Arrow has more
+widths, units and layouts. :func:`stored_type` returns the stored type of an Arrow type, or raises
+an error that names the column. :func:`bucketlake.model.cast.cast_table` casts the data.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SPARK_NAMES: dict[pa.DataType, str] = {
 
 
 def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
-    """Name the type in which a table stores values of an Arrow type.
+    """Return the type in which a table stores values of an Arrow type.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     Returns
     -------
     pyarrow.DataType
-        The stored type; everything inside it is nullable, map keys aside.
+        The stored type; everything inside it is nullable, except map keys.
 
     Raises
     ------
@@ -93,12 +93,12 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
 
 
 def refused(data_type: pa.DataType, path: str, where: str, next_step: str) -> InputError:
-    """Make the error that a column's type cannot be stored."""
+    """Return the error that a column's type cannot be stored."""
     return InputError(f"{where}, column {path}", f"type {data_type} cannot be stored", next_step)
 
 
 def type_name(data_type: pa.DataType) -> str:
-    """Name a type as Spark SQL does, for messages; other types keep Arrow's name."""
+    """Return Spark SQL's name of a type, for messages; other types have Arrow's name."""
     if pa.types.is_decimal128(data_type):
         return f"decimal({data_type.precision},{data_type.scale})"
     if is_list(data_type):
@@ -112,17 +112,17 @@ def type_name(data_type: pa.DataType) -> str:
 
 
 def is_list(data_type: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's layouts of a list (a map is not)."""
+    """Return whether a type is one of Arrow's list layouts (a map is not)."""
     return any(is_kind(data_type) for is_kind in _LIST_KINDS)
 
 
 def list_of(element: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """Make the stored list type of an element type."""
+    """Return the stored list type of an element type."""
     return pa.list_(pa.field(LIST_ELEMENT, element, nullable))
 
 
 def map_of(value: pa.DataType, *, nullable: bool = True) -> pa.DataType:
-    """Make the stored map type of a value type; keys are strings, as Avro's are."""
+    """Return the stored map type of a value type; keys are strings, as in Avro."""
     return pa.map_(pa.string(), pa.field("value", value, nullable))
 
 
@@ -165,7 +165,7 @@ def _stored_struct(data_type: pa.DataType, path: str, where: str) -> pa.DataType
 
 
 def stored_fields(fields: list[pa.Field], prefix: str, where: str) -> list[pa.Field]:
-    """Give every field of a schema or struct its stored type, nullable; check their names."""
+    """Return the fields of a schema or struct with stored types, nullable; check their names."""
     _check_names([field.name for field in fields], prefix, where)
     return [
         pa.field(field.name, stored_type(field.type, prefix + field.name, where), metadata=comment)
@@ -180,23 +180,23 @@ def _comment_alone(field: pa.Field) -> dict[bytes, bytes] | None:
 
 
 def _check_names(names: list[str], prefix: str, where: str) -> None:
-    """Refuse names that Avro cannot hold, and two that Spark cannot tell apart."""
+    """Raise InputError for names that Avro cannot hold, or that Spark cannot distinguish."""
     seen: dict[str, str] = {}
     for name in names:
         if not is_avro_name(name):
-            problem = "the name cannot be stored: letters, digits and _ alone, no digit first"
+            problem = "the name cannot be stored: use letters, digits and _, with no digit first"
             raise InputError(f"{where}, column {prefix}{name}", problem, "rename the column")
         if name.lower() in seen:
             other = seen[name.lower()]
-            problem = f"two columns of one name ({other}, {name}); Spark ignores case"
+            problem = f"two columns have the same name ({other}, {name}); Spark ignores case"
             raise InputError(f"{where}, column {prefix}{name}", problem, "rename one of them")
         seen[name.lower()] = name
 
 
 def is_avro_name(name: str) -> bool:
-    """Whether Hudi's Avro takes a name: letters and digits of any script below U+10000, and ``_``.
+    """Return whether Hudi's Avro accepts a name: letters and digits below U+10000, and ``_``.
 
-    Measured on Hudi 1.2.0: ``é`` and ``日本`` are taken; ``a-b``, ``a b``, ``1a``, ``a²`` are not.
+    Measured on Hudi 1.2.0: it accepts ``é`` and ``日本``, but not ``a-b``, ``a b``, ``1a``, ``a²``.
     """
     letters_and_digits = all(
         c == "_" or (ord(c) <= _AVRO_LAST_CODE_POINT and (c.isalpha() or c.isdecimal()))
@@ -205,7 +205,7 @@ def is_avro_name(name: str) -> bool:
     return bool(name) and letters_and_digits and not name[0].isdecimal()
 
 
-_AVRO_LAST_CODE_POINT = 0xFFFF  # Java looks at UTF-16 units, and a surrogate is no letter.
+_AVRO_LAST_CODE_POINT = 0xFFFF  # Java checks UTF-16 units, and a surrogate is not a letter.
 
 _Store = Callable[[pa.DataType, str, str], pa.DataType]
 

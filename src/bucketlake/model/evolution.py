@@ -1,8 +1,8 @@
 """Schema evolution: which schema a table has after a batch of another schema.
 
-The table grows, it never shrinks: columns and fields are added, numbers widened. What the common
-type of two may be was measured on Hudi 1.2.0 and is told, with the differences, in
-docs/spec/types.md. Data are brought to the new schema by :mod:`bucketlake.model.cast`.
+A schema only grows: columns and fields are added, numbers are widened. The common type of two types
+was measured on Hudi 1.2.0; docs/spec/types.md lists it with the differences.
+:mod:`bucketlake.model.cast` casts data to the new schema.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def evolve(
     where: str = "table",
     fill_missing: bool = False,
 ) -> pa.Schema:
-    """Find the schema that a table has once a batch is written to it.
+    """Return the schema of a table after a batch is written to it.
 
     Parameters
     ----------
@@ -42,24 +42,24 @@ def evolve(
     where : str
         The table, for messages.
     fill_missing : bool
-        Whether columns of the table that the batch lacks are filled with nulls; refused if not.
+        Whether columns that the batch lacks are filled with nulls; if not, they are an error.
 
     Returns
     -------
     pyarrow.Schema
-        The table's columns in their order, widened where the batch is wider, then the batch's new
-        columns, nullable. Equal to ``table_schema`` where the batch brings nothing new.
+        The table's columns in their order, widened if the batch is wider, then new columns of the
+        batch, nullable. Equal to ``table_schema`` if the batch has nothing new.
 
     Raises
     ------
     InputError
-        Naming the column, the table's type, the batch's type and the next step.
+        If the types do not fit; the error names column, both types and the next step.
 
     Notes
     -----
-    Structs, also those in arrays and maps, get new fields by the same rules; numbers inside them
-    are not widened, since Hudi could not read the older files. Whether a batch holds nulls in a
-    required column is a matter of its data: ``cast_table`` refuses them.
+    Structs, also in arrays and maps, get new fields by the same rules. Numbers inside them are not
+    widened, because Hudi could not read the older files. ``cast_table`` rejects nulls in required
+    columns.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def evolve(
 
 
 class _Evolution:
-    """One comparison of two schemas, with what its messages need."""
+    """Compares two schemas."""
 
     def __init__(self, where: str, fill_missing: bool) -> None:
         self._where = where
@@ -142,14 +142,14 @@ def _words(field: pa.Field) -> str:
 
 
 def _common_type(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
-    """Type of a column that held one scalar type and meets another; None where they don't mix."""
+    """Return the common type of two scalar types; None if there is none."""
     if table == incoming:
         return table
     for order in (_INTEGERS, _FLOATS):
         if table in order and incoming in order:
             return order[max(order.index(table), order.index(incoming))]
     if table in _INTEGERS and incoming in _FLOATS:
-        return pa.float64()  # Hudi makes bigint with float a float, and rounds what is there.
+        return pa.float64()  # Hudi combines bigint and float to float and rounds stored values.
     if table in _FLOATS and incoming in _INTEGERS:
         return table
     if pa.types.is_decimal128(table):
@@ -158,7 +158,7 @@ def _common_type(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | Non
 
 
 def _common_decimal(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
-    """One of the two where it holds every value of the other; whole numbers fit by value."""
+    """Return the type that holds all values of both, if one of them does; integers by value."""
     if incoming in _INTEGERS:
         return table
     if not pa.types.is_decimal128(incoming):

@@ -1,7 +1,7 @@
-"""Names of data files: what a base file or log file says of itself.
+"""Names of data files: the facts in the name of a base file or log file.
 
-Values parse and print themselves, and the two undo each other. Names that belong to neither kind
-parse to ``None``: folders hold partition markers, checksums and temporaries too.
+Parsing and printing are inverse. Other names parse to ``None``: folders also hold partition
+markers, checksums and temporary files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG = re.compile(
 
 
 def file_path(partition_path: str, file_name: str) -> str:
-    """Return where a file of a partition lies, relative to the table.
+    """Return the path of a file in a partition, relative to the table.
 
     >>> file_path("day=1", "a.parquet"), file_path("", "a.parquet")
     ('day=1/a.parquet', 'a.parquet')
@@ -45,7 +45,7 @@ class BaseFileName:
 
     @classmethod
     def from_file_name(cls, file_name: str) -> Self | None:
-        """Parse a name without its folder; None where it is not a base file's."""
+        """Parse a name without its folder; None if it is not a base file."""
         match = _BASE.fullmatch(file_name)
         if match is None:
             return None
@@ -62,8 +62,8 @@ class BaseFileName:
 class LogFileName:
     """Name of a log file: ``.<file id>_<instant>.log.<version>_<write token>``.
 
-    From table version 8 on the instant is that of the delta commit which wrote the file, before
-    that it is the instant of the slice's base file.
+    Since table version 8 the instant is the delta commit that wrote the file, before that it is the
+    instant of the slice's base file.
     """
 
     file_id: FileId
@@ -74,7 +74,7 @@ class LogFileName:
 
     @classmethod
     def from_file_name(cls, file_name: str) -> Self | None:
-        """Parse a name without its folder; None where it is not a log file's."""
+        """Parse a name without its folder; None if it is not a log file."""
         match = _LOG.fullmatch(file_name)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""File slices: what a file group holds as of one instant."""
+"""File slices: the files of a file group at one instant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFil
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A base or log file of a partition, as a listing shows it."""
+    """A base or log file of a partition, from a listing."""
 
     partition_path: str
     name: BaseFileName | LogFileName
@@ -55,7 +55,7 @@ class FileSlice:
         return sum(file.size_bytes for file in self.files)
 
     def to_text(self) -> str:
-        """Print the slice, to travel to a task."""
+        """Return the slice as text, to send it to a task."""
         named = [[file.name.to_file_name(), file.size_bytes] for file in self.files]
         return json.dumps([self.partition_path, self.file_id, self.instant, named])
 

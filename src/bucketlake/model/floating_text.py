@@ -1,7 +1,8 @@
-"""Floating-point numbers as text, the way Java writes them.
+"""Floating-point numbers as text, as Java writes them.
 
-Hudi lets a column of numbers become a column of strings, and gives the numbers in older files
-Java's text: ``1.0E10``, not ``1e+10``. bucketlake widens no column so, but reads such tables.
+Hudi can change a column of numbers to strings, and then reads numbers of older files as Java's
+text: ``1.0E10``, not ``1e+10``. bucketlake does not change columns like this, but reads such
+tables.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "0": "0.0", "-
 
 
 def floating_text(array: pa.Array) -> pa.StringArray:
-    """Write floats or doubles as Java's ``toString`` does, in the shortest digits.
+    """Return floats or doubles as text of Java's ``toString``, with the fewest digits.
 
     Notes
     -----
-    Text is made once per distinct number, row by row: this serves old files of rare tables.
+    Texts are made in a loop over distinct numbers, because this is needed only for old files of few
+    tables.
 
     Examples
     --------
@@ -38,7 +40,7 @@ def _java_text(shortest: str) -> str:
     sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
     assert isinstance(exponent, int), shortest
     written = "".join(map(str, digits))
-    power = len(digits) - 1 + exponent  # Of ten, at the first digit.
+    power = len(digits) - 1 + exponent  # The power of ten of the first digit.
     minus = "-" if sign else ""
     if power not in _PLAIN_EXPONENTS:
         return f"{minus}{written[0]}.{written[1:] or '0'}E{power}"

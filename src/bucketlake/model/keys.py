@@ -1,9 +1,8 @@
-"""How a table makes record keys out of columns, as Hudi's key generators do.
+"""Record keys: made from columns as Hudi's key generators do.
 
-A key of one field is the text of its value. A key of several fields is ``f1:v1,f2:v2``, where a
-missing value reads ``__null__`` and an empty one ``__empty__``; nothing in it is escaped. The text
-of each column type is said in ``model/value_text.py``, the partition path in
-``model/partition_path.py``.
+A key of one field is the text of its value. A key of several fields is ``f1:v1,f2:v2``; a missing
+value is written as ``__null__``, an empty value as ``__empty__``, and nothing is escaped.
+``model/value_text.py`` makes the text of a value, ``model/partition_path.py`` the partition path.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from bucketlake.model.value_text import Column, value_texts
 NULL_TEXT = "__null__"
 EMPTY_TEXT = "__empty__"
 
-_SHOWN_VALUES = 5  # Of a row that is named in a message.
+_SHOWN_VALUES = 5  # Number of values of a row shown in a message.
 
 
 class KeyGenerator(Enum):
-    """Which rule makes keys and partition paths; the value is Hudi's spelling."""
+    """The rule for keys and partition paths; the value is Hudi's spelling."""
 
     SIMPLE = "SIMPLE"
     COMPLEX = "COMPLEX"
@@ -39,7 +38,7 @@ class KeyGenerator(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TimestampPartition:
-    """How a time becomes a partition value; fields are named after Hudi's settings.
+    """How a time becomes a partition value; the fields have the names of Hudi's settings.
 
     Attributes
     ----------
@@ -54,11 +53,11 @@ class TimestampPartition:
         ``DAYS``, ``HOURS``, ``MINUTES``, ``SECONDS``, ``MILLISECONDS``, ``MICROSECONDS`` or
         ``NANOSECONDS``.
     input_formats : tuple of str
-        Patterns of text, the first that fits counts.
+        Patterns of text; the first pattern that matches is used.
     input_timezone : str or None
-        Zone of text without an offset; None for UTC.
+        Time zone of text without an offset; None for UTC.
     output_timezone : str or None
-        Zone of the partition value; None for UTC, and for the zone of the input where it is text.
+        Time zone of the partition value. None means UTC; for text it means the zone of the text.
 
     Examples
     --------
@@ -76,7 +75,7 @@ class TimestampPartition:
 def inferred_generator(
     record_key_fields: tuple[str, ...], partition_fields: tuple[str, ...]
 ) -> KeyGenerator:
-    """Return the generator of a table that names none, as Hudi infers it."""
+    """Return the generator that Hudi infers for a table that names none."""
     if not partition_fields:
         return KeyGenerator.NON_PARTITION
     if len(record_key_fields) == len(partition_fields) == 1:
@@ -98,12 +97,12 @@ class KeySpec:
 
     @property
     def has_composite_keys(self) -> bool:
-        """Whether keys name their fields: ``f1:v1,f2:v2``, and ``f:v`` under COMPLEX."""
+        """Whether keys contain their field names: ``f1:v1,f2:v2``, and ``f:v`` for COMPLEX."""
         return len(self.record_key_fields) > 1 or self.generator is KeyGenerator.COMPLEX
 
 
 def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
-    """Make the record key of each row.
+    """Return the record key of each row.
 
     Parameters
     ----------
@@ -116,13 +115,13 @@ def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
     Returns
     -------
     Array or ChunkedArray of string
-        Keys as ``_hoodie_record_key`` stores them, none of them null or empty.
+        Keys as stored in ``_hoodie_record_key``, never null or empty.
 
     Raises
     ------
     InputError
-        If a column is missing, its type cannot be part of a key, or a row has no key: the one
-        field is null or empty, or all fields are.
+        If a column is missing, its type cannot be part of a key, or a row has no key: all its key
+        fields are null or empty.
     ConfigError
         If the table has no record key fields.
 
@@ -149,26 +148,26 @@ def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
 
 
 def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str:
-    """Make the record key of one row of literal values.
+    """Return the record key for literal values.
 
     Parameters
     ----------
     spec : KeySpec
         How the table makes keys.
     values : mapping of str to Any
-        Values by column; a key field that is not in it counts as null.
+        Values by column; a missing key field is null.
     schema : pa.Schema
         The table's columns.
 
     Returns
     -------
     str
-        The key, to ask an index for its bucket.
+        The key.
 
     Raises
     ------
     InputError
-        If a value is no value of its column's type, or the row would have no key.
+        If a value does not fit its column's type, or the row has no key.
 
     Examples
     --------
@@ -184,7 +183,7 @@ def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str
 
 
 def column_of(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> Column:
-    """Return a column, or a field ``a.b`` of a struct column; InputError where there is none."""
+    """Return a column, or a field ``a.b`` of a struct column; InputError if there is none."""
     root, *steps = [name] if name in columns.schema.names else name.split(".")
     if columns.schema.get_field_index(root) < 0:
         raise _missing_column(columns, name, role)
@@ -247,11 +246,11 @@ def _literal(schema: pa.Schema, name: str, values: Mapping[str, Any]) -> pa.Arra
         )
     data_type = schema.field(index).type
     try:
-        # Two steps, since building the array of the type at once would round 1.5 to an integer.
+        # Two steps, because building the array with the type would round 1.5 to an integer.
         return pa.array([values.get(name)]).cast(data_type)
     except (pa.ArrowException, OverflowError) as error:
         raise InputError(
             where,
-            f"{values.get(name)!r} is no value of its type {data_type} ({error})",
+            f"{values.get(name)!r} is not a value of its type {data_type} ({error})",
             f"give a value of type {data_type}",
         ) from None

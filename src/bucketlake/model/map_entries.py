@@ -1,4 +1,4 @@
-"""The entries of map arrays, which Arrow's own functions for lists do not take."""
+"""The entries of map arrays; Arrow's list functions do not accept maps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 
 
 def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Return the keys and the values of all maps of an array, one map after the other.
+    """Return the keys and the values of all maps of an array, map by map.
 
-    What lies outside a slice or under a null map is left out, as ``flatten`` does for lists.
+    Entries outside a slice or of a null map are omitted, as ``flatten`` does for lists.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Names as callers give them: one as a text, or several."""
+"""Names as callers give them: a text, or a sequence of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Names = str | Sequence[str]
-"""Names of columns or partitions; a text is one name, and not one of its letters each."""
+"""Names of columns or partitions; a text is one name, not a sequence of letters."""
 
 
 def names_of(given: Names) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Null elements of arrays: legal here, and a trap for a table that stock Hudi also writes.
+"""Null elements of arrays: allowed here, but a problem for a table that Hudi also writes.
 
-Real Hudi 1.2.0, at its defaults, writes arrays in a layout without room for null elements. It fails
-on a batch that holds one, and also when it merely rewrites a base file of ours that holds one,
-until its writers set ``parquet.avro.write-old-list-structure=false``. bucketlake's layout has the
-room, so such data are stored as they are; :class:`NullElementWarning` tells of them.
+By default Hudi 1.2.0 writes arrays in a layout that cannot hold null elements. It fails on a batch
+with a null element, and also when it rewrites a base file of bucketlake with one, until its writers
+set ``parquet.avro.write-old-list-structure=false``. bucketlake's layout can hold them, so such data
+are stored, with a :class:`NullElementWarning`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bucketlake.model.map_entries import map_entries
 
 
 def columns_with_null_elements(data: pa.Table | pa.RecordBatch) -> list[str]:
-    """Name the columns in which an array has a null element, nested ones by their path.
+    """Return the columns with a null element in an array; nested columns by their path.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def columns_with_null_elements(data: pa.Table | pa.RecordBatch) -> list[str]:
 
 
 def warn_of_null_elements(columns: Iterable[str], where: str) -> None:
-    """Warn that columns hold null elements; nothing happens where there is none."""
+    """Warn about columns with null elements, if there are any."""
     for column in columns:
         warnings.warn(
             f"{where}: an array in column {column} has a null element; to let Hudi's own writers "

@@ -1,9 +1,9 @@
-"""Partition paths: made from columns as Hudi's key generators do, and read back.
+"""Partition paths: made from columns as Hudi's key generators do, and parsed.
 
-Per partition field comes the text of the value, ``__HIVE_DEFAULT_PARTITION__`` where it is null or
-empty, url-encoded and led by ``field=`` where the table says so; ``/`` joins the fields. A path
-that would leave its place in the table is refused, and so is one that Hudi itself cannot address.
-Texts of values are ``model/value_text.py``'s, times ``model/time_partition.py``'s.
+Each partition field gives the text of its value, or ``__HIVE_DEFAULT_PARTITION__`` if the value is
+null or empty. If the table says so, the text is url-encoded and follows ``field=``. ``/`` joins the
+fields. A path that leads out of the table, or that Hudi cannot address, raises an error.
+``model/value_text.py`` makes the text of values, ``model/time_partition.py`` the text of times.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from bucketlake.model.time_pattern import folder_depth
 from bucketlake.model.value_text import Column, value_texts
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""What a partition is called whose value is null or empty."""
+"""Name of a partition whose value is null or empty."""
 
 _KIND_SIMPLE, _KIND_TIMESTAMP = "SIMPLE", "TIMESTAMP"
 _ESCAPED = [*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^"]
 _ESCAPES = {ord(character): f"%{ord(character):02X}" for character in _ESCAPED}
 _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _RESERVED_SEGMENTS = {"": "an empty name", ".": "'.'", "..": "'..'", ".hoodie": "'.hoodie'"}
-_ENCODE_HINT = "make the table with url_encode=True, or change the value"
+_ENCODE_HINT = "create the table with url_encode=True, or change the value"
 
 
 def partition_paths(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> pa.DictionaryArray:
-    """Make the partition path of each row.
+    """Return the partition path of each row.
 
     Parameters
     ----------
@@ -47,15 +47,14 @@ def partition_paths(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> pa.Dic
     Returns
     -------
     DictionaryArray of string, indices of int32
-        Paths; the dictionary holds each path of the data once. ``""`` in a table without
-        partitions.
+        Paths; the dictionary has each path once. ``""`` in a table without partitions.
 
     Raises
     ------
     InputError
-        If a column is missing, or a value makes no path that can be stored.
+        If a column is missing, or the path of a value cannot be stored.
     ConfigError
-        If bucketlake cannot make paths by these settings.
+        If bucketlake does not support the settings.
 
     Examples
     --------
@@ -76,20 +75,20 @@ def partition_paths(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> pa.Dic
 
 
 def check_partitioning(spec: KeySpec) -> None:
-    """Refuse settings by which bucketlake cannot make partition paths.
+    """Raise ConfigError for settings of partition paths that bucketlake does not support.
 
     Raises
     ------
     ConfigError
-        If a timestamp-based partition has no setting or one that is not served, or there are
-        several.
+        If a timestamp-based partition has no setting or an unsupported setting, or if there are
+        several timestamp-based partitions.
     """
     times = [field for field in _fields_of(spec) if field.is_time]
     if times and spec.timestamp is None:
         raise ConfigError(
             "hoodie.keygen.timebased.timestamp.type",
             None,
-            f"partition field {times[0].name!r} holds times; say how they become partitions",
+            f"partition field {times[0].name!r} holds times; give their format as partitions",
         )
     if times and spec.timestamp is not None:
         check_timestamp_partition(spec.timestamp)
@@ -102,7 +101,7 @@ def check_partitioning(spec: KeySpec) -> None:
 
 
 def partition_values(path: str, spec: KeySpec) -> dict[str, str | None]:
-    """Read the partition values back from a stored path.
+    """Parse the partition values from a stored path.
 
     Parameters
     ----------
@@ -114,8 +113,8 @@ def partition_values(path: str, spec: KeySpec) -> dict[str, str | None]:
     Returns
     -------
     dict of str to str or None
-        Text by partition field; None for the default partition, which holds null and empty values
-        alike. A timestamp-based field gives the formatted time.
+        Text by partition field; None for the default partition, which holds null and empty values.
+        For a timestamp-based field, the formatted time.
 
     Raises
     ------
@@ -132,7 +131,7 @@ def partition_values(path: str, spec: KeySpec) -> dict[str, str | None]:
     segments = path.split("/") if path else []
     depths = [_depth(field, spec) for field in fields]
     if len(fields) == 1 and len(segments) > 1:
-        depths = [len(segments)]  # A raw slash in the one value: Hudi writes such paths.
+        depths = [len(segments)]  # The value may contain slashes: Hudi writes such paths.
     if len(segments) != sum(depths):
         named = ", ".join(map(repr, spec.partition_fields)) or "none"
         raise FormatError(path, f"a path of the partition fields {named}", f"{len(segments)} parts")
@@ -192,11 +191,11 @@ def _fields_of(spec: KeySpec) -> list[_Field]:
 def _segments_of(
     columns: pa.Table | pa.RecordBatch, field: _Field, spec: KeySpec
 ) -> pa.DictionaryArray:
-    """Return a field's part of each path, each distinct value taken once."""
+    """Return a field's part of each path; each distinct value is converted once."""
     where = f"partition column {field.name!r}"
     values = column_of(columns, field.name, "partition")
     if field.is_time:
-        assert spec.timestamp is not None, "check_partitioning has seen to it"
+        assert spec.timestamp is not None, "check_partitioning ensures this"
         return _mapped(time_texts(values, spec.timestamp, where), _to_segment(field, spec))
     encoded = _encode(values)
     texts = value_texts(encoded.dictionary, where)
@@ -205,9 +204,9 @@ def _segments_of(
 
 
 def _encode(values: Column) -> pa.DictionaryArray:
-    """Encode a column as one array whose dictionary holds what occurs, null among it."""
+    """Encode a column as a dictionary array; the dictionary has only values that occur."""
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    if pa.types.is_dictionary(array.type):  # Its dictionary may hold values that no row has.
+    if pa.types.is_dictionary(array.type):  # Its dictionary may have values that no row has.
         array = array.dictionary_decode()
     return array.dictionary_encode(null_encoding="encode")
 
@@ -222,7 +221,7 @@ def _to_segment(field: _Field, spec: KeySpec) -> Callable[[str | None], str]:
         elif "/" in value and not field.is_time:
             raise InputError(
                 f"partition column {field.name!r}",
-                f"the value {value!r} holds a slash, which would make folders of its parts",
+                f"the value {value!r} contains a slash, which would make several folders",
                 _ENCODE_HINT,
             )
         return prefix + value
@@ -231,7 +230,7 @@ def _to_segment(field: _Field, spec: KeySpec) -> Callable[[str | None], str]:
 
 
 def _mapped(encoded: pa.DictionaryArray, change: Callable[[str | None], str]) -> pa.DictionaryArray:
-    """Change the texts of a dictionary; texts that become equal become one."""
+    """Convert the texts of a dictionary; texts that become equal are combined."""
     changed = pa.array([change(text) for text in encoded.dictionary.to_pylist()], pa.string())
     distinct = changed.dictionary_encode()
     indices = distinct.indices.take(encoded.indices)
@@ -239,7 +238,7 @@ def _mapped(encoded: pa.DictionaryArray, change: Callable[[str | None], str]) ->
 
 
 def _joined(parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Join the fields' parts with slashes, making each path that occurs once."""
+    """Join the fields' parts with slashes; each distinct path is made once."""
     joined = parts[0]
     for part in parts[1:]:
         width = max(len(part.dictionary), 1)
@@ -267,17 +266,17 @@ def _check_path(path: str, spec: KeySpec) -> None:
         if segment in _RESERVED_SEGMENTS:
             raise InputError(
                 where,
-                f"the partition path {path!r} has a folder of the name "
-                f"{_RESERVED_SEGMENTS[segment]}, which is not a place for data",
+                f"the partition path {path!r} has a folder with the name "
+                f"{_RESERVED_SEGMENTS[segment]}, which cannot hold data",
                 "change the value",
             )
     if "\0" in path:
-        raise InputError(where, f"the partition path {path!r} holds a NUL", _ENCODE_HINT)
+        raise InputError(where, f"the partition path {path!r} contains a NUL", _ENCODE_HINT)
     if ":" in segments[0]:
         raise InputError(
             where,
-            f"Hudi cannot address the partition path {path!r}: it takes what stands before the "
-            "colon for the scheme of a URI",
+            f"Hudi cannot address the partition path {path!r}: it treats the text before the "
+            "colon as the scheme of a URI",
             _ENCODE_HINT,
         )
 

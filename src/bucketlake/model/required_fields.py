@@ -1,6 +1,6 @@
-"""Required fields of structs: what stands in them where the struct itself is null.
+"""Required fields of structs: filling them where the struct itself is null.
 
-Nothing can be read there, but Arrow's Parquet writer refuses a null in a required field even so.
+These values cannot be read, but Arrow's Parquet writer rejects a null in a required field.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 
 def has_required_fields(data_type: pa.DataType) -> bool:
-    """Whether a struct with a required field stands anywhere in a type."""
+    """Return whether a type contains a struct with a required field."""
     children = [data_type.field(i) for i in range(data_type.num_fields)]
     required = pa.types.is_struct(data_type) and any(not child.nullable for child in children)
     return required or any(has_required_fields(child.type) for child in children)
 
 
 def without_nulls(array: pa.Array) -> pa.Array:
-    """Put a value in the place of each null; which one does not matter."""
+    """Replace each null by any value."""
     if array.null_count == 0:
         return array
     padded = pa.concat_arrays([array, pa.array([_placeholder(array.type)], array.type)])

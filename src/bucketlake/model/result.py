@@ -1,4 +1,4 @@
-"""What a write reports to its caller."""
+"""The result of a write."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ class WriteResult:
     Attributes
     ----------
     instant : InstantTime or None
-        Requested time of the commit; None where there was nothing to write.
+        Requested time of the commit; None if there was nothing to write.
     inserted, updated, deleted : int
-        Records that came, changed and went. A record that lost by its ordering value counts
-        nowhere.
+        Numbers of records. A record that lost by its ordering value is not counted.
     file_groups : int
         File groups written or replaced.
     """

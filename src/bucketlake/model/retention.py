@@ -1,4 +1,4 @@
-"""Retention: how much of a table's past a clean leaves."""
+"""Retention: which file versions a clean keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMITS_DEFAULT = 10
 
 
 class CleanPolicy(Enum):
-    """By what the past is measured; the value is Hudi's spelling."""
+    """The unit of retention; the value is Hudi's spelling."""
 
     COMMITS = "KEEP_LATEST_COMMITS"
     HOURS = "KEEP_LATEST_BY_HOURS"
@@ -33,7 +33,7 @@ class Retention:
 
     @classmethod
     def of(cls, *, commits: int | None, hours: int | None, versions: int | None) -> Self:
-        """Return the one that is asked for, ten commits where none is; ConfigError for two.
+        """Return the requested retention, ten commits by default; ConfigError for two requests.
 
         Examples
         --------

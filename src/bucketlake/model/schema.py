@@ -1,13 +1,13 @@
 """The schema of a table: its columns without Hudi's meta columns, and how it may grow.
 
 A table schema is a :class:`pyarrow.Schema` of stored types (:mod:`bucketlake.model.column_type`).
-What comes in is normalised first, then :func:`evolve` finds the table's next schema or refuses
-with the column named; :func:`cast_table` brings batches and older files to it. The Avro form in
-commit metadata is :mod:`bucketlake.format.avro.schema`'s.
+The schema of a batch is normalised first. Then :func:`evolve` returns the table's next schema, or
+raises an error that names the column. :func:`cast_table` casts batches and older files to it.
+:mod:`bucketlake.format.avro.schema` has the Avro form in commit metadata.
 
-New tables have nullable columns only, record keys included: a null key is refused by value before
-anything is written, and a required column would bind every later writer (Hudi's schema check
-refuses an added one). Required columns of a table that Hudi made stay required.
+All columns of new tables are nullable, also record keys. A null key is rejected before anything is
+written. A required column would restrict every later writer, because Hudi's schema check rejects an
+added required column. Required columns of a table that Hudi made stay required.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 
 OPERATION = "_hoodie_operation"
-"""A sixth meta column, in tables that keep change flags."""
+"""A sixth meta column, in tables with change flags."""
 
 IS_DELETED = "_hoodie_is_deleted"
-"""The one column under Hudi's prefix that is data: true asks for the record's deletion."""
+"""The only data column with Hudi's prefix: true means that the record is deleted."""
 
 META_NAMES: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
-"""Names of the meta columns, in the order in which base files hold them."""
+"""Names of the meta columns, in the order of base files."""
 
 META_FIELDS: tuple[pa.Field, ...] = tuple(pa.field(name, pa.string()) for name in META_NAMES)
 
@@ -64,7 +64,7 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def without_meta(schema: pa.Schema) -> pa.Schema:
-    """Drop the meta columns from a schema, wherever they stand."""
+    """Remove the meta columns from a schema."""
     return pa.schema(_data_fields(schema))
 
 
@@ -73,7 +73,7 @@ def _data_fields(schema: pa.Schema) -> Iterable[pa.Field]:
 
 
 def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
-    """Give every column the type in which a table stores it.
+    """Return a schema with the types in which a table stores the columns.
 
     Parameters
     ----------
@@ -85,15 +85,14 @@ def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
     Returns
     -------
     pyarrow.Schema
-        The same columns in the same order, of stored types and all nullable; of field metadata
-        the comment is kept.
+        The same columns in the same order, with stored types and all nullable. Field metadata keeps
+        only the comment.
 
     Raises
     ------
     InputError
-        For a type that cannot be stored, a name that Avro cannot hold, two names that differ by
-        case alone, a name that Hudi keeps for itself, a flag of deletes that is not boolean, or no
-        column at all.
+        If a type cannot be stored, Avro cannot hold a name, two names differ only by case, a name
+        is reserved by Hudi, the delete flag is not boolean, or there is no column.
 
     Examples
     --------
@@ -102,16 +101,16 @@ def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
     n: int32
     """
     if len(schema) == 0:
-        raise InputError(where, "there are no columns", "hand in a frame that has some")
+        raise InputError(where, "there are no columns", "give data with columns")
     for name in schema.names:
         if name.startswith(_HUDI_PREFIX) and name != IS_DELETED:
             raise InputError(
-                f"{where}, column {name}", "the name belongs to Hudi", "drop or rename the column"
+                f"{where}, column {name}", "Hudi reserves this name", "drop or rename the column"
             )
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise InputError(
             f"{where}, column {IS_DELETED}",
-            f"it tells which records are deleted, and is {schema.field(IS_DELETED).type}",
+            f"this flag of deletes must be boolean, but is {schema.field(IS_DELETED).type}",
             "cast it to boolean",
         )
     return pa.schema(stored_fields(list(schema), "", where))

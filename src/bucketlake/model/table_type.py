@@ -1,4 +1,4 @@
-"""The closed sets that describe a table: its type, its merge mode, the operations on it."""
+"""Enums that describe a table: its type, its merge mode, the operations on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class TableType(Enum):
-    """How a table takes updates; the value is Hudi's spelling."""
+    """How a table stores updates; the value is Hudi's spelling."""
 
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
@@ -21,7 +21,7 @@ class MergeMode(Enum):
 
 
 class LogFormat(Enum):
-    """What records of log files are written in; the value is Hudi's spelling."""
+    """The format of records in log files; the value is Hudi's spelling."""
 
     PARQUET = "parquet"
     AVRO = "avro"
@@ -40,7 +40,7 @@ class Operation(Enum):
 
     @property
     def replaces(self) -> bool:
-        """Whether the write replaces file groups, and so is a replace commit."""
+        """Whether the write replaces file groups; then it is a replace commit."""
         return self in _REPLACING
 
 

@@ -1,9 +1,9 @@
-"""Times as partition values: from a column of numbers, timestamps, dates or text to the texts.
+"""Times as partition values: converting numbers, timestamps, dates or text.
 
-Carries the rules of Hudi's timestamp-based key generator, with the differences that refuse rather
-than guess: an unknown zone (Hudi takes UTC), a time outside of the years 1 to 9999, a column of
-timestamps taken for another unit than its microseconds. Patterns are ``model/time_pattern.py``'s.
-Work is done per column; a zone's offset is asked for per span of time and not per value.
+This follows Hudi's timestamp-based key generator, but raises an error in three cases where Hudi
+guesses: an unknown time zone (Hudi uses UTC), a time outside of the years 1 to 9999, and a column
+of timestamps with another unit than microseconds. ``model/time_pattern.py`` handles patterns. Whole
+columns are converted; the offset of a zone is computed per span of time, not per value.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNIT_KEY = "hoodie.keygen.timebased.timestamp.scalar.time.unit"
 _ZONE_KEY = "hoodie.keygen.timebased.timezone"
 
 _MICROSECONDS, _DAYS = "MICROSECONDS", "DAYS"
-_TYPES = {  # What a number of each timestamp type counts.
+_TYPES = {  # The unit of a number, by timestamp type.
     "UNIX_TIMESTAMP": "SECONDS",
     "EPOCHMILLISECONDS": "MILLISECONDS",
     "EPOCHMICROSECONDS": _MICROSECONDS,
@@ -51,7 +51,7 @@ _TYPES = {  # What a number of each timestamp type counts.
     "MIXED": None,
     "DATE_STRING": None,
 }
-_UNITS = {  # Milliseconds a count, or counts a millisecond where negative.
+_UNITS = {  # Milliseconds per unit; if negative, units per millisecond.
     "NANOSECONDS": -1_000_000,
     _MICROSECONDS: -1_000,
     "MILLISECONDS": 1,
@@ -61,18 +61,18 @@ _UNITS = {  # Milliseconds a count, or counts a millisecond where negative.
     _DAYS: DAY_MS,
 }
 _TIME_MIN_MS, _TIME_END_MS = -62_135_596_800_000, 253_402_300_800_000  # Years 1 to 9999.
-_MISSING = 1  # Hudi takes a missing value for 1, in the unit of the column.
-_SPANS_MS = (6 * HOUR_MS, 15 * MINUTE_MS, 1)  # Offsets change twice in none of these.
+_MISSING = 1  # Hudi treats a missing value as 1, in the unit of the column.
+_SPANS_MS = (6 * HOUR_MS, 15 * MINUTE_MS, 1)  # In none of these, an offset changes twice.
 _EPOCH = datetime(1970, 1, 1)
 
 
 def check_timestamp_partition(setting: TimestampPartition) -> None:
-    """Refuse a setting that bucketlake cannot write by.
+    """Raise ConfigError for a setting that bucketlake does not support.
 
     Raises
     ------
     ConfigError
-        If the type, unit, a zone or a letter of a pattern is not served.
+        If the type, unit, a zone or a letter of a pattern is not supported.
     """
     _unit_of(setting)
     output_tokens(setting.output_format)
@@ -83,28 +83,28 @@ def check_timestamp_partition(setting: TimestampPartition) -> None:
 
 
 def time_texts(values: Column, setting: TimestampPartition, where: str) -> pa.DictionaryArray:
-    """Write the times of a column as partition values.
+    """Convert the times of a column to partition values.
 
     Parameters
     ----------
     values : Array or ChunkedArray
         Numbers, timestamps, dates, or text.
     setting : TimestampPartition
-        What the column holds, and the pattern.
+        Content of the column, and the pattern.
     where : str
-        What the column is, for messages.
+        Name of the column, for messages.
 
     Returns
     -------
     DictionaryArray of string
-        The texts, none of them null: a missing value counts as 1970-01-01, as in Hudi.
+        The texts, never null: a missing value is treated as 1970-01-01, as in Hudi.
 
     Raises
     ------
     ConfigError
-        If the setting is not served, or does not fit the column's type.
+        If the setting is not supported, or does not fit the column's type.
     InputError
-        If a value is no time of the years 1 to 9999.
+        If a value is not a time of the years 1 to 9999.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def time_texts(values: Column, setting: TimestampPartition, where: str) -> pa.Di
 
 
 def _unit_of(setting: TimestampPartition) -> str | None:
-    """Return what a number of the column counts; None where only text is served."""
+    """Return the unit of numbers in the column; None if only text is supported."""
     timestamp_type, unit = setting.timestamp_type.upper(), setting.scalar_unit.upper()
     if timestamp_type not in _TYPES:
         raise ConfigError(_TYPE_KEY, setting.timestamp_type, f"use one of {', '.join(_TYPES)}")
@@ -148,7 +148,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 def _counts(
     array: pa.Array, unit: str | None, setting: TimestampPartition, where: str
 ) -> npt.NDArray[np.int64]:
-    """Return a column as whole counts of its unit; 1 where there is no value."""
+    """Return a column as integers of its unit; 1 for a missing value."""
     data_type = array.type
     if pa.types.is_timestamp(data_type):
         _require_unit(unit, _MICROSECONDS, data_type, setting, where)
@@ -165,7 +165,7 @@ def _counts(
             array = pc.trunc(array)
         counts: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(_MISSING).to_numpy()
     except pa.ArrowInvalid as error:
-        raise InputError(where, f"a value is no time ({error})", "correct the values") from None
+        raise InputError(where, f"a value is not a time ({error})", "correct the values") from None
     return counts
 
 
@@ -186,7 +186,7 @@ def _require_unit(
         raise ConfigError(
             _TYPE_KEY,
             setting.timestamp_type,
-            f"{where} is of type {data_type}, which Hudi takes for a number of {needed.lower()}; "
+            f"{where} has type {data_type}, which Hudi treats as a number of {needed.lower()}; "
             f"use {allowed}",
         )
 
@@ -204,7 +204,7 @@ def _times_of_numbers(counts: npt.NDArray[np.int64], unit: str | None, where: st
 
 
 def _truncate(counts: npt.NDArray[np.int64], divisor: int) -> Times:
-    # Java's division rounds towards zero, so that -1 microsecond lies in 1970.
+    # Java's division rounds towards zero, so that -1 microsecond is in 1970.
     return np.where(counts < 0, -(-counts // divisor), counts // divisor)
 
 
@@ -223,12 +223,12 @@ def _unknown_year(value: str, where: str) -> InputError:
 
 
 def _local_times_of_text(texts: pa.Array, setting: TimestampPartition, where: str) -> Times:
-    """Read local times, on the clock that the partition values are to show."""
+    """Return local times in the zone of the partition values."""
     encoded = texts.dictionary_encode(null_encoding="encode")
     times = _parse(encoded.dictionary, setting, where)
     local_ms = times.local_ms
     zone_out = setting.output_timezone or setting.input_timezone
-    if zone_out is not None:  # Without any zone Hudi shows the clock of the text.
+    if zone_out is not None:  # Without any zone, Hudi uses the zone of the text.
         offset_ms = times.offset_ms.copy()
         plain = ~times.has_offset
         zone_in = _zone(setting.input_timezone or "UTC")
@@ -239,7 +239,7 @@ def _local_times_of_text(texts: pa.Array, setting: TimestampPartition, where: st
 
 
 def _parse(texts: pa.Array, setting: TimestampPartition, where: str) -> ParsedTimes:
-    """Read texts by the first pattern that fits each."""
+    """Parse each text with the first pattern that matches."""
     if not setting.input_formats:
         raise ConfigError(INPUT_KEY, "", f"{where} holds text; give the pattern of it")
     times = _missing_times(setting, len(texts))
@@ -252,14 +252,14 @@ def _parse(texts: pa.Array, setting: TimestampPartition, where: str) -> ParsedTi
         patterns = ", ".join(map(repr, setting.input_formats))
         raise InputError(
             where,
-            f"{texts[int(np.argmax(is_open))].as_py()!r} is no time of the form {patterns}",
-            f"correct the value, or name its form in {INPUT_KEY}",
+            f"{texts[int(np.argmax(is_open))].as_py()!r} is not a time of the form {patterns}",
+            f"correct the value, or add its form to {INPUT_KEY}",
         )
     return times
 
 
 def _missing_times(setting: TimestampPartition, count: int) -> ParsedTimes:
-    """Return the time that Hudi takes for a missing one: it writes 1 by the pattern, and reads."""
+    """Return Hudi's time for a missing value: it formats 1 with the pattern and parses it."""
     pattern = setting.input_formats[0]
     zone = _zone(setting.input_timezone or setting.output_timezone or "UTC")
     offset_ms = int(_to_local(np.array([_MISSING]), zone)[0]) - _MISSING
@@ -295,7 +295,7 @@ def _zone(name: str) -> tzinfo:
                 (1 if offset[1] == "+" else -1) * timedelta(hours=hours, minutes=minutes)
             )
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # Not there, no name of a zone, a folder of zones.
+    except (KeyError, ValueError, OSError):  # No such zone, no valid name, or a folder of zones.
         raise ConfigError(
             _ZONE_KEY, name, "use a name of the tz database, as Europe/Berlin, or GMT+8:00"
         ) from None
@@ -309,7 +309,7 @@ def _to_local(utc_ms: Times, zone: tzinfo) -> Times:
 
 
 def _offsets_at_local(local_ms: Times, zone: tzinfo, where: str) -> Times:
-    """Return a zone's offsets at local times; of two the first, as Joda does."""
+    """Return a zone's offsets at local times; if there are two, the first, as in Joda."""
 
     def offset(time: datetime) -> int | None:
         found = time.replace(tzinfo=zone).utcoffset()
@@ -328,11 +328,11 @@ def _offsets_at_local(local_ms: Times, zone: tzinfo, where: str) -> Times:
 
 
 class _NoSuchTimeError(Exception):
-    """Clocks were set forward over a local time."""
+    """A local time does not exist because clocks were set forward."""
 
 
 def _offsets(times_ms: Times, offset_of: Callable[[datetime], int | None]) -> Times:
-    """Ask for the offset at times: once for each long span in which it stays, else for shorter."""
+    """Return the offsets at times, computed once per span of time in which they do not change."""
     offsets = np.zeros(len(times_ms), np.int64)
     rows = np.arange(len(times_ms))
     for span_ms in _SPANS_MS:

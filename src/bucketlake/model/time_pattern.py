@@ -1,9 +1,9 @@
-"""Patterns of dates and times in Joda's letters, as far as they mean the same everywhere.
+"""Patterns of dates and times with Joda's letters, if they mean the same on every machine.
 
-``yyyy/MM/dd/HH`` and its like turn local times into partition values, and read them from text.
-Letters whose text depends on a machine's language or clock (``MMM``, ``EEE``, ``a``, ``z``, two
-digits of a year in input) are refused by name: two writers would disagree. Times are milliseconds
-since 1970 on the local clock; what zone that is, is left to ``model/time_partition.py``.
+Patterns such as ``yyyy/MM/dd/HH`` format local times as partition values, and parse them. Letters
+whose text depends on the language or clock of a machine (``MMM``, ``EEE``, ``a``, ``z``, a year
+with two digits in input) raise an error, because two writers would disagree. Times are milliseconds
+since 1970 in local time; ``model/time_partition.py`` handles zones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOKEN = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A run of one letter, or literal text."""
+    """Repetitions of a letter, or literal text."""
 
     text: str
     is_literal: bool
@@ -46,7 +46,7 @@ class _Token:
 
 
 _OUTPUT: dict[str, tuple[Callable[[datetime], int], int]] = {
-    # Letter -> its number, and the milliseconds through which the number stays the same.
+    # Letter -> its number, and the milliseconds for which the number does not change.
     "y": (lambda t: t.year, DAY_MS),
     "Y": (lambda t: t.year, DAY_MS),
     "x": (lambda t: t.isocalendar().year, DAY_MS),
@@ -68,24 +68,24 @@ _OFFSET = "Z"
 
 
 def format_times(pattern: str, local_ms: Times) -> pa.DictionaryArray:
-    """Write local times by a pattern.
+    """Format local times with a pattern.
 
     Parameters
     ----------
     pattern : str
         Joda's letters and literal text.
     local_ms : ndarray of int64
-        Milliseconds since 1970 on the local clock, in the years 1 to 9999.
+        Milliseconds since 1970 in local time, in the years 1 to 9999.
 
     Returns
     -------
     DictionaryArray of string
-        The texts. Each is made once for all times that the pattern cannot tell apart.
+        The texts. Each text is made once for all times with this text.
 
     Raises
     ------
     ConfigError
-        If the pattern has a letter that is not served.
+        If the pattern has an unsupported letter.
 
     Examples
     --------
@@ -101,20 +101,20 @@ def format_times(pattern: str, local_ms: Times) -> pa.DictionaryArray:
 
 
 def output_tokens(pattern: str) -> list[_Token]:
-    """Take an output pattern apart; ConfigError where a letter is not served."""
+    """Parse an output pattern; raise ConfigError for an unsupported letter."""
     tokens = _tokens(pattern, OUTPUT_KEY)
     for token in tokens:
         if token.letter and (token.letter not in _OUTPUT or _is_month_name(token)):
             raise ConfigError(
                 OUTPUT_KEY,
                 pattern,
-                f"{token.text!r} is not served; use digits: {' '.join(_OUTPUT)}, and M or MM",
+                f"{token.text!r} is not supported; use digits: {' '.join(_OUTPUT)}, and M or MM",
             )
     return tokens
 
 
 def unit_of(tokens: list[_Token]) -> int:
-    """Return the milliseconds through which a pattern's text stays the same."""
+    """Return the milliseconds for which a pattern's text does not change."""
     return min((_OUTPUT[token.letter][1] for token in tokens if token.letter), default=DAY_MS)
 
 
@@ -125,16 +125,16 @@ def folder_depth(pattern: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ParsedTimes:
-    """Times read from text.
+    """Times parsed from text.
 
     Attributes
     ----------
     local_ms : ndarray of int64
-        Milliseconds since 1970 on the clock of the text.
+        Milliseconds since 1970 in the local time of the text.
     offset_ms : ndarray of int64
-        That clock's offset from UTC, where the text says it.
+        The offset from UTC, if the text has one.
     has_offset, is_valid : ndarray of bool
-        Whether the text says an offset, and whether the pattern fits and such a time exists.
+        Whether the text has an offset, and whether the pattern matches and the time exists.
     """
 
     local_ms: Times
@@ -144,12 +144,12 @@ class ParsedTimes:
 
 
 def parse_times(pattern: str, texts: pa.Array) -> ParsedTimes:
-    """Read local times by a pattern.
+    """Parse local times with a pattern.
 
     Raises
     ------
     ConfigError
-        If the pattern has a letter that is not served, or no year.
+        If the pattern has an unsupported letter, or no year.
 
     Examples
     --------
@@ -177,13 +177,13 @@ def parse_times(pattern: str, texts: pa.Array) -> ParsedTimes:
 
 
 def input_unit_ms(pattern: str) -> int:
-    """Return the milliseconds through which an input pattern's text stays the same."""
+    """Return the milliseconds for which an input pattern's text does not change."""
     letters = "".join(token.letter for token in _tokens(pattern, INPUT_KEY))
     return min((_OUTPUT[letter][1] for letter in letters if letter in _OUTPUT), default=DAY_MS)
 
 
 def says_offset(pattern: str) -> bool:
-    """Whether an input pattern reads an offset from UTC."""
+    """Return whether an input pattern has an offset from UTC."""
     return any(token.letter == _OFFSET for token in _tokens(pattern, INPUT_KEY))
 
 
@@ -198,7 +198,7 @@ def _tokens(pattern: str, key: str) -> list[_Token]:
             tokens.append(_Token(match["letters"], is_literal=False))
         elif match["other"]:
             tokens.append(_Token(match["other"], is_literal=True))
-        else:  # Two quotes are one quote, alone or within quoted text.
+        else:  # Two quotes are a quote, also within quoted text.
             quoted = match["quoted"].replace("''", "'") or "'"
             tokens.append(_Token(quoted, is_literal=True))
     return tokens
@@ -225,7 +225,7 @@ def _input_regex(pattern: str) -> str:
     tokens = _tokens(pattern, INPUT_KEY)
     letters = [token.letter.replace("Y", "y") for token in tokens]
     for token, letter in zip(tokens, letters, strict=True):
-        two_digit_year = letter == "y" and len(token.text) == 2  # Its century follows the clock.
+        two_digit_year = letter == "y" and len(token.text) == 2  # Its century depends on the clock.
         repeated = letter != "" and letters.count(letter) > 1
         if (
             letter not in ("", _OFFSET, *_INPUT_DIGITS_MAX)
@@ -236,10 +236,10 @@ def _input_regex(pattern: str) -> str:
             raise ConfigError(
                 INPUT_KEY,
                 pattern,
-                f"{token.text!r} is not served; use yyyy M d H m s S and Z, each once",
+                f"{token.text!r} is not supported; use yyyy M d H m s S and Z, each once",
             )
     if "y" not in letters:
-        raise ConfigError(INPUT_KEY, pattern, "name the year, yyyy")
+        raise ConfigError(INPUT_KEY, pattern, "add the year, yyyy")
     return "^" + "".join(map(_field_regex, tokens, letters, [*letters[1:], ""])) + "$"
 
 
@@ -248,7 +248,7 @@ def _field_regex(token: _Token, letter: str, next_letter: str) -> str:
         return re.escape(token.text)
     if letter == _OFFSET:
         return r"(?P<Z>Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
-    # Digits that follow one another are told apart by their number alone.
+    # Adjacent numbers can be separated only if their numbers of digits are known.
     width = str(len(token.text)) if next_letter in _INPUT_DIGITS_MAX else "1,"
     if width == "1,":
         width += str(len(token.text) if letter == "S" else _INPUT_DIGITS_MAX[letter])
@@ -266,7 +266,7 @@ def _numbers(texts: pa.Array, default: int) -> Times:
 
 
 def _local_ms(fields: dict[str, Times], count: int) -> tuple[Times, Mask]:
-    """Return milliseconds since 1970, and whether such a date and time exists."""
+    """Return milliseconds since 1970, and whether the date and time exist."""
     year, month, day, hour, minute, second = (
         fields.get(name, np.full(count, default))
         for name, default in (("y", 1970), ("M", 1), ("d", 1), ("H", 0), ("m", 0), ("s", 0))

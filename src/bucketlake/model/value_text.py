@@ -1,8 +1,8 @@
 """The text of column values in record keys and partition paths.
 
-A key is text, and two writers must agree on it letter by letter, so each column type has exactly
-the spelling that Hudi gives it (Java's, mostly). What has no spelling that all of Hudi's writers
-share is refused: a record would get a second key, and so a second life. Whole columns at a time.
+A key is text, and all writers must agree on each character. So each column type has exactly Hudi's
+spelling (mostly Java's). If Hudi's writers do not agree on the spelling of a value, it raises an
+error: the record would get a second key and exist twice. Whole columns are converted.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _HEX_PAIRS = np.array([f"{byte:02x}".encode() for byte in range(256)], "S2").vie
 
 
 def value_texts(values: Column, where: str) -> Column:
-    """Spell the values of a column as Hudi does in keys and paths.
+    """Return the values of a column as text, as Hudi writes it in keys and paths.
 
     Parameters
     ----------
     values : Array or ChunkedArray
-        Values, in the type that the table stores them in.
+        Values, in the table's stored type.
     where : str
-        What the column is, for messages.
+        Name of the column, for messages.
 
     Returns
     -------
     Array or ChunkedArray of string
-        Texts; null where there is no value.
+        Texts; null for a null value.
 
     Raises
     ------
     InputError
-        If the type or a value has no spelling.
+        If the type or a value cannot be part of a key.
 
     Notes
     -----
-    Timestamps are spelled as their microseconds since 1970. Decimals keep their scale, and have an
-    exponent where Java's ``BigDecimal`` writes one. Binary values are spelled in hexadecimal.
+    A timestamp is written as microseconds since 1970. A decimal keeps its scale, with an exponent
+    if Java's ``BigDecimal`` writes one. A binary value is written in hexadecimal.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def _floating_texts(values: pa.Array, where: str) -> pa.Array:
     if unsure.any():
         raise InputError(
             where,
-            f"the number {numbers[unsure][0]!s} cannot be part of a key: versions of Java spell it "
+            f"the number {numbers[unsure][0]!s} cannot be part of a key: versions of Java write it "
             "differently",
             "make the column a decimal, an integer or a string",
         )
@@ -116,10 +116,10 @@ def _floating_texts(values: pa.Array, where: str) -> pa.Array:
 
 
 def _depends_on_java(numbers: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.bool_]:
-    """Find numbers of which Java before version 19 writes more digits than newer ones do.
+    """Return which numbers have more digits in Java before version 19 than in newer versions.
 
-    JDK-4511638. Measured on Java 17: no other numbers, of a million random ones and all powers of
-    two. Here a key would depend on the machine that made it.
+    See JDK-4511638. With such a number, the key would depend on the machine. Measured on Java 17:
+    among a million random numbers and all powers of two there were no others.
     """
     limits, size = np.finfo(numbers.dtype), np.abs(numbers)
     is_inexact = np.isfinite(numbers) & (size >= 2.0 ** (limits.nmant + 1))

@@ -1,4 +1,4 @@
-"""What a write did, file by file, and as a whole: the content of commit metadata."""
+"""The content of commit metadata: what a write did, per file and as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 from bucketlake.model.file_name import FileId
 
-NO_PREVIOUS_COMMIT = "null"  # Hudi writes the word, not an absent value.
+NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class CommitMetadata:
 
     @property
     def schema_json(self) -> str | None:
-        """Avro schema of the data, without meta fields; None where the commit carries none."""
+        """Avro schema of the data, without meta fields; None if the commit has none."""
         return self.extra.get("schema") or None
 
     @property
     def evolves_on_read(self) -> bool:
-        """Whether columns go by the ids of a history of schemas, not by their names in files."""
+        """Whether columns are found by ids of a schema history, not by their names in files."""
         return bool(self.extra.get("latest_schema"))
 
     @property
@@ -58,12 +58,12 @@ class CommitMetadata:
 
     @property
     def file_groups(self) -> set[tuple[str, str]]:
-        """Partition path and file id of the file groups that it wrote or took out."""
+        """Partition path and file id of the file groups that the commit wrote or removed."""
         written = {(stat.partition_path, str(stat.file_id)) for stat in self.stats}
         replaced = self.replaced_file_ids.items()
         return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
 
     @property
     def partitions(self) -> set[str]:
-        """Partitions that it touched."""
+        """Partitions that the commit changed."""
         return {*self.write_stats, *self.replaced_file_ids}

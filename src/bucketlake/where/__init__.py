@@ -1,1 +1,1 @@
-"""The condition of a read: SQL text in Spark's dialect, its tree, and a filter of Arrow data."""
+"""The condition of a read: SQL text in Spark's dialect, its syntax tree, a filter for Arrow."""

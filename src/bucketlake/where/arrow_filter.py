@@ -1,8 +1,8 @@
-"""Filtering Arrow data by a predicate, with the results that Spark's filter gives.
+"""Filtering Arrow data with a predicate; the results are the same as in Spark.
 
-Arrow and Spark agree on most comparisons. They differ on NaN, which for Spark equals itself and
-exceeds every number, on a 32-bit float beside a double, and on NULL in lists; those are spelled
-out here. What bucketlake does not understand is refused: there is no Spark behind Arrow data.
+Arrow and Spark agree on most comparisons. They differ on NaN (in Spark it equals itself and is
+greater than every number), on a 32-bit float compared with a double, and on NULL in lists. This
+module handles these cases. A predicate that only Spark can answer raises an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bucketlake.where.predicate import (
 from bucketlake.where.sql_literal import DECIMAL_DIGITS_MAX, Value, count_digits
 
 Column: TypeAlias = pc.Expression | pa.Array
-"""What a test is applied to; Arrow's functions take both alike."""
+"""What a test is applied to; Arrow's functions accept both."""
 
 _FUNCTIONS: dict[Operator, Callable[[Column, pa.Scalar], Column]] = {
     Operator.EQUAL: pc.equal,
@@ -48,24 +48,24 @@ _UNKNOWN = pa.scalar(None, pa.bool_())
 
 
 def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
-    """Turn a predicate into an Arrow filter with Spark's three-valued results.
+    """Convert a predicate to an Arrow filter with Spark's three-valued results.
 
     Parameters
     ----------
     predicate : Predicate
-        As ``parse_where`` returns it for the same schema.
+        From ``parse_where`` with the same schema.
     schema : pyarrow.Schema
-        Types of the columns that are filtered.
+        Types of the columns.
 
     Returns
     -------
     pyarrow.compute.Expression
-        True, false or null for each row; a filter keeps the rows where it is true.
+        True, false or null for each row; a filter keeps the rows with true.
 
     Raises
     ------
     UnsupportedFeatureError
-        If a part of the predicate is only Spark's to answer.
+        If only Spark can answer a part of the predicate.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expressio
     """
     if isinstance(predicate, And | Or):
         operands = [to_arrow_expression(operand, schema) for operand in predicate.operands]
-        # Arrow's & and | of expressions are the three-valued ones.
+        # Arrow's & and | of expressions are three-valued.
         return reduce(and_ if isinstance(predicate, And) else or_, operands)
     if isinstance(predicate, Not):
         return ~to_arrow_expression(predicate.operand, schema)
@@ -88,7 +88,7 @@ def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expressio
         raise UnsupportedFeatureError(
             f"{predicate.text!r} ({predicate.reason})",
             "where, on Arrow data",
-            "read the table with Spark, or write it with plain literals of the column's type",
+            "read the table with Spark, or use plain literals of the column's type",
         )
     field_type = schema.field(predicate.column).type
     return _test(predicate, pc.field(predicate.column), field_type)
@@ -117,10 +117,10 @@ def _test(test: ColumnTest, column: Column, data_type: pa.DataType) -> Column:
 def _in(column: Column, data_type: pa.DataType, test: In) -> Column:
     values = [value for value in test.values if value is not None]
     if pa.types.is_floating(data_type) or any(isinstance(value, Decimal) for value in values):
-        # Arrow's sets tell 0.0 from -0.0, and hold values of the column's type alone.
+        # Arrow's sets distinguish 0.0 from -0.0, and hold only values of the column's type.
         found = [_compare(column, data_type, Operator.EQUAL, value) for value in values]
     else:
-        # Arrow's own answer for a null is false, which NOT would make true.
+        # For a null, Arrow returns false, and NOT would make it true.
         members = pa.array(values, _literal_type(data_type))
         unknown_if_null = pc.and_kleene(column.is_null(), _UNKNOWN)
         found = [pc.is_in(column, value_set=members), unknown_if_null]
@@ -141,7 +141,7 @@ def _compare(column: Column, data_type: pa.DataType, operator: Operator, value: 
 
 
 def _common_decimal(data_type: pa.DataType, value: Decimal) -> pa.DataType:
-    """Return a type for the column and a value: the column's own where it holds the value."""
+    """Return a common type for the column and a value: the column's type if it can hold it."""
     whole, fraction = count_digits(value)
     if not pa.types.is_decimal128(data_type):
         return pa.decimal128(DECIMAL_DIGITS_MAX, fraction)
@@ -157,7 +157,7 @@ def _literal_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def _compare_float(column: Column, operator: Operator, value: float) -> Column:
-    """Compare as doubles, where NaN equals NaN and exceeds every number."""
+    """Compare as doubles; NaN equals NaN and is greater than every number."""
     doubles = column.cast(pa.float64())
     is_nan = pc.is_nan(doubles)
     is_number = pc.invert(is_nan)
@@ -169,6 +169,6 @@ def _compare_float(column: Column, operator: Operator, value: float) -> Column:
         return is_nan
     if operator in (Operator.NOT_EQUAL, Operator.LESS):
         return is_number
-    # Nothing exceeds NaN, and everything reaches it; of a null neither is known.
+    # No value is greater than NaN, and every value is less or equal; for a null both are unknown.
     combine = pc.and_kleene if operator is Operator.GREATER else pc.or_kleene
     return combine(is_nan, is_number)

@@ -1,9 +1,10 @@
-"""Which columns a literal can be compared with exactly, and by which value.
+"""Which columns a literal can be compared with exactly, and with which value.
 
-Spark casts one side of a comparison to the type of the other, and which one depends on its version
-and settings: ``text = 5`` casts the column, so that ``'05'`` matches too. A literal is therefore
-accepted only where every Spark compares plain values: numbers as numbers, texts as texts, points
-in time as points in time. All else raises :class:`NotUnderstood`; it neither prunes nor filters.
+Spark casts one side of a comparison to the type of the other. Which side depends on its version and
+settings: ``text = 5`` casts the column, so that ``'05'`` also matches. A literal is therefore
+accepted only if every Spark version compares plain values: numbers with numbers, texts with texts,
+points in time with points in time. Everything else raises :class:`NotUnderstood` and is not used
+for pruning or filtering.
 """
 
 from __future__ import annotations
@@ -43,30 +44,30 @@ def comparable_value(
     time_zone: str | None = None,
     in_list: bool = False,
 ) -> Value:
-    """Return the value with which a column compares exactly as Spark compares it with a literal.
+    """Return a value that compares with the column exactly as the literal does in Spark.
 
     Parameters
     ----------
     literal : SqlLiteral
         The literal as written.
     column_type : pyarrow.DataType
-        Type of the column it is compared with.
+        Type of the column.
     time_zone : str or None
-        Spark's session time zone; None where it is not known.
+        Spark's session time zone; None if unknown.
     in_list : bool
-        Whether the literal stands in an ``IN`` list, where Spark 3 casts both sides to strings
-        as soon as one is a string.
+        Whether the literal is in an ``IN`` list; there Spark 3 casts both sides to strings if one
+        side is a string.
 
     Returns
     -------
     Value
-        An integer column gets an int, or a Decimal between two integers; a decimal column a
-        Decimal; a floating column a float; the others what their type says. None is NULL.
+        For an integer column an int, or a Decimal between two integers; for a decimal column a
+        Decimal; for a floating column a float; for others a value of their type. None is NULL.
 
     Raises
     ------
     NotUnderstood
-        If Spark would cast the column, or casts in a way that depends on its settings.
+        If Spark would cast the column, or the cast depends on Spark's settings.
     """
     if literal.kind is LiteralKind.NULL:
         return None
@@ -118,10 +119,11 @@ def _for_integer(literal: SqlLiteral, bits: int) -> int | Decimal | None:
 
 
 def _between_integers(value: Decimal) -> int | Decimal | None:
-    """Return an integer as it is, and anything else as a short decimal at its place.
+    """Return an integer unchanged, and any other number as a decimal between two integers.
 
-    All numbers strictly between two neighbouring integers compare alike with every integer. Beyond
-    64 bits Spark's optimiser answers for NULL too (``NULL < 1e19BD`` is true), so nothing is said.
+    All numbers strictly between two adjacent integers give the same results for integer columns.
+    Beyond 64 bits Spark's optimiser also answers for NULL (``NULL < 1e19BD`` is true), so this
+    raises :class:`NotUnderstood`.
     """
     floor = math.floor(value)
     if not fits_bits(floor, 64):
@@ -135,7 +137,7 @@ def _for_decimal(literal: SqlLiteral, digits_max: int, scale: int) -> Decimal | 
     assert isinstance(literal.value, int | Decimal)
     value = Decimal(literal.value)
     digits, fraction = count_digits(value)
-    # Spark widens both sides to the larger of each; past 38 digits it would round one.
+    # Spark widens both sides to the larger precision and scale; past 38 digits it would round.
     fits = max(digits, digits_max) + max(fraction, scale) <= DECIMAL_DIGITS_MAX
     return value if fits else None
 
@@ -151,7 +153,7 @@ def _for_float(literal: SqlLiteral, bits: int, *, in_list: bool) -> float | None
         limit = _EXACT_DOUBLE_MAX if bits == 64 else _EXACT_FLOAT_MAX
         return float(value) if abs(value) <= limit else None
     numeric = (LiteralKind.DECIMAL, LiteralKind.FLOAT, LiteralKind.DOUBLE)
-    # The comparison is one of doubles, also where the column is of 32 bits.
+    # Doubles are compared, also if the column has 32 bits.
     return float(value) if literal.kind in numeric and isinstance(value, Decimal | float) else None
 
 

@@ -1,9 +1,9 @@
-"""Parsing ``where``: SQL text in Spark's dialect becomes a tree that prunes and filters.
+"""Parsing ``where``: SQL text in Spark's dialect becomes a predicate for pruning and filtering.
 
-sqlglot parses; this module reads its tree, strictly: a node is understood only where each part of
-it is, a literal only where Spark compares it exactly (:mod:`.comparable`), a string only by its
-own characters. The rest becomes :class:`~.predicate.Opaque`. The reading is Spark's under the
-settings of :data:`SPARK_SETTINGS`; under others a caller must not prune by it.
+sqlglot parses the text. This module converts its tree, strictly: a node is understood only if each
+of its parts is understood, and a literal only if Spark compares it exactly (:mod:`.comparable`).
+The rest becomes :class:`~.predicate.Opaque`. The meaning is that of Spark with the settings in
+:data:`SPARK_SETTINGS`; with other settings a caller must not use it for pruning.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
         "spark.sql.legacy.literal.pickMinimumPrecision": "true",
     }
 )
-"""Settings of a Spark session, by key, that change what SQL text means: their defaults."""
+"""Settings of a Spark session that change the meaning of SQL text, with their defaults."""
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: Operator.EQUAL,
@@ -73,22 +73,22 @@ def parse_where(text: str, schema: pa.Schema, *, time_zone: str | None = None) -
     Parameters
     ----------
     text : str
-        A condition in Spark's SQL, as ``DataFrame.filter`` takes it.
+        A condition in Spark's SQL, as for ``DataFrame.filter``.
     schema : pyarrow.Schema
-        Columns that the condition may name; as in Spark, the case of names is ignored.
+        Allowed columns; as in Spark, names ignore case.
     time_zone : str or None
-        Time zone of timestamps that name none: Spark's ``spark.sql.session.timeZone``. None
-        leaves comparisons with them to Spark.
+        Time zone of timestamps without a zone: Spark's ``spark.sql.session.timeZone``. None: only
+        Spark can compare them.
 
     Returns
     -------
     Predicate
-        Column names are spelled as in the schema.
+        The predicate, with the schema's spelling of column names.
 
     Raises
     ------
     InputError
-        If the text is not a condition, or compares a column that is not there.
+        If the text is not a condition, or names a column that does not exist.
 
     Examples
     --------
@@ -107,7 +107,7 @@ Comparison(column='n', operator=<Operator.GREATER: '>'>, value=2)))
 
 
 class _Reader:
-    """One reading of the parser's tree, against one schema."""
+    """Converts the parser's tree, for a schema."""
 
     def __init__(self, text: str, schema: pa.Schema, time_zone: str | None) -> None:
         self._text = text
@@ -174,7 +174,7 @@ class _Reader:
     def _in(self, node: exp.Expr) -> Predicate:
         _only(node, "this", "expressions")
         if not node.expressions:
-            raise refused(self._text, "IN () lists nothing", "list one value at least")
+            raise refused(self._text, "IN () has no values", "list at least one value")
         column = self._column(_unwrapped(node.this))
         literals = [self._literal(_unwrapped(item)) for item in node.expressions]
         _check_one_kind(literals)
@@ -203,7 +203,7 @@ class _Reader:
     def _bare(self, node: exp.Expr) -> Predicate:
         column = self._column(node)
         if not self._is_boolean(column):
-            raise NotUnderstood("a column alone that is not boolean")
+            raise NotUnderstood("a column that is not boolean as a condition")
         return Comparison(column, Operator.EQUAL, True)
 
     def _is_boolean(self, column: str) -> bool:
@@ -216,7 +216,7 @@ class _Reader:
     def _column(self, node: exp.Expr) -> str:
         """Return the schema's spelling of a column's name."""
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
-            raise NotUnderstood("an expression in place of a column")
+            raise NotUnderstood("an expression instead of a column")
         names = [part.name for part in node.parts]
         if len(names) > 1:
             self._refuse_unless_nested(names)
@@ -227,7 +227,7 @@ class _Reader:
         if len(alike) == 1:
             return str(alike[0])
         if not alike and not node.this.quoted and name.lower() in _NOT_COLUMNS:
-            raise NotUnderstood(f"{name}, which is no column")
+            raise NotUnderstood(f"{name}, which is not a column")
         problem = f"column {name} is ambiguous" if alike else f"there is no column {name}"
         raise refused(self._text, problem, self._columns_there(alike))
 
@@ -276,13 +276,13 @@ def _unwrapped(node: exp.Expr) -> exp.Expr:
 
 
 def _only(node: exp.Expr, *known: str) -> None:
-    """Check that a node says nothing beyond what is read of it."""
+    """Raise NotUnderstood if a node has parts that are not converted."""
     if any(part and name not in known for name, part in node.args.items()):
         raise NotUnderstood("this form of condition")
 
 
 def _check_one_kind(literals: Sequence[SqlLiteral]) -> None:
-    """Refuse a list of several kinds, which Spark casts to one that the column shares."""
+    """Raise NotUnderstood for a list of several kinds, which Spark casts to a common type."""
     kinds = {literal.kind for literal in literals} - {LiteralKind.NULL}
     if len(kinds) > 1 and not kinds <= _NUMBERS:
         raise NotUnderstood("literals of several types")

@@ -1,8 +1,8 @@
-"""The tree of a predicate: what ``where`` says, in the few forms that bucketlake reasons about.
+"""The tree of a predicate: the few forms of conditions that bucketlake understands.
 
-Values are chosen so that each comparison is one of plain values (:mod:`.comparable`); everything
-else is :class:`Opaque`, which Spark can answer and bucketlake cannot. A predicate is true, false or
-unknown for a row, as in SQL. Frozen and picklable.
+Each comparison compares plain values (:mod:`.comparable`). Everything else is :class:`Opaque`:
+Spark can answer it, bucketlake cannot. A predicate is true, false or unknown for a row, as in SQL.
+The values are frozen and picklable.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Operator(Enum):
 
     @property
     def mirrored(self) -> Operator:
-        """The operator that says the same with its sides exchanged."""
+        """The equivalent operator with exchanged sides."""
         return _MIRRORED.get(self, self)
 
     @property
     def negated(self) -> Operator | None:
-        """The operator that is true where this one is false; None where there is none."""
+        """The operator that is true where this one is false; None if there is none."""
         return _NEGATED.get(self)
 
 
@@ -55,14 +55,14 @@ _NEGATED = {
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of its operands."""
+    """True if all operands are true."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of its operands."""
+    """True if any operand is true."""
 
     operands: tuple[Predicate, ...]
 
@@ -76,7 +76,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A column against a value; with NULL it is unknown for every row."""
+    """A column compared with a value; with NULL it is unknown for every row."""
 
     column: str
     operator: Operator
@@ -85,7 +85,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A column among values."""
+    """A column that equals one of several values."""
 
     column: str
     values: tuple[Value, ...]
@@ -93,14 +93,14 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """A column without a value; never unknown."""
+    """A column that is null; never unknown."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """A text column against a pattern of ``%`` and ``_``, without escapes."""
+    """A text column that matches a pattern of ``%`` and ``_``, without escapes."""
 
     column: str
     pattern: str
@@ -108,14 +108,14 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same for every row; None is unknown."""
+    """The same result for every row; None is unknown."""
 
     value: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """What only Spark can answer: the SQL, and why."""
+    """A condition that only Spark can answer: its SQL, and the reason."""
 
     text: str
     reason: str
@@ -129,7 +129,7 @@ COLUMN_TESTS = (Comparison, In, IsNull, Like)
 
 
 def leaves(predicate: Predicate) -> Iterator[ColumnTest | Constant | Opaque]:
-    """Yield the parts of a predicate that hold no others, from left to right."""
+    """Yield the leaves of a predicate, from left to right."""
     if isinstance(predicate, And | Or):
         for operand in predicate.operands:
             yield from leaves(operand)
@@ -140,7 +140,7 @@ def leaves(predicate: Predicate) -> Iterator[ColumnTest | Constant | Opaque]:
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """Return the opposite of a predicate, with ``Not`` moved inwards as far as it goes.
+    """Return the opposite of a predicate, with ``Not`` moved inwards as far as possible.
 
     Examples
     --------

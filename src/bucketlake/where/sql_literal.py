@@ -1,7 +1,7 @@
-"""Literals of Spark SQL: what strings, numbers and casts of them say.
+"""Literals of Spark SQL: the values of strings, numbers and casts.
 
-Read strictly: what Spark's versions or settings read differently raises :class:`NotUnderstood`.
-Which columns a literal can be compared with is :mod:`.comparable`'s question.
+If the value depends on Spark's version or settings, this raises :class:`NotUnderstood`.
+:mod:`.comparable` decides which columns a literal can be compared with.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bucketlake.where.sql_time import (
 )
 
 Value: TypeAlias = bool | int | Decimal | float | str | date | datetime | None
-"""What a column is compared with; None is SQL's NULL. Times with a zone are in UTC."""
+"""A value that a column is compared with; None is NULL. Times with a zone are in UTC."""
 
 DECIMAL_DIGITS_MAX = 38
 
 
 class LiteralKind(Enum):
-    """Type that Spark gives to a literal."""
+    """The type of a literal in Spark."""
 
     NULL = "NULL"
     BOOLEAN = "a boolean"
@@ -52,10 +52,10 @@ class SqlLiteral:
     value: Value
 
     def negated(self) -> SqlLiteral:
-        """Return the literal behind a minus sign."""
+        """Return the negated literal."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | Decimal | float):
             raise NotUnderstood(f"a minus before {self.kind.value}")
-        # Decimal's own minus would round to the context's digits.
+        # The minus of Decimal would round to the context's precision.
         if isinstance(self.value, Decimal):
             return SqlLiteral(self.kind, self.value.copy_negate())
         return SqlLiteral(self.kind, -self.value)
@@ -73,9 +73,9 @@ _TIMESTAMP_CASTS = frozenset({"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ"})
 
 
 def decode_string(raw: str) -> str | None:
-    r"""Return the text of a quoted string as Spark reads it; None where Sparks differ.
+    r"""Return the text of a quoted string as Spark reads it; None if Spark versions differ.
 
-    A doubled quote is one: Spark 3 reads two strings side by side, Spark 4 an escaped quote.
+    A doubled quote is such a case: Spark 3 reads two strings, Spark 4 an escaped quote.
 
     Examples
     --------
@@ -100,12 +100,12 @@ def _unescape(match: re.Match[str]) -> str:
         # `\%` and `\_` keep their backslash, for LIKE.
         return f"\\{other}" if other in "%_" else _ESCAPED.get(other, other)
     code = int(octal, 8) if octal else int(short or long, 16)
-    # Beyond Unicode: a lone surrogate, so that the whole string is given up.
+    # Not in Unicode: return a lone surrogate, so that the whole string is rejected.
     return chr(code) if code <= 0x10FFFF else "\ud800"
 
 
 def number_literal(text: str) -> SqlLiteral:
-    """Return the literal that digits name: an integer, a decimal, or with an exponent a double."""
+    """Return the literal of a number: an integer, a decimal, or with an exponent a double."""
     if "e" in text.lower():
         value = float(text)
         if math.isfinite(value):
@@ -120,7 +120,7 @@ def number_literal(text: str) -> SqlLiteral:
 def cast_literal(
     literal: SqlLiteral, type_name: str, type_arguments: Sequence[int], time_zone: str | None
 ) -> SqlLiteral:
-    """Return a literal cast to a type, where the cast keeps its value exactly.
+    """Return a literal cast to a type, if the cast keeps its value exactly.
 
     ``DATE '…'`` and ``5L`` are casts too. ``type_name`` is the parser's name of the type.
     """
@@ -173,7 +173,7 @@ def _cast_to_float(literal: SqlLiteral, kind: LiteralKind) -> SqlLiteral | None:
 
 def _double(value: float, kind: LiteralKind) -> SqlLiteral:
     if kind is LiteralKind.FLOAT and not is_float32(value):
-        # Java rounds the decimal text to 32 bits at once, Python by way of 64.
+        # Java rounds the decimal text directly to 32 bits, Python first to 64 bits.
         raise NotUnderstood(f"{value} as a 32-bit float")
     return SqlLiteral(kind, value)
 
@@ -189,12 +189,12 @@ def _cast_to_time(text: str, type_name: str, time_zone: str | None) -> SqlLitera
 
 
 def fits_bits(value: int, bits: int) -> bool:
-    """Whether a signed integer of some bits holds a value."""
+    """Return whether a signed integer with a number of bits can hold a value."""
     return -(1 << (bits - 1)) <= value < 1 << (bits - 1)
 
 
 def is_float32(value: float) -> bool:
-    """Whether a 32-bit float holds a value exactly."""
+    """Return whether a 32-bit float can hold a value exactly."""
     if not math.isfinite(value):
         return True
     try:

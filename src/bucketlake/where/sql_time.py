@@ -1,6 +1,7 @@
-"""Dates and times in SQL text: the spellings that every Spark reads alike.
+"""Dates and times in SQL text: the forms that every Spark version reads in the same way.
 
-Spark takes more of them (``2024-1-1``, ``2024``, region names after a time); those are its own.
+Spark accepts more forms (``2024-1-1``, ``2024``, region names after a time); these are not
+supported.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 
 class NotUnderstood(Exception):  # noqa: N818 - caught in this room, never an error of the user.
-    """A piece of SQL whose meaning does not follow from the text alone; says why."""
+    """The meaning of a part of the SQL does not follow from its text alone; has the reason."""
 
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -25,7 +26,7 @@ _OFFSET_MAX = timedelta(hours=18)
 
 
 def parse_date(text: str) -> date:
-    """Return a date that is written ``yyyy-MM-dd``."""
+    """Return a date in the form ``yyyy-MM-dd``."""
     try:
         if _DATE.fullmatch(text):
             return date.fromisoformat(text)
@@ -35,7 +36,7 @@ def parse_date(text: str) -> date:
 
 
 def parse_local_timestamp(text: str) -> datetime:
-    """Return a wall-clock time that is written ``yyyy-MM-dd[ HH:mm:ss[.ffffff]]``."""
+    """Return a local time in the form ``yyyy-MM-dd[ HH:mm:ss[.ffffff]]``."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match[4]:
         raise NotUnderstood(f"the local time {text!r}; write it as yyyy-MM-dd HH:mm:ss")
@@ -43,15 +44,15 @@ def parse_local_timestamp(text: str) -> datetime:
 
 
 def parse_timestamp(text: str, time_zone: str | None) -> datetime:
-    """Return a point in time, in UTC; a text that names no zone is in the session's."""
+    """Return a point in time in UTC; a text without a zone is in the session's zone."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise NotUnderstood(f"the timestamp {text!r}; write it as yyyy-MM-dd HH:mm:ssZ")
     zone = _zone(match[4] or time_zone)
     if zone is None:
-        raise NotUnderstood(f"the timestamp {text!r} names no time zone; append Z or +hh:mm")
+        raise NotUnderstood(f"the timestamp {text!r} has no time zone; append Z or +hh:mm")
     try:
-        # In a gap of local time Python and Java both count on with the offset before it.
+        # In a gap of local time, Python and Java both use the offset before the gap.
         return _local_time(match).replace(tzinfo=zone).astimezone(UTC)
     except OverflowError:
         raise NotUnderstood(f"the timestamp {text!r}") from None

@@ -1,8 +1,8 @@
-"""The syntax of ``where``: text to tokens and to sqlglot's tree, or a refusal with its place.
+"""The syntax of ``where``: text to tokens and to sqlglot's tree, or an error with its position.
 
-sqlglot reads strings by the rules of several Sparks at once, and drops what does not change the
-tree, comments and plus signs, though both can change what Spark makes of it. Strings are decoded
-here, and :func:`find_doubt` tells the texts whose tree is not to be trusted.
+sqlglot mixes the string rules of several Spark versions, and drops comments and plus signs, though
+both can change the meaning in Spark. So strings are decoded here, and :func:`find_doubt` finds
+texts whose tree may differ from Spark's.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from sqlglot.errors import ParseError, SqlglotError
 from bucketlake.errors import InputError
 from bucketlake.where.sql_literal import decode_string
 
-_CORRECT = "correct the condition; a name that is a word of SQL goes in backquotes"
+_CORRECT = "correct the condition; put a name that is an SQL keyword in backquotes"
 _OPERAND_ENDS = frozenset(
     {"VAR", "IDENTIFIER", "NUMBER", "STRING", "RAW_STRING", "R_PAREN", "R_BRACKET"}
 )
 
 
 def tokenize(text: str) -> list[Token]:
-    """Split a condition into tokens, strings with the text that Spark reads.
+    """Split a condition into tokens; strings have the text that Spark reads.
 
-    A string that Spark's versions read differently is a token of another type, which no literal
-    has. InputError where the text cannot be split.
+    If Spark versions read a string differently, its token has another type, which no literal has.
+    Raises InputError if the text cannot be split.
     """
     if not text.isascii() and re.search("[\ud800-\udfff]", text):
-        raise refused(text, "it holds half a character (a lone surrogate)", "correct the text")
+        raise refused(text, "it contains half a character (a lone surrogate)", "correct the text")
     try:
         tokens = Dialect.get_or_raise("spark").tokenize(text)
     except SqlglotError:
@@ -40,7 +40,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _with_spark_text(token: Token, text: str) -> Token:
-    """Give a string the text that Spark reads; a string of unsure text gets another type."""
+    """Give a string token Spark's text; if the text is uncertain, give it another type."""
     if token.token_type is not TokenType.STRING:
         return token
     decoded = decode_string(text[token.start : token.end + 1])
@@ -57,10 +57,10 @@ def _unclosed_quote(text: str) -> str:
 
 
 def find_doubt(text: str, tokens: Sequence[Token]) -> str | None:
-    """Say why the parser's tree may differ from Spark's; None where it does not.
+    """Return why the parser's tree may differ from Spark's; None if it does not.
 
-    The parser drops comments, which end elsewhere in Spark where a backslash stands before the
-    line's end, and plus signs, with which Spark casts a text to a number.
+    The parser drops comments, which end elsewhere in Spark if the line ends in a backslash. It also
+    drops plus signs, with which Spark casts a text to a number.
     """
     end = 0
     for token in tokens:
@@ -77,7 +77,7 @@ def find_doubt(text: str, tokens: Sequence[Token]) -> str | None:
 
 
 def parse_tokens(text: str, tokens: list[Token]) -> exp.Expr:
-    """Parse a condition; InputError, with the place, where it is none."""
+    """Parse a condition; raise InputError with the position if it is not valid."""
     try:
         parsed = Dialect.get_or_raise("spark").parser().parse_into(exp.Condition, tokens, text)
     except ParseError as error:
@@ -98,5 +98,5 @@ def _syntax_problem(error: ParseError) -> str:
 
 
 def refused(text: str, problem: str, next_step: str) -> InputError:
-    """Make the error that a condition cannot be used."""
+    """Return the error that a condition cannot be used."""
     return InputError(f"where {text!r}", problem, next_step)

@@ -102,7 +102,7 @@ def test_table_that_would_be_left_wrong_is_read_but_not_written(
 def test_metadata_table_is_refused_with_the_reason_and_the_way_out(changes: dict[str, Any]) -> None:
     config = replace(COW, **changes)
     check_readable(config, "t")
-    reason = r"\(files\).*invisible to its readers.*Table\.drop_metadata_table\(\)"
+    reason = r"\(files\).*would not see the commit.*Table\.drop_metadata_table\(\)"
     with pytest.raises(UnsupportedFeatureError, match=reason):
         check_writable(config, "t")
 

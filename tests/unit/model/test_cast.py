@@ -132,9 +132,13 @@ def test_values_hidden_under_a_null_do_not_count() -> None:
 
 def test_null_in_a_required_column_is_refused_at_any_depth() -> None:
     required = pa.schema([pa.field("c", pa.int32(), False)])
-    with pytest.raises(InputError, match=r"column c: the table requires a value, 1 of the batch"):
+    with pytest.raises(
+        InputError, match=r"column c: the table requires a value, nulls in the batch: 1"
+    ):
         cast_table(pa.table({"c": pa.array([1, None], pa.int32())}), required)
-    with pytest.raises(InputError, match=r"column c: the table requires a value, 2 of the batch"):
+    with pytest.raises(
+        InputError, match=r"column c: the table requires a value, nulls in the batch: 2"
+    ):
         cast_table(pa.table({"c": pa.nulls(2)}), required)
     inner = pa.struct([pa.field("x", pa.int32(), False)])
     assert refusal(pa.array([{"x": None}, None]), inner).where == "orders, column c.x"

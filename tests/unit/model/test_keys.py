@@ -128,7 +128,7 @@ def test_a_literal_row_has_the_key_that_a_writer_gives_it(
 
 @pytest.mark.parametrize("values", [{"id": "seven"}, {"id": 2**63}, {"id": 1.5}, {"id": object()}])
 def test_a_literal_of_another_type_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="is no value of its type int64"):
+    with pytest.raises(InputError, match="is not a value of its type int64"):
         key_text(SIMPLE, values, SCHEMA)
 
 

@@ -91,7 +91,7 @@ def test_encoding_does_not_save_a_name_that_is_taken(value: str) -> None:
 
 
 def test_a_slash_is_refused_with_the_hint_to_encode() -> None:
-    with pytest.raises(InputError, match=r"column 'q': the value 'a/b' holds a slash.*url_encode"):
+    with pytest.raises(InputError, match=r"column 'q': the value 'a/b' contains a slash.*encode"):
         partition_paths(pa.table({"p": ["x"], "q": ["a/b"]}), TWO)
 
 
@@ -115,10 +115,10 @@ def test_a_missing_partition_column_is_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "allowed"),
     [
-        (replace(TIME, timestamp=None), "say how they become partitions"),
+        (replace(TIME, timestamp=None), "give their format as partitions"),
         (replace(TIME, partition_fields=("p", "q")), "use CUSTOM for several"),
         (replace(CUSTOM, partition_field_kinds=("SIMPLE", "HASH")), "SIMPLE or TIMESTAMP"),
-        (replace(TIME, timestamp=replace(DAILY, output_format="EEE")), "not served"),
+        (replace(TIME, timestamp=replace(DAILY, output_format="EEE")), "not supported"),
     ],
 )
 def test_settings_that_make_no_paths_are_refused_before_any_data(

@@ -40,7 +40,7 @@ def test_normal_schema_keeps_order_and_comments_and_is_nullable() -> None:
 
 @pytest.mark.parametrize("name", [*META_NAMES, "_hoodie_operation", "_hoodie_x"])
 def test_name_of_hudis_own_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"column {name}: the name belongs to Hudi"):
+    with pytest.raises(InputError, match=f"column {name}: Hudi reserves this name"):
         normalise_schema(pa.schema({name: pa.string()}), "orders")
 
 
@@ -63,7 +63,7 @@ def test_schema_without_columns_is_refused() -> None:
     ],
 )
 def test_names_that_spark_cannot_tell_apart_are_refused(schema: pa.Schema, path: str) -> None:
-    with pytest.raises(InputError, match=r"two columns of one name") as caught:
+    with pytest.raises(InputError, match=r"two columns have the same name") as caught:
         normalise_schema(schema, "orders")
     assert caught.value.where == f"orders, column {path}"
 

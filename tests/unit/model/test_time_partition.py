@@ -116,7 +116,7 @@ def test_the_first_and_last_second_of_the_known_years_are_written() -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_is_no_count_is_refused(number: float) -> None:
-    with pytest.raises(InputError, match="a value is no time"):
+    with pytest.raises(InputError, match="a value is not a time"):
         time_texts(pa.array([number]), SECONDS, WHERE)
 
 

@@ -213,7 +213,7 @@ def test_timestamp_without_zone_is_read_in_the_given_one() -> None:
         ("id = 'a' AND `n = 5", "the quote at position 14 is not closed"),
         ("SELECT 1", "unexpected 'SELECT' at line 1, position 1"),
         ("id = 'a' ORDER BY n", "unexpected 'ORDER BY' at line 1, position 10"),
-        ("n IN ()", "IN () lists nothing"),
+        ("n IN ()", "IN () has no values"),
         ("nope = 1", "there is no column nope; the columns are id, n, amount"),
         ("other.id = 'a'", "there is no column other.id; the columns are id, n"),
         ("`session_user` = 'a'", "there is no column session_user"),
