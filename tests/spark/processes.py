@@ -89,7 +89,7 @@ def cluster(folder: Path) -> Iterator[str]:
         )
     ]  # fmt: skip
     try:
-        _wait_for(folder / "master" / "log", "I have been elected leader")
+        _wait_for(processes[0], folder / "master" / "log", "I have been elected leader")
         for host in WORKER_HOSTS:
             processes.append(
                 _start_java(
@@ -99,20 +99,51 @@ def cluster(folder: Path) -> Iterator[str]:
                     "--work-dir", str(folder / host), master,
                 )
             )  # fmt: skip
-        for host in WORKER_HOSTS:
-            _wait_for(folder / host / "log", "Successfully registered with master")
+        for process, host in zip(processes[1:], WORKER_HOSTS, strict=True):
+            _wait_for(process, folder / host / "log", "Successfully registered with master")
         yield master
     finally:
         for process in reversed(processes):
             kill_group(process)
 
 
-def _start_java(home: Path, folder: Path, host: str, *command: str) -> subprocess.Popen[str]:
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """Run a Spark Connect server with two cores; yield its address."""
+    import pyspark
+
+    port = _free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+    }
+    process = _start_java(
+        Path(pyspark.__file__).parent, folder / "server", "127.0.0.1",
+        "org.apache.spark.deploy.SparkSubmit", "--master", "local[2]",
+        "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal",
+        memory="1g",
+    )  # fmt: skip
+    try:
+        _wait_for(process, folder / "server" / "log", "Spark Connect server started")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        kill_group(process)
+
+
+def _start_java(
+    home: Path, folder: Path, host: str, *command: str, memory: str = "256m"
+) -> subprocess.Popen[str]:
     folder.mkdir(parents=True)
     variables = {
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": memory,
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     with (folder / "log").open("w") as log:
@@ -127,9 +158,10 @@ def _start_java(home: Path, folder: Path, host: str, *command: str) -> subproces
         )
 
 
-def _wait_for(log: Path, words: str) -> None:
+def _wait_for(process: subprocess.Popen[str], log: Path, words: str) -> None:
     deadline = time.monotonic() + START_SECONDS_MAX
     while not re.search(words, log.read_text(errors="replace")):
+        assert process.poll() is None, f"the process ended: {tail(log)}"
         assert time.monotonic() < deadline, f"{log} does not say '{words}': {tail(log)}"
         time.sleep(0.2)
 

@@ -1,0 +1,194 @@
+"""Tables through Spark Connect: each operation once, and what Connect does in a way of its own.
+
+Connect sends functions as pickles inside of plans, shows errors of tasks as text of the server's,
+and runs ``foreachBatch`` in a Python process beside the server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import bucketlake as bl
+import bucketlake.table
+from bucketlake.errors import InputError, StorageError
+from bucketlake.spark.spool import SPOOL_FOLDER, is_repeatable
+from bucketlake.storage.base import Buffer
+from bucketlake.storage.local import LocalStorage
+from bucketlake.timeline.instant import State
+from tests.spark.frames import Row, frame_of, in_order, rows_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("day", pa.string()), ("ts", pa.int64()), ("v", pa.float64())]
+)
+DAYS = ("2024-01-01", "2024-01-02", "2023-12-31")
+
+
+def events(numbers: Iterable[int], ts: int) -> pa.Table:
+    rows = [{"id": f"k{n}", "day": DAYS[n % 3], "ts": ts, "v": n / 4 + ts} for n in numbers]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def model_of(*batches: pa.Table) -> list[Row]:
+    """Return the rows that upserts of these batches leave; the times of later ones are later."""
+    return in_order({row["id"]: row for batch in batches for row in batch.to_pylist()}.values())
+
+
+def held_by(table: bl.Table, where: str | None = None) -> list[Row]:
+    """Read through the Connect session, which is the active one."""
+    return in_order(rows_of(table.read(where=where)))
+
+
+def commits_of(table: bl.Table) -> int:
+    return sum(instant.state is State.COMPLETED for instant in table.timeline())
+
+
+@pytest.fixture(params=["copy_on_write", "merge_on_read"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def table(spark: SparkSession, table_path: Path, tmp_path: Path) -> bl.Table:
+    """A copy-on-write table with the events 0 to 39."""
+    return make(table_path, "copy_on_write", frame_of(spark, events(range(40), 1), tmp_path))
+
+
+def make(path: Path, kind: str, frame: DataFrame) -> bl.Table:
+    table = bl.create_table(
+        str(path), schema=frame.schema, record_key=["id"], partition_by=["day"], ordering="ts",
+        index=bl.SimpleBucket(2), table_type=kind,
+    )  # fmt: skip
+    assert table.upsert(frame).inserted == frame.count()
+    return table
+
+
+def test_rows_are_inserted_updated_read_by_condition_and_deleted(
+    spark: SparkSession, table_path: Path, tmp_path: Path, kind: str
+) -> None:
+    first, second = events(range(40), 1), events(range(30, 50), 2)
+    table = make(table_path, kind, frame_of(spark, first, tmp_path))
+    result = table.upsert(frame_of(spark, second, tmp_path))
+    assert result.inserted + result.updated == second.num_rows
+    model = model_of(first, second)
+    assert held_by(table) == model
+
+    where = "id = 'k31' AND day = '2024-01-02'"
+    [row] = [row for row in model if row["id"] == "k31"]
+    assert held_by(table, where) == [row]
+    assert table.read(spark, where=where, columns=["v"]).collect() == [(row["v"],)]
+    assert table.explain(where=where).file_groups_kept == 1
+
+    gone = frame_of(spark, events(range(5), 0), tmp_path).select("id", "day")
+    assert table.delete(gone).deleted == 5
+    left = [row for row in model if row["id"] not in {f"k{n}" for n in range(5)}]
+    assert held_by(table) == left
+    assert in_order(rows_of(table.to_arrow())) == left
+    if kind == "merge_on_read":
+        assert table.compact(spark=spark).slices
+        assert held_by(table) == left
+
+
+def test_an_input_that_may_change_is_spooled_and_others_are_not(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    frame = frame_of(spark, events(range(60), 2), tmp_path)
+    assert is_repeatable(frame)
+    random_rows = frame.where("rand() < 0.5")
+    assert not is_repeatable(random_rows)
+    result = table.upsert(random_rows)
+    assert len(held_by(table, "ts = 2")) == result.inserted + result.updated > 0
+    assert [*Path(table.path, SPOOL_FOLDER).rglob("*.parquet")] == []
+
+
+def test_partitions_are_rescaled_in_tasks_of_the_server(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    report = table.rescale({"2024": 5}, spark=spark, dry_run=False)
+    assert [(p.partition_path, p.new_count) for p in report.partitions] == [
+        ("2024-01-01", 5), ("2024-01-02", 5),
+    ]  # fmt: skip
+    assert held_by(table) == model_of(events(range(40), 1))
+    assert table.upsert(frame_of(spark, events(range(20, 60), 2), tmp_path)).updated == 20
+    assert held_by(table) == model_of(events(range(40), 1), events(range(20, 60), 2))
+    assert [row["v"] for row in held_by(table, "id = 'k59'")] == [59 / 4 + 2]
+
+
+def test_each_batch_of_a_stream_is_committed_once(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    source, before = tmp_path / "source", commits_of(table)
+    for number in (2, 3):
+        frame_of(spark, events(range(number * 10, number * 10 + 25), number), source)
+        run_stream(spark, table, source, tmp_path / "checkpoint")
+    assert commits_of(table) == before + 2
+    batches = [events(range(40), 1), events(range(20, 45), 2), events(range(30, 55), 3)]
+    assert held_by(table) == model_of(*batches)
+
+    # Without its checkpoint the stream begins anew, and its first batch has a number that was used.
+    run_stream(spark, table, source, tmp_path / "another checkpoint")
+    assert commits_of(table) == before + 2
+
+
+def run_stream(spark: SparkSession, table: bl.Table, source: Path, checkpoint: Path) -> None:
+    stream = spark.readStream.schema(spark.read.parquet(str(source)).schema).parquet(str(source))
+    writer = stream.writeStream.foreachBatch(table.upsert_batch(query_name="events"))
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    for attempt in count():
+        try:
+            writer.start().awaitTermination()
+        except PySparkException as error:
+            # The server gives the process of foreachBatch ten seconds to start, and no setting of
+            # Spark changes that. A busy machine may take longer, above all the first time.
+            if attempt == 4 or "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return
+
+
+def test_a_bad_batch_is_rejected_by_name_and_the_table_stays_as_it_was(
+    spark: SparkSession, table: bl.Table, tmp_path: Path
+) -> None:
+    commits, rows = commits_of(table), held_by(table)
+    frame = frame_of(spark, events(range(40), 2), tmp_path)
+    with pytest.raises(InputError, match=r"record key column 'id'.* have a null or empty key"):
+        table.upsert(frame.selectExpr("nullif(id, 'k7') AS id", "day", "ts", "v"))
+    with pytest.raises(InputError, match="column v: the table holds double, the batch string"):
+        table.upsert(frame.selectExpr("id", "day", "ts", "'one' AS v"))
+    assert (commits_of(table), held_by(table)) == (commits, rows)
+    assert table.upsert(frame).updated == 40
+
+
+class FullDisk(LocalStorage):
+    """A disk that has no room for data files, in tasks or wherever else."""
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        if path.endswith(".parquet"):
+            raise StorageError(f"{self.root}/{path}", "put if absent", "no space left on device")
+        super().put_if_absent(path, data)
+
+
+def test_an_error_of_storage_in_a_task_is_raised_as_itself(
+    spark: SparkSession, table: bl.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client gets no more of a task's error than its text."""
+    rows, frame = held_by(table), frame_of(spark, events(range(40), 2), tmp_path)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Tasks cannot import the tests.
+    monkeypatch.setattr(bucketlake.table, "open_storage", lambda path, options: FullDisk(path))
+    with pytest.raises(StorageError, match=r"put if absent .*parquet: no space left on device"):
+        table.upsert(frame)
+    monkeypatch.undo()
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    assert held_by(table) == rows
+    assert table.upsert(frame).updated == 40
