@@ -21,6 +21,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import system_now_ms
+from tests.choices import DEEP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ settings.register_profile("quick", max_examples=50, deadline=None, derandomize=T
 settings.register_profile(
     "deep", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.load_profile("deep" if os.environ.get("BUCKETLAKE_DEEP") == "1" else "quick")
+settings.load_profile("deep" if DEEP else "quick")
 
 
 @pytest.fixture
@@ -123,10 +124,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the conformance suite and of the simulation."""
     parser.addoption("--kind", help="one index kind of tests/conformance/kinds.py, not all")
     parser.addoption("--seed", type=int, help="replay one seed of the simulation")
-    parser.addoption("--seeds", type=int, default=60, help="how many seeds the simulation runs")
+    parser.addoption(
+        "--seeds",
+        type=int,
+        default=600 if DEEP else 60,
+        help="how many seeds the simulation runs",
+    )
     parser.addoption(
         "--crowds",
         type=int,
-        default=2000 if os.environ.get("CI") else 100,
+        default=5000 if DEEP else 500 if os.environ.get("CI") else 100,
         help="how many runs of several writers",
     )

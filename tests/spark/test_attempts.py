@@ -20,7 +20,7 @@ from bucketlake.timeline.active import load_timeline
 from tests.spark.drivers.common import make_table, model_of, rows_of_round
 from tests.spark.processes import cluster, run_driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
 
 NOTHING_LEFT = {"markers": [], "files": [], "pending": [], "staged": [], "spooled": []}
 WRITTEN = {"error": None, "inserted": 50, "updated": 150}
@@ -106,25 +106,43 @@ def test_a_write_outlives_the_death_of_an_executor_or_fails_whole(
     assert (left["markers"], left["files"], left["pending"]) == ([], [], [])
 
 
-@pytest.mark.parametrize("fault", ["marker", "file", "published"])
+FAULTS = pytest.mark.parametrize("fault", ["marker", "file", "published"])
+
+
+@pytest.fixture(scope="module")
+def repeating(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """What one driver reports whose tasks are tried four times, for each fault; and its folder."""
+    folder = tmp_path_factory.mktemp("repeating")
+    return folder, run_driver("retries", "local[2,4]", folder, log=folder / "log")
+
+
+@pytest.fixture(scope="module")
+def giving_up(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one driver reports whose tasks are tried once, for each fault."""
+    folder = tmp_path_factory.mktemp("giving up")
+    report: dict[str, Any] = run_driver("retries", "local[2]", folder, log=folder / "log")
+    return report
+
+
+@FAULTS
 def test_a_task_that_is_repeated_gives_the_file_and_the_statistics_of_one_that_is_not(
-    tmp_path: Path, fault: str
+    repeating: tuple[Path, dict[str, Any]], tmp_path: Path, fault: str
 ) -> None:
-    report = run_driver("retries", "local[2,4]", tmp_path, fault, log=tmp_path / "log")
+    folder, report = repeating[0] / fault, repeating[1][fault]
     assert report["failures"] == 1
     assert report["first"] == report["second"] == WRITTEN
     assert report["after_first"] == model_of([0, 1])
     twin = make_table(str(tmp_path / "twin"))
     for number in (1, 2):
         twin.upsert(rows_of_round(number))
-    assert counts_of_last_commit(tmp_path / "table") == counts_of_last_commit(tmp_path / "twin")
+    assert counts_of_last_commit(folder / "table") == counts_of_last_commit(tmp_path / "twin")
 
 
-@pytest.mark.parametrize("fault", ["marker", "file", "published"])
+@FAULTS
 def test_where_tasks_are_not_repeated_a_failure_leaves_the_table_as_it_was(
-    tmp_path: Path, fault: str
+    giving_up: dict[str, Any], fault: str
 ) -> None:
-    report = run_driver("retries", "local[2]", tmp_path, fault, log=tmp_path / "log")
+    report = giving_up[fault]
     assert report["failures"] == 1
     assert report["first"]["error"] == "StorageError"
     assert report["first"]["message"].endswith("the line went dead")

@@ -50,6 +50,7 @@ def require_as_it_was(table: bl.Table, before: dict[str, bytes]) -> None:
     assert table.upsert(good_rows()).updated == 4
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("bad", BATCHES, ids=lambda bad: bad.name)
 def test_a_bad_frame_is_refused_as_an_arrow_table_is(
     spark: SparkSession, tmp_path: Path, table: bl.Table, bad: BadBatch
@@ -111,6 +112,7 @@ def test_a_column_that_is_there_twice_is_refused(
     require_as_it_was(table, before)
 
 
+@pytest.mark.any_spark
 def test_a_table_in_memory_is_refused_before_anything_runs(good: DataFrame) -> None:
     table = bl.create_table(
         "memory://spark-bad-input", schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1)
@@ -188,6 +190,7 @@ def test_a_batch_of_another_schema_object_is_refused(table: bl.Table, good: Data
     require_as_it_was(table, before)
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("column", ["id", "part", "note"])
 def test_text_that_is_no_utf8_is_refused(spark: SparkSession, table: bl.Table, column: str) -> None:
     before = files_of(Path(table.path))

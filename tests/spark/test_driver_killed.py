@@ -19,7 +19,7 @@ from tests.spark.processes import kill_group, start_driver, tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "5"))
+ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "3"))
 START_SECONDS_MAX = 300
 
 

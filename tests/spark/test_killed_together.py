@@ -27,7 +27,7 @@ from tests.spark.processes import kill_group, start_driver, tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "10"))
+ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "6"))
 SECONDS_MAX = 300
 WRITERS = ("one", "two")
 

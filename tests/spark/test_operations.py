@@ -210,7 +210,10 @@ class World:
         return {self.layout.partition(row) for row in rows}
 
 
-@pytest.fixture(params=LAYOUTS, ids=lambda layout: layout.name.replace(" ", "-"))
+@pytest.fixture(
+    params=[LAYOUTS[0], *(pytest.param(one, marks=pytest.mark.any_spark) for one in LAYOUTS[1:])],
+    ids=[layout.name.replace(" ", "-") for layout in LAYOUTS],
+)
 def world(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> World:
     return World(request.param, spark, tmp_path)
 
@@ -255,6 +258,7 @@ def simple(spark: SparkSession, tmp_path: Path) -> World:
     return world
 
 
+@pytest.mark.any_spark
 def test_bulk_insert_fills_new_partitions_and_refuses_those_that_hold_records(
     simple: World, tmp_path: Path
 ) -> None:
@@ -265,6 +269,7 @@ def test_bulk_insert_fills_new_partitions_and_refuses_those_that_hold_records(
         simple.by_frame.bulk_insert(frame)
 
 
+@pytest.mark.any_spark
 def test_overwriting_the_whole_table_leaves_the_new_rows_alone_and_none_empties_it(
     simple: World,
 ) -> None:
@@ -275,6 +280,7 @@ def test_overwriting_the_whole_table_leaves_the_new_rows_alone_and_none_empties_
     simple.write("upsert", rows, simple.upserted(rows, {}))
 
 
+@pytest.mark.any_spark
 def test_deleted_partitions_are_gone_and_can_be_filled_again(simple: World) -> None:
     kept = {place: row for place, row in simple.model.items() if place[0] == "eu"}
     results = [t.delete_partitions(["us", "日本"]) for t in (simple.by_frame, simple.by_arrow)]
@@ -285,6 +291,7 @@ def test_deleted_partitions_are_gone_and_can_be_filled_again(simple: World) -> N
     simple.write("upsert", rows, simple.upserted(rows, simple.model))
 
 
+@pytest.mark.any_spark
 def test_an_empty_batch_makes_no_commit(simple: World) -> None:
     instants = len(simple.by_frame.timeline())
     for verb in ("upsert", "insert", "bulk_insert", "insert_overwrite", "delete"):
@@ -303,6 +310,7 @@ def test_of_equal_ordering_values_in_a_frame_one_whole_row_stays(simple: World) 
         assert found == rows[-1]
 
 
+@pytest.mark.any_spark
 def test_a_commit_time_table_takes_the_later_batch_whatever_its_times(
     spark: SparkSession, tmp_path: Path
 ) -> None:

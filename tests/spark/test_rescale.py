@@ -51,6 +51,7 @@ def test_partitions_are_rescaled_and_written_on_by_spark(
         assert [row.v for row in table.read(spark, where=where).collect()] == [number]
 
 
+@pytest.mark.any_spark
 def test_upserts_and_reads_go_on_while_partitions_are_rescaled(
     spark: SparkSession, table_path: Path, tmp_path: Path
 ) -> None:

@@ -1,25 +1,31 @@
-"""Writes one round while storage fails once, in a task: usage: retries MASTER FOLDER FAULT.
+"""Writes one round while storage fails once, in a task: usage: retries MASTER FOLDER.
 
-FAULT says where storage fails: ``marker`` before a marker is written, ``file`` before a data file
-is, ``published`` after one was.
+This is done for each fault, on a table of its own below ``FOLDER``. The fault says where storage
+fails: ``marker`` before a marker is written, ``file`` before a data file is, ``published`` after
+one was.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bucketlake.errors import StorageError
 from tests.spark.drivers import common
 
-MASTER, FOLDER, FAULT = sys.argv[1:]
-NOTES = f"{FOLDER}/notes"
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER, FOLDER = sys.argv[1:]
+FAULTS = ("marker", "file", "published")
 
 
 class FailsOnce(common.HookedStorage):
     """Fails at the first operation of the wanted kind, wherever it happens."""
 
-    notes, fault = NOTES, FAULT
+    notes: str
+    fault: str
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
         kind = {
@@ -32,20 +38,32 @@ class FailsOnce(common.HookedStorage):
             raise StorageError(path, operation, "the line went dead")
 
 
-if __name__ == "__main__":
-    Path(NOTES).mkdir(parents=True)
-    spark = common.session(MASTER)
-    table = common.make_table(f"{FOLDER}/table")
-    common.use_storage(FailsOnce)
-    first = common.try_upsert(table, common.frame_of_round(spark, 1, Path(FOLDER)))
+def failing_once(notes: str, fault: str) -> type[FailsOnce]:
+    """Return a class that goes to tasks with its notes and its fault."""
+    return type("FailsOnceThere", (FailsOnce,), {"notes": notes, "fault": fault})
+
+
+def write(spark: SparkSession, fault: str) -> dict[str, Any]:
+    folder = Path(FOLDER, fault)
+    notes = f"{folder}/notes"
+    Path(notes).mkdir(parents=True)
+    common.use_storage(common.LocalStorage)
+    table = common.make_table(f"{folder}/table")
+    common.use_storage(failing_once(notes, fault))
+    first = common.try_upsert(table, common.frame_of_round(spark, 1, folder))
     after_first = common.table_rows(table.path)
-    second = common.try_upsert(table, common.frame_of_round(spark, 2, Path(FOLDER)))
-    common.report(
-        first=first,
-        after_first=after_first,
-        second=second,
-        rows=common.table_rows(table.path),
-        left=common.left_over(table.path),
-        failures=len(common.notes_of(NOTES, "fails")),
-    )
+    second = common.try_upsert(table, common.frame_of_round(spark, 2, folder))
+    return {
+        "first": first,
+        "after_first": after_first,
+        "second": second,
+        "rows": common.table_rows(table.path),
+        "left": common.left_over(table.path),
+        "failures": len(common.notes_of(notes, "fails")),
+    }
+
+
+if __name__ == "__main__":
+    spark = common.session(MASTER)
+    common.report(**{fault: write(spark, fault) for fault in FAULTS})
     spark.stop()

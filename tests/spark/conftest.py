@@ -1,0 +1,18 @@
+"""Which tests the second Spark version runs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+
+from tests.choices import DEEP
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PySpark 3.5 leave out what does not depend on the version, unless the run is deep."""
+    if DEEP or not version("pyspark").startswith("3."):
+        return
+    left_out = [item for item in items if item.get_closest_marker("any_spark")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
