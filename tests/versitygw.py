@@ -7,6 +7,7 @@ those of S3Proxy 4.1.0 (If-Match) and S3Mock 5.2.0 (both kinds) were not when th
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -62,11 +63,12 @@ def versitygw_process() -> Iterator[str]:
 def fetched() -> Path:
     """Return the program, which is fetched and built where it is not there yet."""
     program = FOLDER / "versitygw"
-    if program.exists():
-        return program
     FOLDER.mkdir(parents=True, exist_ok=True)
     complaints = []
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
+    with (FOLDER / "lock").open("w") as lock, tempfile.TemporaryDirectory(dir=FOLDER) as made:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Another test process may be building it.
+        if program.exists():
+            return program
         for go in _gos():
             try:
                 done = subprocess.run(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.interop.peer.client import PROJECT_ROOT, HudiPeer, PeerUnavailableError
+from tests import s3a
+from tests.interop.peer.client import HudiPeer, PeerUnavailableError
+from tests.s3_server import client_of, moto_process, new_bucket
+from tests.unit.storage.bucket import Bucket
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +40,29 @@ def hudi_in_tokyo() -> Iterator[HudiPeer]:
         yield peer
 
 
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Bucket]:
+    """A bucket of an S3 server that lives as long as the test run."""
+    with moto_process() as endpoint:
+        yield new_bucket(endpoint, client_of(endpoint))
+
+
+@pytest.fixture(scope="session")
+def hudi_on_s3(bucket: Bucket) -> Iterator[HudiPeer]:
+    """Real Hudi that reaches this server; the group "bucket" of tests shares it."""
+    settings = s3a.settings(bucket.options["endpoint"])
+    settings |= {"spark.jars.packages": s3a.packages("3.5")}
+    with start_hudi(environment_of(bucket), settings) as peer:
+        yield peer
+
+
+def environment_of(bucket: Bucket) -> dict[str, str]:
+    """Say in variables where the server is, and the keys to it."""
+    names = {"ENDPOINT_URL": "endpoint", "REGION": "region"}
+    names |= {"ACCESS_KEY_ID": "access_key_id", "SECRET_ACCESS_KEY": "secret_access_key"}
+    return {f"AWS_{name}": bucket.options[key] for name, key in names.items()}
+
+
 def start_hudi(
     environment: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
 ) -> HudiPeer:
@@ -50,7 +78,10 @@ def start_hudi(
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Keep other test processes from fetching the same packages meanwhile."""
-    with (PROJECT_ROOT / ".venv" / "hudi-peer.lock").open("w") as file:
+    """Keep other test processes, of other checkouts too, from fetching the same packages now.
+
+    They fetch into one folder of this user, and Spark itself keeps no order there.
+    """
+    with Path(tempfile.gettempdir(), f"hudi-peer-{os.getuid()}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -15,6 +15,7 @@ from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import Action, State
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash
+from tests.choices import combinations
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, LAYOUTS, ONE, Layout
 from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer, read_with_hudi_rs
@@ -24,9 +25,17 @@ from tests.interop.test_merge_on_read import compact, events, merged
 pytestmark = pytest.mark.interop
 
 CHOSEN = (ONE, COMMIT_TIME, BY_RULES, LAYOUTS[0], LAYOUTS[7])
-KINDS = [layout for plain in CHOSEN for layout in (plain, merged(plain))]
-WRITERS = pytest.mark.parametrize("writer", list(Writer), ids=lambda w: f"by {w.value}")
-TYPES = pytest.mark.parametrize("layout", [ONE, merged(ONE)], ids=["cow", "mor"])
+MERGE_ON_READ = (False, True)
+KINDS = [merged(one) if merge else one for one, merge in combinations(CHOSEN, MERGE_ON_READ)]
+TYPES = (ONE, merged(ONE))
+RETAINED = (
+    ({"retain_commits": 1}, "retain_commits => 1"),
+    ({"retain_commits": 3}, "retain_commits => 3"),
+    (
+        {"retain_versions": 2},
+        "clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 2",
+    ),
+)
 
 
 @pytest.fixture
@@ -94,22 +103,11 @@ def test_both_clean_in_turns_and_everybody_reads_on(
     assert all(i.state is State.COMPLETED for i in table.ours.timeline())
 
 
-@pytest.mark.parametrize(
-    ("ours", "hudis"),
-    [
-        ({"retain_commits": 1}, "retain_commits => 1"),
-        ({"retain_commits": 3}, "retain_commits => 3"),
-        (
-            {"retain_versions": 2},
-            "clean_policy => 'KEEP_LATEST_FILE_VERSIONS', file_versions_retained => 2",
-        ),
-    ],
-    ids=["1 commit", "3 commits", "2 versions"],
-)
-@TYPES
+@pytest.mark.parametrize(("retained", "layout"), combinations(RETAINED, TYPES))
 def test_the_same_files_go_whoever_cleans(
-    session: HudiPeer, tmp_path: Path, layout: Layout, ours: dict[str, int], hudis: str
+    session: HudiPeer, tmp_path: Path, layout: Layout, retained: tuple[dict[str, int], str]
 ) -> None:
+    ours, hudis = retained
     table = lively(session, tmp_path / "ours", layout, steps=6)
     random_ = random.Random(2)
     if layout.kind.merge_on_read:
@@ -141,7 +139,7 @@ def planned(table: SharedTable) -> str:
     return plan.requested_at
 
 
-@TYPES
+@pytest.mark.parametrize("layout", TYPES, ids=name_of)
 def test_hudi_carries_out_a_clean_that_we_planned(
     session: HudiPeer, tmp_path: Path, layout: Layout
 ) -> None:
@@ -158,7 +156,7 @@ def test_hudi_carries_out_a_clean_that_we_planned(
     table.assert_read_by_all()
 
 
-@TYPES
+@pytest.mark.parametrize("layout", TYPES, ids=name_of)
 def test_we_carry_out_a_clean_that_hudi_planned(
     session: HudiPeer, tmp_path: Path, layout: Layout
 ) -> None:
@@ -182,8 +180,7 @@ def test_we_carry_out_a_clean_that_hudi_planned(
     table.assert_read_by_all()
 
 
-@WRITERS
-@TYPES
+@pytest.mark.parametrize(("layout", "writer"), combinations(TYPES, list(Writer)))
 def test_what_is_retained_is_read_as_it_was_and_what_is_not_is_refused(
     session: HudiPeer, tmp_path: Path, layout: Layout, writer: Writer
 ) -> None:

@@ -29,7 +29,7 @@ SHARING = {
     ),
     "hoodie.write.lock.wait_time_ms": "60000",
 }
-BATCHES = 4
+BATCHES = 3
 
 
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy-on-write", "merge-on-read"])

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import bucketlake as bl
-from tests import s3a
-from tests.interop.conftest import start_hudi
+from tests.choices import combinations
+from tests.interop.conftest import environment_of
 from tests.interop.model import Model, in_order, rows_of
 from tests.interop.peer.client import HudiPeer, read_with_hudi_rs
 from tests.interop.shared_table import rows
 from tests.interop.table_kind import TableKind
-from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import Bucket
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("bucket")]
 
 KINDS = [TableKind(), TableKind(merge_on_read=True)]
 
 
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    """A bucket of a server that is there as long as this module's tests."""
-    with moto_process() as endpoint:
-        yield new_bucket(endpoint, client_of(endpoint))
-
-
-@pytest.fixture(scope="module")
-def hudi_on_s3(bucket: Bucket) -> Iterator[HudiPeer]:
-    """Real Hudi that reaches the server."""
-    settings = s3a.settings(bucket.options["endpoint"])
-    settings |= {"spark.jars.packages": s3a.packages("3.5")}
-    with start_hudi(environment_of(bucket), settings) as peer:
-        yield peer
-
-
-def environment_of(bucket: Bucket) -> dict[str, str]:
-    """Say in variables where the server is, and the keys to it."""
-    names = {"ENDPOINT_URL": "endpoint", "REGION": "region"}
-    names |= {"ACCESS_KEY_ID": "access_key_id", "SECRET_ACCESS_KEY": "secret_access_key"}
-    return {f"AWS_{name}": bucket.options[key] for name, key in names.items()}
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=["copy-on-write", "merge-on-read"])
-@pytest.mark.parametrize("first", ["bucketlake", "hudi"])
+@pytest.mark.parametrize(("kind", "first"), combinations(KINDS, ["bucketlake", "hudi"]))
 def test_hudi_and_bucketlake_take_turns_in_a_bucket(
     bucket: Bucket, hudi_on_s3: HudiPeer, kind: TableKind, first: str
 ) -> None:

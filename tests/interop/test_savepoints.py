@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bucketlake.timeline.instant import Action, State
+from tests.choices import combinations
 from tests.interop.layouts import BY_RULES, ONE, Layout
 from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer, PeerError, read_with_hudi_rs
@@ -20,10 +21,19 @@ pytestmark = pytest.mark.interop
 
 NAME = "saved"
 TURNS = [(w, o) for w in Writer for o in Writer if w is HUDI or o is HUDI]
-SAVED_BY = pytest.mark.parametrize(
-    ("saver", "other"), TURNS, ids=[f"saved by {w.value}, then {o.value}" for w, o in TURNS]
-)
-TYPES = pytest.mark.parametrize("layout", [ONE, merged(ONE)], ids=["cow", "mor"])
+PLAIN, MERGED = ONE, merged(ONE)
+TYPES = pytest.mark.parametrize("layout", [PLAIN, MERGED], ids=["cow", "mor"])
+
+
+def saved_by(*layouts: Layout) -> pytest.MarkDecorator:
+    """Run a test for each pair of a saver and another side."""
+    chosen = combinations(TURNS, layouts)
+    names = [
+        f"{'mor' if layout is MERGED else 'cow'}, saved by {saver.value}, then {other.value}"
+        for (saver, other), layout in chosen
+    ]
+    values = [(*turn, layout) for turn, layout in chosen]
+    return pytest.mark.parametrize(("saver", "other", "layout"), values, ids=names)
 
 
 @pytest.fixture
@@ -84,8 +94,7 @@ def begun(session: HudiPeer, path: Path, layout: Layout) -> tuple[SharedTable, r
     return table, random_
 
 
-@SAVED_BY
-@TYPES
+@saved_by(PLAIN, MERGED)
 def test_a_savepoint_of_one_side_is_spared_by_the_cleans_of_the_other(
     session: HudiPeer, tmp_path: Path, layout: Layout, saver: Writer, other: Writer
 ) -> None:
@@ -113,8 +122,7 @@ def test_a_savepoint_of_one_side_is_spared_by_the_cleans_of_the_other(
     table.assert_read_by_all()
 
 
-@SAVED_BY
-@TYPES
+@saved_by(MERGED, PLAIN)
 def test_a_table_is_restored_by_one_side_to_a_savepoint_of_the_other(
     session: HudiPeer, tmp_path: Path, layout: Layout, saver: Writer, other: Writer
 ) -> None:

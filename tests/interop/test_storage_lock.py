@@ -19,10 +19,9 @@ from tests.interop.model import Model, in_order, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import rows
 from tests.interop.table_kind import TableKind
-from tests.interop.test_object_store import bucket, hudi_on_s3  # noqa: F401 - Fixtures.
 from tests.unit.storage.bucket import Bucket
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("bucket")]
 
 CLIENT = Path(__file__).parent / "peer" / "S3StorageLockClient.java"
 SHARING = {
@@ -39,7 +38,7 @@ BATCHES = 3
 
 
 @pytest.fixture(scope="module")
-def hudi(hudi_on_s3: HudiPeer) -> HudiPeer:  # noqa: F811 - A fixture.
+def hudi(hudi_on_s3: HudiPeer) -> HudiPeer:
     """Real Hudi, with what its lock asks of S3."""
     hudi_on_s3.load(CLIENT)
     return hudi_on_s3
@@ -48,7 +47,7 @@ def hudi(hudi_on_s3: HudiPeer) -> HudiPeer:  # noqa: F811 - A fixture.
 class LockedTable:
     """A table in a bucket to which Hudi and bucketlake write under the lock."""
 
-    def __init__(self, hudi: HudiPeer, bucket: Bucket, name: str) -> None:  # noqa: F811
+    def __init__(self, hudi: HudiPeer, bucket: Bucket, name: str) -> None:
         self.path, self._hudi, self._bucket = f"s3a://{bucket.name}/lake/{name}", hudi, bucket
         self._options = KIND.write_options(Path(name)) | SHARING
         self.model = Model(KIND)
@@ -77,7 +76,7 @@ class LockedTable:
 
 
 @pytest.fixture
-def table(hudi: HudiPeer, bucket: Bucket, request: pytest.FixtureRequest) -> LockedTable:  # noqa: F811
+def table(hudi: HudiPeer, bucket: Bucket, request: pytest.FixtureRequest) -> LockedTable:
     return LockedTable(hudi, bucket, request.node.name)
 
 

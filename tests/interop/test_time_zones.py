@@ -13,7 +13,7 @@ from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, rows
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("another time zone")]
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def take_turns(table: SharedTable) -> None:
-    for n in range(3):
+    for n in range(2):
         table.upsert(BUCKETLAKE, rows(range(n, n + 12), 2 * n))
         table.model.commit(table.ours)
         table.assert_read_by_all()
@@ -50,7 +50,7 @@ def assert_times_follow_one_another(table: SharedTable) -> None:
 
 def assert_history_is_read_by_both(table: SharedTable) -> None:
     schema, states = table.kind.schema, table.model.states
-    for n in (0, 1, 4):
+    for n in (0, len(states) - 2):
         then = in_order(states[n].rows.values(), schema)
         instant = states[n].instant
         assert rows_of(table.ours.to_arrow(as_of=instant), schema) == then

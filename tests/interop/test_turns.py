@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.choices import combinations
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
 from tests.interop.model import IS_DELETED, Row, in_order
 from tests.interop.peer.client import HudiPeer
@@ -21,13 +22,10 @@ pytestmark = pytest.mark.interop
 KEYS = 30
 SPARK_SCHEMA = "id string, region string, ts bigint, v int, note string"
 
-LONG = [(layout, first) for layout in (ONE, COMMIT_TIME, BY_RULES) for first in Writer]
-SHORT = [
-    (layout, first)
-    for layout in (*LAYOUTS, DELETED_BY_FLAG)
-    for first in Writer
-    if layout is not ONE
-]
+LONG = combinations([ONE, COMMIT_TIME, BY_RULES], list(Writer))
+SHORT = combinations(
+    [layout for layout in (*LAYOUTS, DELETED_BY_FLAG) if layout is not ONE], list(Writer)
+)
 
 
 def names(turns: list[tuple[Layout, Writer]]) -> list[str]:
