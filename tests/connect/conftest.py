@@ -20,11 +20,14 @@ def connect_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(connect_address: str) -> Iterator[SparkSession]:
     """A session on the server; in this room it takes the place of the classic session."""
     if SparkSession.getActiveSession() is not None:
         pytest.skip("a classic Spark session lives in this process: run scripts/test connect")
-    session = SparkSession.builder.remote(connect_address).getOrCreate()
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        # PySpark sets this for the whole process, and takes it back for a server of its own alone.
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        session = SparkSession.builder.remote(connect_address).getOrCreate()
+        yield session
+        session.stop()
