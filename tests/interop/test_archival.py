@@ -114,7 +114,11 @@ def test_hudi_reads_and_writes_on_after_our_archival_and_archives_on(
     assert_history_is_read(table)
 
 
-@pytest.mark.parametrize(("merge_on_read", "first"), combinations([False, True], list(Writer)))
+@pytest.mark.parametrize(
+    ("merge_on_read", "first"),
+    combinations([False, True], list(Writer)),
+    ids=lambda v: f"{v.value} first" if isinstance(v, Writer) else "mor" if v else "cow",
+)
 def test_archivals_take_turns(
     hudi: HudiPeer,
     tmp_path: Path,

@@ -103,7 +103,11 @@ def test_both_clean_in_turns_and_everybody_reads_on(
     assert all(i.state is State.COMPLETED for i in table.ours.timeline())
 
 
-@pytest.mark.parametrize(("retained", "layout"), combinations(RETAINED, TYPES))
+@pytest.mark.parametrize(
+    ("retained", "layout"),
+    combinations(RETAINED, TYPES),
+    ids=lambda v: name_of(v) if isinstance(v, Layout) else v[1],
+)
 def test_the_same_files_go_whoever_cleans(
     session: HudiPeer, tmp_path: Path, layout: Layout, retained: tuple[dict[str, int], str]
 ) -> None:
@@ -180,7 +184,11 @@ def test_we_carry_out_a_clean_that_hudi_planned(
     table.assert_read_by_all()
 
 
-@pytest.mark.parametrize(("layout", "writer"), combinations(TYPES, list(Writer)))
+@pytest.mark.parametrize(
+    ("layout", "writer"),
+    combinations(TYPES, list(Writer)),
+    ids=lambda v: name_of(v) if isinstance(v, Layout) else f"by {v.value}",
+)
 def test_what_is_retained_is_read_as_it_was_and_what_is_not_is_refused(
     session: HudiPeer, tmp_path: Path, layout: Layout, writer: Writer
 ) -> None:

@@ -20,7 +20,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("bucket")]
 KINDS = [TableKind(), TableKind(merge_on_read=True)]
 
 
-@pytest.mark.parametrize(("kind", "first"), combinations(KINDS, ["bucketlake", "hudi"]))
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    combinations(KINDS, ["bucketlake", "hudi"]),
+    ids=lambda v: f"{v} first" if isinstance(v, str) else "mor" if v.merge_on_read else "cow",
+)
 def test_hudi_and_bucketlake_take_turns_in_a_bucket(
     bucket: Bucket, hudi_on_s3: HudiPeer, kind: TableKind, first: str
 ) -> None:
