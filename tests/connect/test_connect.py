@@ -136,10 +136,6 @@ def test_each_batch_of_a_stream_is_committed_once(
     batches = [events(range(40), 1), events(range(20, 45), 2), events(range(30, 55), 3)]
     assert held_by(table) == model_of(*batches)
 
-    # Without its checkpoint the stream begins anew, and its first batch has a number that was used.
-    run_stream(spark, table, source, tmp_path / "another checkpoint")
-    assert commits_of(table) == before + 2
-
 
 def run_stream(spark: SparkSession, table: bl.Table, source: Path, checkpoint: Path) -> None:
     stream = spark.readStream.schema(spark.read.parquet(str(source)).schema).parquet(str(source))
@@ -151,7 +147,7 @@ def run_stream(spark: SparkSession, table: bl.Table, source: Path, checkpoint: P
         except PySparkException as error:
             # The server gives the process of foreachBatch ten seconds to start, and no setting of
             # Spark changes that. A busy machine may take longer, above all the first time.
-            if attempt == 4 or "Python worker failed to connect back" not in str(error):
+            if attempt == 9 or "Python worker failed to connect back" not in str(error):
                 raise
         else:
             return
