@@ -14,8 +14,8 @@ from bucketlake.model.retention import Retention
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import Action, State
-from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash
 from tests.choices import combinations
+from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, LAYOUTS, ONE, Layout
 from tests.interop.model import in_order, rows_of
 from tests.interop.peer.client import HudiPeer, read_with_hudi_rs

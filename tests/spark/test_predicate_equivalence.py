@@ -26,8 +26,9 @@ from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.read.pruning.prune import matching_hash_keys
 from bucketlake.where.arrow_filter import to_arrow_expression
-from bucketlake.where.parser import SPARK_SETTINGS, parse_where
+from bucketlake.where.parser import parse_where
 from bucketlake.where.predicate import Opaque, Predicate, leaves
+from bucketlake.where.spark_settings import SPARK_SETTINGS
 from bucketlake.where.sql_literal import decode_string
 
 if TYPE_CHECKING:

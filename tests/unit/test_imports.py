@@ -1,10 +1,47 @@
-"""What importing bucketlake asks for."""
+"""What importing bucketlake loads: every command and every Python worker of Spark waits for it."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("pandas", "sqlglot", "pyspark", "fastavro", "obstore")
+
+PUBLIC_NAMES = "import bucketlake\nfor name in bucketlake.__all__: getattr(bucketlake, name)"
+MODULES_OF_TASKS = "import bucketlake.spark.source, bucketlake.spark.slices"
+COMMAND_LINE_HELP = """
+from bucketlake.cli.main import main
+main(["--help"], prog_name="bucketlake", standalone_mode=False)
+"""
+COMMANDS = """
+import pyarrow.parquet
+import bucketlake.cli.main
+def call(*words):
+    bucketlake.cli.main.main([*words], prog_name="bucketlake", standalone_mode=False)
+schema = pyarrow.schema({"id": pyarrow.string(), "n": pyarrow.int64()})
+with open("rows.csv", "w") as file:
+    file.write("id,n\\na,1\\n")
+call("create", "orders", "--like", "rows.csv", "--key", "id", "--buckets", "2")
+call("upsert", "orders", "rows.csv")
+call("upsert", "orders", "rows.csv")
+call("read", "orders")
+"""
+
+
+def modules_after(program: str, folder: Path | None = None) -> set[str]:
+    """Run a program in a fresh interpreter, and return the modules that it has then."""
+    tail = "\nimport sys; print('modules:', *sys.modules)"
+    command = [sys.executable, "-c", program + tail]
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("modules:")[2].split())
+
 
 import bucketlake as bl
 
@@ -12,10 +49,34 @@ import bucketlake as bl
 def test_bucketlake_and_its_command_line_import_without_pyspark() -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"  # None makes every import of it fail.
-        "import bucketlake, bucketlake.save, bucketlake.table, bucketlake.cli.main"
+        "import bucketlake, bucketlake.hudi_job, bucketlake.table, bucketlake.cli.main"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", [PUBLIC_NAMES, COMMAND_LINE_HELP])
+def test_public_names_and_the_help_text_load_no_library_before_it_is_used(program: str) -> None:
+    assert not modules_after(program) & {*HEAVY}
+
+
+def test_a_task_of_spark_loads_no_library_and_no_service_that_it_does_not_use() -> None:
+    found = modules_after(MODULES_OF_TASKS)
+    unused = {*HEAVY, "bucketlake.table", "bucketlake.services"} - {"pyspark"}
+    assert not found & unused
+    assert "bucketlake.write.group_writer" in found
+
+
+def test_commands_that_write_and_read_a_table_leave_pandas_alone(tmp_path: Path) -> None:
+    assert "pandas" not in modules_after(COMMANDS, tmp_path)
+
+
+def test_a_name_that_bucketlake_does_not_have_is_an_attribute_error() -> None:
+    import bucketlake
+
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        bucketlake.no_such_name  # noqa: B018
+    assert set(bucketlake.__all__) <= set(dir(bucketlake))
 
 
 def test_a_pickle_of_a_table_names_the_module_that_earlier_ones_name() -> None:

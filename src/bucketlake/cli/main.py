@@ -26,6 +26,7 @@ from bucketlake.cli.upkeep import (
 )
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
+from bucketlake.spark.late_pandas import postpone_pandas
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130  # As a shell reports a process that SIGINT ended.
@@ -44,6 +45,7 @@ class CommandGroup(CommandWithExample, click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command, and turn what it raises into words and an exit code."""
+        postpone_pandas()
         in_json = asks_for_json(ctx.meta[_WORDS])
         output: Output = JsonOutput() if in_json else TextOutput()
         try:

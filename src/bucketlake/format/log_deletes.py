@@ -51,7 +51,7 @@ _LOCAL_DATE = AvroNode(Wire.INT, pa.date32())  # In arrays, with the branch numb
 _BRANCHES = {node.arrow: branch for branch, node in enumerate(_WRAPPERS, 1)}
 
 _NULL, _INT, _ARRAY = 0, _BRANCHES[pa.int32()], len(_WRAPPERS) + 1
-_NO_ORDERING = pa.scalar(bytes([2 * _INT, 0]))  # IntWrapper 0.
+_NO_ORDERING = bytes([2 * _INT, 0])  # IntWrapper 0.
 _ARRAY_OF_VALUES = bytes([2 * _ARRAY, 2])  # An ArrayWrapper, and the branch of its array.
 _END_OF_ITEMS = b"\0"
 _FIELD_COUNT_MAX = 63  # So that the count fits into one byte.
@@ -263,8 +263,8 @@ def _write_orderings(deletes: Deletes) -> list[Part]:
         columns = [join([head, *columns, pa.scalar(_END_OF_ITEMS)])]
     if not columns:
         assert pc.all(deletes.is_commit_time).as_py() is not False, "ordering values are missing"
-        return [_NO_ORDERING]
-    return [pc.if_else(deletes.is_commit_time, _NO_ORDERING, columns[0])]
+        return [pa.scalar(_NO_ORDERING)]
+    return [pc.if_else(deletes.is_commit_time, pa.scalar(_NO_ORDERING), columns[0])]
 
 
 def _wrapped(values: pa.Array) -> pa.BinaryArray:
@@ -281,7 +281,8 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
     parts = write_column(_WRAPPERS[branch - 1], present.combine_chunks())
     written = join([pa.scalar(bytes([2 * branch])), *parts])
-    return pc.coalesce(spread(written, np.flatnonzero(is_valid), len(values)), _NO_ORDERING)
+    found = spread(written, np.flatnonzero(is_valid), len(values))
+    return pc.coalesce(found, pa.scalar(_NO_ORDERING))
 
 
 def _as_compared(values: pa.Array) -> pa.Array:

@@ -40,7 +40,7 @@ from bucketlake.timeline.active import Timeline
 LOG_BYTES_PER_PASS = 256 * 2**20
 
 _CHUNK_ROWS = 131_072
-_DELETING_OPERATIONS = pa.array(["D", "-U"])
+_DELETING_OPERATIONS = ("D", "-U")
 _MIX = np.uint32(0x9E3779B1)  # Keys of a bucket agree in their hash modulo the bucket count.
 
 
@@ -176,7 +176,7 @@ class SliceReader:
 def _deleting(operations: pa.ChunkedArray) -> BoolArray:
     if pa.types.is_null(operations.type):
         return np.zeros(len(operations), np.bool_)
-    found: BoolArray = pc.is_in(operations, _DELETING_OPERATIONS).to_numpy()
+    found: BoolArray = pc.is_in(operations, pa.array(_DELETING_OPERATIONS)).to_numpy()
     return found
 
 

@@ -22,7 +22,7 @@ from bucketlake.spark.files import read_parquet
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import Batches, BatchFunction, noting
 from bucketlake.spark.schema import spark_from_arrow
-from bucketlake.where.parser import SPARK_SETTINGS
+from bucketlake.where.spark_settings import SPARK_SETTINGS
 from bucketlake.write.plan import spread
 
 _TASK_BYTES = 32 * 2**20  # Of the files of its slices; a task in Python costs some 40 ms itself.

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Row
 
 from bucketlake import errors
 from bucketlake.errors import BucketLakeError, NullElementWarning, StorageError
+from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.workers import spare_modules
 
 REPORT_FIELD = pa.field("report", pa.string())
@@ -61,6 +62,7 @@ def noting(function: BatchFunction) -> BatchFunction:
     note = _NOTE  # The driver's; a worker has one of its own.
 
     def run(batches: Batches) -> Batches:
+        postpone_pandas()
         try:
             yield from function(batches)
         except BucketLakeError as error:

@@ -15,7 +15,6 @@ from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.storage.base import Storage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.storage.object_store import ObjectStorage
 from bucketlake.storage.paths import check_folder
 from bucketlake.storage.store_address import SERVICES, parse_store_url
 from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
@@ -84,6 +83,8 @@ wasb:, wasbs:
         raise ConfigError("path", without_user(path), f"it must start with {scheme}://")
     if scheme == "memory":
         return _open_memory(rest[2:], options)
+    from bucketlake.storage.object_store import ObjectStorage  # It loads obstore.
+
     address = parse_store_url(scheme, rest[2:])
     return ObjectStorage(address, StoreOptions.from_user(options, address.bucket))
 

@@ -12,9 +12,6 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from obstore import exceptions as obstore_errors
-from obstore.store import AzureStore, GCSStore, S3Store
-
 from bucketlake.errors import ConfigError
 from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 
@@ -135,6 +132,8 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
     ConfigError
         If the store does not accept the options.
     """
+    from obstore import exceptions as obstore_errors  # Tables on a disk do without obstore.
+
     try:
         return _make_store(address, options)
     except obstore_errors.UnknownConfigurationKeyError as error:
@@ -149,6 +148,8 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
 
 
 def _make_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
     config: dict[str, Any] = dict(options.config)
     if address.account is not None:
         config["account_name"] = address.account

@@ -44,7 +44,8 @@ _FUNCTIONS: dict[Operator, Callable[[Column, pa.Scalar], Column]] = {
     Operator.GREATER: pc.greater,
     Operator.GREATER_OR_EQUAL: pc.greater_equal,
 }
-_UNKNOWN = pa.scalar(None, pa.bool_())
+# Made without `pa.scalar`, whose first call imports pandas.
+_UNKNOWN = pa.nulls(1, pa.bool_())[0]
 
 
 def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expression:

@@ -3,14 +3,13 @@
 sqlglot parses the text. This module converts its tree, strictly: a node is understood only if each
 of its parts is understood, and a literal only if Spark compares it exactly (:mod:`.comparable`).
 The rest becomes :class:`~.predicate.Opaque`. The meaning is that of Spark with the settings in
-:data:`SPARK_SETTINGS`; with other settings a caller must not use it for pruning.
+:data:`~.spark_settings.SPARK_SETTINGS`; with other settings a caller must not use it for pruning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import NoReturn
 
 import pyarrow as pa
@@ -40,18 +39,6 @@ from bucketlake.where.sql_literal import (
 )
 from bucketlake.where.sql_time import NotUnderstood
 from bucketlake.where.syntax import find_doubt, parse_tokens, refused, tokenize
-
-SPARK_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "spark.sql.parser.escapedStringLiterals": "false",
-        "spark.sql.ansi.doubleQuotedIdentifiers": "false",
-        "spark.sql.ansi.enforceReservedKeywords": "false",
-        "spark.sql.timestampType": "TIMESTAMP_LTZ",
-        "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
-        "spark.sql.legacy.literal.pickMinimumPrecision": "true",
-    }
-)
-"""Settings of a Spark session that change the meaning of SQL text, with their defaults."""
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: Operator.EQUAL,

@@ -4,6 +4,8 @@ Each file holds one record in an Avro object container without compression. The 
 of Hudi's on-disk format. They are listed here in a short notation (see ``_parse_type``) and
 converted to Avro at first use. Other modules interpret the fields:
 ``format/commit_metadata.py`` for commits, ``services`` for plans.
+
+The functions import fastavro themselves: a Spark task imports this module and reads no record.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import islice
 from typing import Any
-
-import fastavro
 
 from bucketlake.errors import FormatError
 
@@ -161,6 +161,8 @@ def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
     record : mapping
         Values by field name; fields with a default are optional.
     """
+    import fastavro
+
     buffer = io.BytesIO()
     schema = _parsed_schema(name)
     fastavro.writer(buffer, schema, [record], codec="null", sync_marker=_SYNC_MARKER)
@@ -190,6 +192,8 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
     expected = f"an Avro container of {' or '.join(names)}"
     if not data.startswith(CONTAINER_MAGIC):
         raise FormatError(path, expected, f"bytes {data[:16]!r}", 0)
+    import fastavro
+
     # For broken bytes, the decoder may raise any exception.
     try:
         found = _written_name(data)
@@ -220,6 +224,8 @@ def avro_schema(name: str) -> dict[str, Any]:
 
 
 def _written_name(data: bytes) -> str:
+    import fastavro
+
     schema: Any = fastavro.reader(io.BytesIO(data)).writer_schema
     name = schema.get("name") if isinstance(schema, dict) else None
     return str(name or json.dumps(schema)).rpartition(".")[2]
@@ -227,6 +233,8 @@ def _written_name(data: bytes) -> str:
 
 @cache
 def _parsed_schema(name: str) -> Any:
+    import fastavro
+
     return fastavro.parse_schema(avro_schema(name))
 
 

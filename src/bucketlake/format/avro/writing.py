@@ -23,8 +23,7 @@ from bucketlake.model.map_entries import map_entries, map_lengths
 Part: TypeAlias = pa.BinaryArray | pa.BinaryScalar  # A scalar stands for every record.
 
 _VARINT_SHIFTS = np.arange(0, 70, 7, dtype=np.uint64)
-_EMPTY = pa.scalar(b"", pa.binary())
-_END_OF_ITEMS = pa.scalar(b"\0", pa.binary())
+_END_OF_ITEMS = b"\0"
 
 
 def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
@@ -63,7 +62,7 @@ def write_column(node: AvroNode, values: pa.Array) -> list[Part]:
 def join(parts: list[Part]) -> pa.BinaryArray:
     """Join parts from left to right; a null adds nothing."""
     return pc.binary_join_element_wise(
-        *parts, _EMPTY, null_handling="replace", null_replacement=b""
+        *parts, pa.scalar(b""), null_handling="replace", null_replacement=b""
     )
 
 
@@ -156,7 +155,11 @@ def _items(lengths: pa.Array, items: pa.BinaryArray) -> list[Part]:
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
     rows = np.flatnonzero(counts)
     sizes = spread(varints(counts[rows]), rows, len(counts))
-    return [sizes, pc.binary_join(pa.ListArray.from_arrays(offsets, items), b""), _END_OF_ITEMS]
+    return [
+        sizes,
+        pc.binary_join(pa.ListArray.from_arrays(offsets, items), b""),
+        pa.scalar(_END_OF_ITEMS),
+    ]
 
 
 def _record(node: AvroNode, values: pa.Array) -> list[Part]:
