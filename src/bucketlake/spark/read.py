@@ -18,8 +18,8 @@ from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.facts import facts_in_tasks, facts_of
 from bucketlake.spark.files import read_parquet
-from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import Batches, BatchFunction, noting
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.where.spark_settings import SPARK_SETTINGS
@@ -92,7 +92,7 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> DataFrame:
-    """Return pieces of work in a column ``work``, in few tasks, since each costs time.
+    """Return pieces of work as facts, in few tasks, since each task costs time.
 
     Parameters
     ----------
@@ -104,15 +104,13 @@ def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> 
         Bytes that each piece reads.
     """
     count = max(1, min(len(work), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))
-    values = values_for_tasks(count)
-    tasks = spread(sizes, count)
-    facts = [(int(values[task]), text) for task, text in zip(tasks, work, strict=True)]
-    return spark.createDataFrame(facts, "task int, work string").repartition(count, "task")
+    facts = facts_in_tasks(spark, work, spread(sizes, count), count)
+    return facts.repartition(count, "task")
 
 
 def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
     def read(batches: Batches) -> Batches:
-        texts = [text for batch in batches for text in batch.column("work").to_pylist()]
+        texts = [text for batch in batches for text in facts_of(batch.column("facts"))]
         for text in texts:
             for chunk in reader.read(FileSlice.from_text(text), schema.names):
                 yield from cast_table(chunk, schema).to_batches()

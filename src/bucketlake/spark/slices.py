@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.spark.facts import facts_of
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
 from bucketlake.spark.schema import spark_from_arrow
@@ -52,7 +53,7 @@ def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
 def _reporting_results(run: Callable[[str], list[str]]) -> BatchFunction:
     def work(batches: Batches) -> Batches:
         for batch in batches:
-            for text in batch.column("work").to_pylist():
+            for text in facts_of(batch.column("facts")):
                 for result in run(text):
                     yield pa.RecordBatch.from_pylist([{"result": result}], _RESULTS)
 

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.errors import IndexStateError
+from bucketlake.spark.facts import facts_in_tasks, facts_of
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import (
@@ -29,6 +31,7 @@ from bucketlake.spark.reports import (
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
 from bucketlake.spark.settings import changed_settings
 from bucketlake.spark.spool import Spool
+from bucketlake.spark.warm_up import start_workers
 from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, SlotCounts, WriteTask
 from bucketlake.write.tag import SLOT_COUNTS, Tagger
@@ -43,7 +46,7 @@ _PLACED = pa.schema(
     [
         pa.field("task", pa.int32()),
         pa.field("piece", pa.binary()),  # Records, packed; null in rows that tell of a slot.
-        pa.field("slot", pa.string()),  # A SlotPlan as text; null in rows with records.
+        pa.field("facts", pa.string()),  # SlotPlans as text; null in rows with records.
     ]
 )
 _RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
@@ -64,6 +67,7 @@ class SparkSource:
         self._given = df
         self._spool = spool
         self._stable: DataFrame | None = None
+        start_workers(df.sparkSession)
 
     @property
     def names(self) -> list[str]:
@@ -100,9 +104,8 @@ class SparkSource:
         packed = rows.mapInArrow(
             noting(_packing(task, plan.placement(), values)), spark_from_arrow(_PLACED)
         )
-        shuffled = packed.union(_slots(rows.sparkSession, plan, values)).repartition(
-            plan.task_count, "task"
-        )
+        slots = _slots(rows.sparkSession, plan)
+        shuffled = packed.union(slots).repartition(plan.task_count, "task")
         written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
         with changed_settings(rows.sparkSession, _SHORT_BATCHES):
             results = collect(written)
@@ -147,10 +150,11 @@ def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32
     return pack_batches
 
 
-def _slots(spark: SparkSession, plan: WritePlan, values: npt.NDArray[np.int32]) -> DataFrame:
+def _slots(spark: SparkSession, plan: WritePlan) -> DataFrame:
     """Return what each task must know of its slots, as rows that go there."""
-    facts = [(int(values[slot.task]), None, slot.to_text()) for slot in plan.slots]
-    return spark.createDataFrame(facts, spark_from_arrow(_PLACED))
+    texts, tasks = [slot.to_text() for slot in plan.slots], [slot.task for slot in plan.slots]
+    facts = facts_in_tasks(spark, texts, tasks, plan.task_count)
+    return facts.select("task", F.lit(None).cast("binary").alias("piece"), "facts")
 
 
 def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
@@ -159,8 +163,7 @@ def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
         slots: list[SlotPlan] = []
         for batch in batches:
             records += unpack(batch.column("piece"))
-            told = batch.column("slot").drop_null()
-            slots += (SlotPlan.from_text(text) for text in told.to_pylist())
+            slots += map(SlotPlan.from_text, facts_of(batch.column("facts")))
         if not slots:
             return
         rows = pa.Table.from_batches(records) if records else schema.empty_table()
