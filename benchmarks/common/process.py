@@ -84,6 +84,19 @@ def _run_step(contender: Contender, request: Mapping[str, Any]) -> dict[str, Any
     return {"seconds": seconds} if sums is None else {"seconds": seconds, "checksum": sums}
 
 
+def child_environment(python: str) -> dict[str, str]:
+    """Return the environment of a child that runs on an interpreter of its own."""
+    paths = [str(REPOSITORY), str(REPOSITORY / "src"), *EXTRA_PATHS]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+    }
+    environment.pop("SPARK_HOME", None)  # Each interpreter brings the Spark that it measures.
+    return environment
+
+
 class ContenderError(RuntimeError):
     """A contender's step failed; the text holds its traceback and the end of its log."""
 
@@ -96,21 +109,13 @@ class ContenderProcess:
     ) -> None:
         self.module, self.log_path = module, log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        paths = [str(REPOSITORY), str(REPOSITORY / "src"), *EXTRA_PATHS]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYSPARK_PYTHON": python,
-            "PYSPARK_DRIVER_PYTHON": python,
-        }
-        environment.pop("SPARK_HOME", None)  # Each interpreter brings the Spark that it measures.
         with log_path.open("w") as log:
             self._process = subprocess.Popen(
                 [python, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment,
+                env=child_environment(python),
                 cwd=REPOSITORY,
                 text=True,
                 start_new_session=True,  # Ctrl-C reaches the runner, which then closes the pipes.

@@ -56,7 +56,7 @@ class ProcessTree:
         peak = Peak()
         for worker in _workers(self._root):
             _reset_high_water_mark(worker)
-        own_before, all_before = _cpu_seconds(self._root), _machine_cpu_seconds()
+        own_before, all_before = cpu_seconds(self._root), machine_cpu_seconds()
         started = time.perf_counter()
         stop = threading.Event()
         sampler = threading.Thread(target=self._sample, args=(peak, stop), daemon=True)
@@ -66,8 +66,8 @@ class ProcessTree:
         finally:
             stop.set()
             sampler.join()
-            peak.cpu_seconds = _cpu_seconds(self._root) - own_before
-            others = _machine_cpu_seconds() - all_before - peak.cpu_seconds
+            peak.cpu_seconds = cpu_seconds(self._root) - own_before
+            others = machine_cpu_seconds() - all_before - peak.cpu_seconds
             available = (time.perf_counter() - started) * core_count()
             peak.other_cpu_share = max(0.0, others / available)
 
@@ -114,7 +114,7 @@ def _workers(root: int) -> list[int]:
     return found
 
 
-def _cpu_seconds(process: int) -> float:
+def cpu_seconds(process: int) -> float:
     """User and system time of a process, of its living descendants, and of those it waited for."""
     try:
         # The command's name, in brackets, may hold spaces: fields are counted from its end.
@@ -122,10 +122,10 @@ def _cpu_seconds(process: int) -> float:
     except OSError:
         return 0.0
     ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_seconds, _children(process)))
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, _children(process)))
 
 
-def _machine_cpu_seconds() -> float:
+def machine_cpu_seconds() -> float:
     """Time that the machine's cores were not idle, summed over them, and time stolen from it."""
     user, nice, system, _idle, _waiting, irq, soft, stolen = map(
         int, Path("/proc/stat").read_text().split(maxsplit=9)[1:9]

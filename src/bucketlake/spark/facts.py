@@ -28,7 +28,7 @@ def facts_in_tasks(
     spark : SparkSession
         The session.
     facts : sequence of str
-        At least one fact.
+        The facts, as text.
     tasks : iterable of int
         The task of each fact, from 0.
     task_count : int
@@ -43,7 +43,8 @@ def facts_in_tasks(
     by_value: dict[int, list[str]] = {}
     for fact, task in zip(facts, tasks, strict=True):
         by_value.setdefault(int(values[task]), []).append(fact)
-    rows = ", ".join(f"({value}, '{_encode(texts)}')" for value, texts in by_value.items())
+    told = by_value or {0: []}  # SQL has no empty list of VALUES.
+    rows = ", ".join(f"({value}, '{encode_facts(texts)}')" for value, texts in told.items())
     return spark.sql(f"VALUES {rows}").toDF("task", "facts")
 
 
@@ -52,7 +53,8 @@ def facts_of(column: pa.StringArray) -> list[str]:
     return [fact for text in column.drop_null().to_pylist() for fact in _decode(text)]
 
 
-def _encode(texts: list[str]) -> str:
+def encode_facts(texts: list[str]) -> str:
+    """Return facts as one text without quotes; :func:`facts_of` reads it."""
     return base64.b64encode(json.dumps(texts).encode()).decode()
 
 

@@ -1,0 +1,1 @@
+"""The contender that this benchmark adds to those of the upsert benchmark."""
