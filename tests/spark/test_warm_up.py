@@ -1,4 +1,4 @@
-"""Python workers start once a session, beside the first write, which does not depend on it."""
+"""Python workers start once, beside the first write, which does not depend on them."""
 
 from __future__ import annotations
 
@@ -21,27 +21,25 @@ def wait_for_warm_up() -> None:
             thread.join()
 
 
-def test_the_workers_of_a_session_are_started_once(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_workers_are_started_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[SparkSession] = []
+    monkeypatch.setattr(warm_up, "_first", threading.Lock())
     monkeypatch.setattr(warm_up, "_run", started.append)
-    first, second = spark.newSession(), spark.newSession()
-    for session in (first, first, second):
+    for session in (spark, spark, spark.newSession()):
         warm_up.start_workers(session)
         wait_for_warm_up()
-    assert started == [first, second]
+    assert started == [spark]
 
 
 def test_a_warm_up_that_fails_leaves_the_write_as_it_is(
     spark: SparkSession, table_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = spark.newSession()
+    monkeypatch.setattr(warm_up, "_first", threading.Lock())
     monkeypatch.setattr(warm_up, "_import_modules", None)  # No function: the job fails.
     schema = pa.schema({"id": pa.string(), "n": pa.int64()})
     table = bl.create_table(
         str(table_path), schema=schema, record_key=["id"], index=bl.SimpleBucket(2)
     )
-    rows = session.createDataFrame([("a", 1), ("b", 2)], "id string, n long")
+    rows = spark.createDataFrame([("a", 1), ("b", 2)], "id string, n long")
     assert table.upsert(rows).inserted == 2
     wait_for_warm_up()

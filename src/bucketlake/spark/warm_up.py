@@ -1,4 +1,4 @@
-"""Starting Spark's Python workers while the driver still prepares the first write of a session.
+"""Starting Spark's Python workers while the driver still prepares its first write.
 
 The first task in Python starts a daemon, which forks a worker for each core, and each worker then
 imports what its task needs. PySpark 3.5 also imports pandas in the driver for the first such job.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
@@ -18,17 +17,17 @@ from bucketlake.spark.reports import Batches, noting
 
 _ROWS = 1024  # In as many partitions as the session has cores: each core gets a task with rows.
 
-_lock = threading.Lock()
-_warmed: WeakSet[SparkSession] = WeakSet()
+_first = threading.Lock()
+"""Taken by the first write of this process, and never given back."""
 
 
 def start_workers(spark: SparkSession) -> None:
-    """Start the Python workers of a session, on a thread; later calls for it do nothing."""
-    with _lock:
-        if spark in _warmed:
-            return
-        _warmed.add(spark)
-    threading.Thread(target=_run, args=(spark,), name="bucketlake-warm-up", daemon=True).start()
+    """Start the Python workers of a session, on a thread; later calls do nothing.
+
+    Workers belong to the application, not to the session: a stream has a session for each batch.
+    """
+    if _first.acquire(blocking=False):
+        threading.Thread(target=_run, args=(spark,), name="bucketlake-warm-up", daemon=True).start()
 
 
 def _run(spark: SparkSession) -> None:
