@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import bucketlake as bl
+
 HEAVY = ("pandas", "sqlglot", "pyspark", "fastavro", "obstore")
 
 PUBLIC_NAMES = "import bucketlake\nfor name in bucketlake.__all__: getattr(bucketlake, name)"
@@ -41,9 +43,6 @@ def modules_after(program: str, folder: Path | None = None) -> set[str]:
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.rpartition("modules:")[2].split())
-
-
-import bucketlake as bl
 
 
 def test_bucketlake_and_its_command_line_import_without_pyspark() -> None:
