@@ -121,6 +121,8 @@ class Aim:
     factor: float  # Peer's seconds over ours; at least this.
 
     def text(self) -> str:
+        if self.factor == 1:
+            return f"no slower than {self.peer}"
         if self.factor < 1:
             return f"at most {1 / self.factor:g}x the time of {self.peer}"
         return f"at least {self.factor:g}x faster than {self.peer}"
