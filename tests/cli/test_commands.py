@@ -348,6 +348,33 @@ def test_partitions_are_rescaled_once_it_is_asked_for(run: Run) -> None:
     assert len(answer(run("read", "flights", "--output", "json"))["rows"]) == 3
 
 
+def test_buckets_get_several_file_groups_and_one_again(run: Run) -> None:
+    Path("rows.csv").write_text("id\n" + "".join(f"k{n:05d}\n" for n in range(4000)))
+    run("create", "t", "--like", "rows.csv", "--key", "id", "--buckets", "1")
+    run("upsert", "t", "rows.csv")
+    convert = ("convert", "t", "--max-file-size", "10000", "--output", "json")
+    assert answer(run(*convert))["instant"] is None
+    done = answer(run(*convert, "--run"))
+    assert (done["max_file_size"], done["partitions"]) == (10000, [])
+    assert answer(run("show", "t", "--output", "json"))["max_file_size"] == 10000
+    Path("rows.csv").write_text("id\n" + "".join(f"m{n:05d}\n" for n in range(9000)))
+    run("upsert", "t", "rows.csv")
+    assert len(answer(run("buckets", "t", "--output", "json"))["rows"]) > 1
+    done = answer(run("convert", "t", "--one-group", "--run", "--output", "json"))
+    assert (done["max_file_size"], done["partitions"]) == (None, [""])
+    assert len(answer(run("buckets", "t", "--output", "json"))["rows"]) == 1
+    assert "max_file_size" not in answer(run("show", "t", "--output", "json"))
+    run(
+        "create", "u", "--like", "rows.csv", "--key", "id", "--buckets", "2", "--max-file-size", "9"
+    )
+    assert answer(run("show", "u", "--output", "json"))["max_file_size"] == 9
+
+
+@pytest.mark.parametrize("arguments", [(), ("--one-group", "--max-file-size", "5")])
+def test_convert_that_is_not_clear_is_wrong_usage(flights: Run, arguments: tuple[str, ...]) -> None:
+    flights("convert", "flights", *arguments, exit_code=2)
+
+
 @pytest.mark.parametrize(
     "arguments", [(), ("--rules", "a,1", "--add", "b,1"), ("--rules", "a,1", "--default", "0")]
 )

@@ -73,6 +73,53 @@ def rescale(
 @click.command(
     cls=CommandWithExample,
     example="""
+    bucketlake convert orders --max-file-size 120000000 --run
+    bucketlake convert orders --one-group
+    """,
+)
+@table_path
+@click.option(
+    "--max-file-size",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Let a bucket have several file groups; the next one is opened at this size.",
+)
+@click.option("--one-group", is_flag=True, help="Let each bucket have one file group again.")
+@run_option
+def convert(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    max_file_size: int | None,
+    one_group: bool,
+    run: bool,
+) -> None:
+    """Let buckets have several file groups, or one again.
+
+    With a size no file is written. With --one-group, partitions that have buckets of several file
+    groups are written anew.
+    """
+    if (max_file_size is None) != one_group:
+        raise click.UsageError("give either --max-file-size or --one-group")
+    table = bl.open_table(path, storage_options=storage_options)
+    if table.index is None:
+        raise click.UsageError("the table stores no bucket setting; write to it first")
+    with output.progress("converting" if run else "looking at the partitions"):
+        report = table.convert(table.index.with_max_file_size(max_file_size), dry_run=not run)
+    output.facts(
+        {
+            "max_file_size": report.index.max_file_size,
+            "partitions": list(report.partitions),
+            "file_groups": report.file_groups,
+            "size_bytes": report.size_bytes,
+            "instant": report.instant,
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
     bucketlake compact orders
     bucketlake compact orders --min-log-files 4 --max-bytes 10000000000 --run
     """,

@@ -86,6 +86,12 @@ metadata_table_option = click.option(
 @click.option("--hive-style", is_flag=True, help="Name partition folders COLUMN=VALUE.")
 @click.option("--url-encode", is_flag=True, help="Encode special characters in folder names.")
 @click.option("--name", help="Name of the table; its folder's, if not set.")
+@click.option(
+    "--max-file-size",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Let a bucket have several file groups; the next one is opened at this size.",
+)
 def create(
     path: str,
     storage_options: dict[str, str],
@@ -98,6 +104,7 @@ def create(
     ordering: str | None,
     buckets: int,
     hash_fields: list[str],
+    max_file_size: int | None,
     rules: str | None,
     table_type: str,
     hive_style: bool,
@@ -105,10 +112,12 @@ def create(
     name: str | None,
 ) -> None:
     """Make an empty table at PATH."""
-    fields = hash_fields or None
-    index: bl.SimpleBucket | bl.PartitionBucket = bl.SimpleBucket(buckets, fields)
+    index: bl.SimpleBucket | bl.PartitionBucket
+    index = bl.SimpleBucket(buckets, hash_fields or None, max_file_size)
     if rules is not None:
-        index = bl.PartitionBucket(split_expressions(rules), buckets, hash_fields=fields)
+        index = bl.PartitionBucket(
+            split_expressions(rules), buckets, "regex", index.hash_fields, max_file_size
+        )
     table = bl.create_table(
         path,
         schema=_schema(like, schema_text, file_format),

@@ -116,7 +116,7 @@ def new_file_id(
     >>> new_file_id("20240101120000000", "region=eu", 3)
     '00000003-40ff-474c-a2dc-4dbcb6fd150c-0'
     >>> new_file_id("20240101120000000", "region=eu", 3, ordinal=12)
-    '00000003-0012-8d20-b0e7-c6c2cd23ab26-0'
+    '00000003-0012-8254-9fef-d9a6706a0bd0-0'
     """
     names = [instant, partition_path, str(bucket_id)]
     names += [] if ordinal is None else [str(ordinal)]
@@ -134,7 +134,7 @@ def ordinal_of_file_id(file_id: str) -> int | None:
 
     Examples
     --------
-    >>> ordinal_of_file_id("00000003-0012-8d20-b0e7-c6c2cd23ab26-0")
+    >>> ordinal_of_file_id("00000003-0012-8254-9fef-d9a6706a0bd0-0")
     12
     """
     parts = file_id.split("-")
