@@ -418,7 +418,7 @@ class Table:
         PruningReport
         """
         pinned = self._pin(ReadRequest(where))
-        return plan_read(pinned, self._index_of(pinned.snapshot)).report
+        return plan_read(pinned, self._index_of(pinned.snapshot), counts_all=True).report
 
     def locate(
         self, key: str | Mapping[str, Any], partition: str | None = None

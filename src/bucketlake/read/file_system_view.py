@@ -94,6 +94,19 @@ def list_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFil
     return [file for held in listed for file in held]
 
 
+def list_marked_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:
+    """List the data files of those folders that hold a partition marker."""
+
+    def list_marked(path: str) -> list[DataFile]:
+        objects = list(storage.list(path, recursive=False))
+        names = (stored.path.rpartition("/")[2] for stored in objects)
+        is_marked = any(name.startswith(PARTITION_METADATA_PREFIX) for name in names)
+        return list(_data_files(objects, path)) if is_marked else []
+
+    listed = at_once(storage, list_marked, partition_paths)
+    return [file for held in listed for file in held]
+
+
 def latest_slices(
     files: Iterable[DataFile],
     timeline: Timeline,

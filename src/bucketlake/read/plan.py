@@ -70,6 +70,7 @@ def plan_read(
     *,
     time_zone: str | None = None,
     usual_settings: bool = True,
+    counts_all: bool = False,
 ) -> ReadPlan:
     """Plan a snapshot read, or a read of what some commits of it changed.
 
@@ -83,6 +84,8 @@ def plan_read(
         Zone of times in the condition that name none; None prunes by no such time.
     usual_settings : bool
         False where the reader's session gives SQL text another meaning; see ``prune_slices``.
+    counts_all : bool
+        Whether the report counts the whole table; see ``prune_slices``.
 
     Raises
     ------
@@ -100,6 +103,7 @@ def plan_read(
         predicate,
         usual_settings=usual_settings,
         changes=read.changes,
+        counts_all=counts_all,
     )
     if read.request.read_optimized:
         slices = [replace(one, log_files=()) for one in slices if one.base_file is not None]

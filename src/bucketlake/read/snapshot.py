@@ -24,6 +24,7 @@ from bucketlake.read.file_system_view import (
     file_versions,
     latest_slices,
     list_files,
+    list_marked_files,
     list_partitions,
 )
 from bucketlake.storage.base import Storage
@@ -127,10 +128,17 @@ class Snapshot:
         """Return the live slices of some partitions, or of all, for the caller to check later."""
         if partitions is None:
             files = [f for held in list_partitions(self.storage).values() for f in held]
-            return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), None)
+            return self._among(files, None)
         paths = tuple(partitions)
-        files = list_files(self.storage, paths)
-        return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), paths)
+        return self._among(list_files(self.storage, paths), paths)
+
+    def marked_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
+        """Return the live slices of some partitions, as :meth:`all_slices` finds them.
+
+        A folder without a partition marker is no partition to a reader.
+        """
+        paths = tuple(partitions)
+        return self._checked(self._among(list_marked_files(self.storage, paths), paths))
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
@@ -140,6 +148,9 @@ class Snapshot:
         """Return the live slices among files that were listed, whatever a clean took."""
         replaced = self.timeline.replaced_file_groups(self.storage)
         return latest_slices(self._known(files), self.timeline, replaced, self._archived)
+
+    def _among(self, files: list[DataFile], partitions: tuple[str, ...] | None) -> ListedSlices:
+        return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), partitions)
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
         listed.require_uncleaned(load_timeline(self.storage, self.config))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, WriteTask
-from bucketlake.write.tag import Tagger
+from bucketlake.write.tag import TaggedRecords, Tagger
 
 
 class ArrowSource:
@@ -20,6 +20,7 @@ class ArrowSource:
     def __init__(self, rows: pa.Table, threads: int | None = None) -> None:
         self._rows = rows
         self._threads = threads or _cpu_count()
+        self._tagged: TaggedRecords | None = None
 
     @property
     def names(self) -> list[str]:
@@ -43,13 +44,16 @@ class ArrowSource:
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
         """Count the records of each slot."""
-        counts = tagger.count(self._rows)
+        # The locations serve the placement and the tasks, too.
+        self._tagged = tagger.tag_first(self._rows)
+        counts = self._tagged.counts()
         names, slots, records = (column.to_pylist() for column in counts.columns)
         return dict(zip(zip(names, slots, strict=True), records, strict=True))
 
     def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         """Write the slots of the plan, some at once."""
-        rows_of_task = _split(self._rows, plan, task.tagger)
+        tagged = self._tagged or task.tagger.tag(self._rows)
+        rows_of_task = _split(tagged, plan)
         slots_of_task: dict[int, list[SlotPlan]] = defaultdict(list)
         for slot in plan.slots:
             slots_of_task[slot.task].append(slot)
@@ -57,7 +61,7 @@ class ArrowSource:
         def run(number: int) -> list[SlotResult]:
             chosen = rows_of_task[number]
             rows = self._rows.take(pa.array(chosen))
-            return list(task.write(slots_of_task[number], rows, chosen))
+            return list(task.write(slots_of_task[number], rows, chosen, tagged.take(chosen)))
 
         with ThreadPoolExecutor(self._threads) as pool:
             return [one for results in pool.map(run, sorted(slots_of_task)) for one in results]
@@ -66,8 +70,7 @@ class ArrowSource:
         """Nothing is kept."""
 
 
-def _split(rows: pa.Table, plan: WritePlan, tagger: Tagger) -> dict[int, np.ndarray]:
-    tagged = tagger.tag(rows.select(tagger.columns))
+def _split(tagged: TaggedRecords, plan: WritePlan) -> dict[int, np.ndarray]:
     numbers = plan.placement().place(tagged)
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(plan.task_count + 1))

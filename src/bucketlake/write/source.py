@@ -28,7 +28,7 @@ from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_table
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.plan import UNCOUNTED, Placement, SlotPlan, SlotResult, WritePlan
-from bucketlake.write.tag import Tagger
+from bucketlake.write.tag import TaggedRecords, Tagger
 
 SlotCounts = Mapping[Slot, int]
 """Incoming records by partition path and slot."""
@@ -98,7 +98,11 @@ class WriteTask:
     delete_marker: tuple[str, str] | None = None
 
     def write(
-        self, slots: list[SlotPlan], rows: pa.Table, positions: npt.NDArray[np.int64] | None
+        self,
+        slots: list[SlotPlan],
+        rows: pa.Table,
+        positions: npt.NDArray[np.int64] | None,
+        tagged: TaggedRecords | None = None,
     ) -> Iterator[SlotResult]:
         """Write the slots of one task from all of its rows; yield the result of each slot.
 
@@ -110,8 +114,10 @@ class WriteTask:
             The records of those slots, in any order.
         positions : ndarray of int64 or None
             Where the rows stood in an input that has an order, see ``collapse_duplicates``.
+        tagged : TaggedRecords, optional
+            Locations of the rows, where the caller has them.
         """
-        tagged = self.tagger.tag(rows)
+        tagged = tagged or self.tagger.tag(rows)
         ordered = sorted(slots, key=lambda one: one.key)
         places = Placement.of_slots(ordered).positions(tagged)
         for place, slot in enumerate(ordered):

@@ -61,6 +61,26 @@ class TaggedRecords:
         known = np.array([partitions.get(path, -1) for path in self.partitions], np.int64)
         return slot_codes(known[self.partition_codes], self.slots)
 
+    def take(self, positions: npt.NDArray[np.int64]) -> TaggedRecords:
+        """Return the locations at some positions."""
+        return TaggedRecords(
+            self.keys.take(pa.array(positions)),
+            self.partitions,
+            self.partition_codes[positions],
+            self.slots[positions],
+        )
+
+    def counts(self) -> pa.RecordBatch:
+        """Return how many records belong to each slot, as one batch of ``SLOT_COUNTS``."""
+        codes, counts = np.unique(
+            slot_codes(self.partition_codes.astype(np.int64), self.slots), return_counts=True
+        )
+        partitions = pa.array(self.partitions, pa.string()).take(pa.array(codes >> _SLOT_BITS))
+        slots = (codes & _SLOT_MASK).astype(np.int32)
+        return pa.RecordBatch.from_arrays(
+            [partitions, pa.array(slots), pa.array(counts)], schema=SLOT_COUNTS
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Tagger:
@@ -91,9 +111,11 @@ class Tagger:
         return pa.schema([self.schema.field(name) for name in self.columns])
 
     def count(self, columns: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-        """Count the records of each slot, as one batch of ``SLOT_COUNTS``.
+        """Count the records of each slot; see :meth:`tag_first`."""
+        return self.tag_first(columns).counts()
 
-        This is the first look at keys, before anything is written.
+    def tag_first(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
+        """Locate records at the first look at their keys, before anything is written.
 
         Raises
         ------
@@ -102,7 +124,7 @@ class Tagger:
         """
         columns = columns.select(self.columns)
         require_valid(columns, where="batch")
-        return _counts(self.tag(columns))
+        return self.tag(columns)
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records; InputError where a key is missing."""
@@ -123,14 +145,3 @@ def slot_codes(
     """Put the numbers of partitions and their slots into one number each."""
     codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
     return codes
-
-
-def _counts(tagged: TaggedRecords) -> pa.RecordBatch:
-    codes, counts = np.unique(
-        slot_codes(tagged.partition_codes.astype(np.int64), tagged.slots), return_counts=True
-    )
-    partitions = pa.array(tagged.partitions, pa.string()).take(pa.array(codes >> _SLOT_BITS))
-    slots = (codes & _SLOT_MASK).astype(np.int32)
-    return pa.RecordBatch.from_arrays(
-        [partitions, pa.array(slots), pa.array(counts)], schema=SLOT_COUNTS
-    )

@@ -40,7 +40,7 @@ KEYS_MAX = 1024
 """Keys that pruning looks at; more of them would hardly leave a bucket out."""
 
 _Values: TypeAlias = frozenset[Value]
-_Possible: TypeAlias = Mapping[str, _Values] | None
+Possible: TypeAlias = Mapping[str, _Values] | None
 """Values that each column can have, any where it is missing; None where no row can match."""
 
 
@@ -124,7 +124,7 @@ def find_hash_keys(
     Where keys are made by a ``foreign_key_generator``, ``key_spec`` is a guess: conditions on the
     record key itself prune alone.
     """
-    possible = _possible(predicate, schema)
+    possible = possible_values(predicate, schema)
     if possible is None:
         return HashKeys(())
     if RECORD_KEY in possible:
@@ -182,15 +182,15 @@ def _limited(keys: Sequence[str], *, are_whole: bool) -> HashKeys:
     return HashKeys(keys, are_whole=are_whole)
 
 
-def _possible(predicate: Predicate, schema: pa.Schema) -> _Possible:
+def possible_values(predicate: Predicate, schema: pa.Schema) -> Possible:
     """Return what a row's columns can hold where the predicate is true of it."""
     if isinstance(predicate, And):
-        return _intersection([_possible(operand, schema) for operand in predicate.operands])
+        return _intersection([possible_values(operand, schema) for operand in predicate.operands])
     if isinstance(predicate, Or):
-        return _union([_possible(operand, schema) for operand in predicate.operands])
+        return _union([possible_values(operand, schema) for operand in predicate.operands])
     if isinstance(predicate, Not):
         opposite = negate(predicate.operand)
-        return {} if isinstance(opposite, Not) else _possible(opposite, schema)
+        return {} if isinstance(opposite, Not) else possible_values(opposite, schema)
     if isinstance(predicate, Constant):
         return {} if predicate.value else None
     if isinstance(predicate, Comparison | In):
@@ -200,7 +200,7 @@ def _possible(predicate: Predicate, schema: pa.Schema) -> _Possible:
     return {}
 
 
-def _values_of(test: Comparison | In, schema: pa.Schema) -> _Possible:
+def _values_of(test: Comparison | In, schema: pa.Schema) -> Possible:
     values = test.values if isinstance(test, In) else (test.value,)
     if isinstance(test, Comparison) and test.operator not in _EQUALITIES:
         return {} if test.value is not None else None
@@ -214,7 +214,7 @@ def _values_of(test: Comparison | In, schema: pa.Schema) -> _Possible:
 _EQUALITIES = (Operator.EQUAL, Operator.NULL_SAFE_EQUAL)
 
 
-def _intersection(parts: Sequence[_Possible]) -> _Possible:
+def _intersection(parts: Sequence[Possible]) -> Possible:
     joined: dict[str, _Values] = {}
     for part in parts:
         if part is None:
@@ -224,7 +224,7 @@ def _intersection(parts: Sequence[_Possible]) -> _Possible:
     return joined if all(joined.values()) else None
 
 
-def _union(parts: Sequence[_Possible]) -> _Possible:
+def _union(parts: Sequence[Possible]) -> Possible:
     able = [part for part in parts if part is not None]
     if not able:
         return None

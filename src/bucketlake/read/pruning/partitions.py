@@ -7,16 +7,20 @@ timestamp or the default partition of a text column, the partition stays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.errors import InputError
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment
+from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
+from bucketlake.read.pruning.buckets import possible_values
 from bucketlake.where.arrow_filter import apply_test
 from bucketlake.where.predicate import (
     COLUMN_TESTS,
@@ -28,6 +32,9 @@ from bucketlake.where.predicate import (
     Predicate,
     leaves,
 )
+
+PINNED_MAX = 64
+"""Partitions that are listed one by one; for more of them the table is listed."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -72,6 +79,51 @@ def partitions_that_may_match(
     used = [name for name in fields if any(test.column == name for test in tests)]
     values = _partition_values(partition_paths, key_spec, used, schema)
     return _evaluate(predicate, values, len(partition_paths)).can_be_true
+
+
+def pinned_partitions(
+    predicate: Predicate, key_spec: KeySpec, schema: pa.Schema
+) -> list[str] | None:
+    """Return the paths of the only partitions that can hold rows which a predicate keeps.
+
+    Parameters
+    ----------
+    predicate : Predicate
+        As ``parse_where`` returns it for ``schema``.
+    key_spec : KeySpec
+        How the table makes partition paths.
+    schema : pyarrow.Schema
+        Types of the table's columns.
+
+    Returns
+    -------
+    list of str or None
+        Paths as a writer spells them, whether or not the table has such partitions. None where the
+        predicate does not name a few values of each partition field.
+    """
+    fields = key_spec.partition_fields
+    if not fields or readable_fields(key_spec, schema) != fields:
+        return None
+    possible = possible_values(predicate, schema)
+    if possible is None:
+        return []
+    if any(name not in possible for name in fields):
+        return None
+    # Nulls, and texts that stand for a null in a path, lie where other partitions may lie, too.
+    choices = [sorted(possible[name], key=repr) for name in fields]
+    unclear = any(v in (None, "", DEFAULT_PARTITION) for held in choices for v in held)
+    if unclear or math.prod(map(len, choices)) > PINNED_MAX:
+        return None
+    records = list(product(*choices))
+    columns = [
+        pa.array([record[i] for record in records], schema.field(name).type)
+        for i, name in enumerate(fields)
+    ]
+    try:
+        paths = partition_paths(pa.table(columns, names=list(fields)), key_spec)
+    except InputError:  # No writer makes such a path.
+        return None
+    return sorted(set(paths.to_pylist()))
 
 
 def readable_fields(key_spec: KeySpec, schema: pa.Schema) -> tuple[str, ...]:

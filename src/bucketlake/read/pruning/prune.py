@@ -22,6 +22,7 @@ from bucketlake.read.pruning.groups import slices_of_keys
 from bucketlake.read.pruning.partitions import (
     partition_may_match,
     partitions_that_may_match,
+    pinned_partitions,
     readable_fields,
 )
 from bucketlake.read.snapshot import Snapshot
@@ -72,6 +73,7 @@ def prune_slices(
     *,
     usual_settings: bool = True,
     changes: Changes | None = None,
+    counts_all: bool = False,
 ) -> tuple[list[FileSlice], PruningReport]:
     """Return the live slices of a table that can hold rows which a condition keeps.
 
@@ -88,6 +90,9 @@ def prune_slices(
         something else to it, and there is no predicate; the report says so.
     changes : Changes, optional
         Commits whose rows alone are wanted; only their partitions are looked at.
+    counts_all : bool
+        Whether the report counts all partitions and file groups of the table. Otherwise, where the
+        condition names the partitions, those alone are listed and counted.
 
     Returns
     -------
@@ -96,17 +101,22 @@ def prune_slices(
     PruningReport
         What was left out.
     """
-    if changes is None:
-        slices = snapshot.all_slices()
-    else:
+    config = snapshot.config
+    pinned = None
+    if predicate is not None and config.paths_follow_keys and not counts_all:
+        pinned = pinned_partitions(predicate, config.key_spec, with_meta(snapshot.schema))
+    if changes is not None:
         slices = changes.among(snapshot.partition_slices(sorted(changes.file_groups)))
+    elif pinned is not None:
+        slices = snapshot.marked_slices(pinned)
+    else:
+        slices = snapshot.all_slices()
     if predicate is None:
         why = "there is no condition" if usual_settings else "the session has settings of its own"
         paths = {one.partition_path for one in slices}
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why
         )
-    config = snapshot.config
     return prune(
         predicate,
         slices,
