@@ -245,7 +245,7 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
             {"price": pa.array([Decimal("0.5"), None], pa.decimal128(38, 37))},
             r"column price: the table holds decimal\(5,2\), the batch decimal\(38,37\)",
         ),
-        ({"COUNT": pa.array([1, 2])}, r"two columns of one name \(count, COUNT\)"),
+        ({"COUNT": pa.array([1, 2])}, r"two columns have the same name \(count, COUNT\)"),
     ],
 )
 def test_a_batch_that_does_not_fit_is_refused_by_its_column(
