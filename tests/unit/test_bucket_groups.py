@@ -135,7 +135,7 @@ def test_a_key_in_two_groups_is_reported_and_repaired(table: bl.Table) -> None:
     assert other.path is not None
     # The newest version of one group becomes a copy of the other group's rows.
     (Path(table.path) / one.path).write_bytes((Path(table.path) / other.path).read_bytes())
-    with pytest.raises(IndexStateError, match="is in two: "):
+    with pytest.raises(IndexStateError, match="is in two file groups: "):
         table.upsert(rows(range(3000), 1))
     assert "keys_twice" in {
         finding.kind.value for finding in table.doctor(check_keys=True, check_files=True)

@@ -1,1 +1,1 @@
-"""From key to file group: the bucket indexes."""
+"""The bucket indexes: from a record key to its file group."""

@@ -1,9 +1,9 @@
 """Several file groups in a bucket: which group each key goes into (RFC-29, pattern 2).
 
-A key that is stored stays in its group. The groups of its bucket are asked by their key ranges and
-filters, and those that may hold it are read. New keys, in order, fill the newest group up to the
-size; then the next group is opened. Where a bucket has one group with room for all that comes,
-nothing is looked up.
+A stored key stays in its group. Key ranges and filters tell which groups of the bucket may hold the
+key, and only these groups are read. New keys, sorted, fill the newest group up to the maximum file
+size; then the next group is opened. If a bucket has one group with room for all incoming records,
+no key is looked up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 
 _NOWHERE = -1
-_STORED_SHARE = 0.5  # Of the bytes of records in memory: a guess where no stored row tells.
+_STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess for a bucket without base files.
 
 
 def choose_groups(
@@ -43,27 +43,27 @@ def choose_groups(
     Raises
     ------
     IndexStateError
-        If two groups hold one key, or the bucket has as many groups as file ids can number.
+        If two groups hold the same key, or the bucket needs more groups than file ids can number.
     """
     incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
     if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
         return [GroupChoice(slices[0].file_id, slices[0])]
-    facts = [stored.facts(one) for one in slices]
+    facts = [stored.facts(file_slice) for file_slice in slices]
     places = _locate(slot, slices, facts, incoming.keys, stored)
     if appends and slices:
-        # As in a bucket of one group: a log keeps the delete of a key that may come later.
+        # As in a bucket with one group, a log keeps a delete whose key may be written later.
         places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
     chosen = [np.flatnonzero(places == place) for place in range(len(slices))]
     new = np.flatnonzero((places == _NOWHERE) & ~incoming.deleted)
     new = new[key_order(incoming.keys.take(pa.array(new)))]
     row_bytes = _row_bytes(slices, facts, incoming_bytes, len(incoming))
-    if slices:  # The newest group takes what it has room for.
+    if slices:  # The newest group takes as many new keys as it has room for.
         room = max(0, int((size_bytes_max - slices[-1].size_bytes) / row_bytes))
         chosen[-1] = np.sort(np.concatenate([chosen[-1], new[:room]]))
         new = new[room:]
     choices = [
-        GroupChoice(one.file_id, one, rows)
-        for one, rows in zip(slices, chosen, strict=True)
+        GroupChoice(file_slice.file_id, file_slice, rows)
+        for file_slice, rows in zip(slices, chosen, strict=True)
         if len(rows)
     ]
     rows_max = max(1, int(size_bytes_max / row_bytes))
@@ -84,17 +84,17 @@ def choose_groups(
 def groups_that_may_hold(
     slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
 ) -> list[FileSlice]:
-    """Return the groups of a bucket that may hold one of some keys, by range and filter.
+    """Return the groups of a bucket that may hold one of the keys, by key range and filter.
 
-    A group with log files may hold any key: logs have neither.
+    A group with log files may hold any key, because log files have no key range and no filter.
     """
     texts = pa.array(keys, pa.string())
     hashes = key_hashes(texts)
     every = np.arange(len(texts))
     return [
-        one
-        for one in slices
-        if one.log_files or len(_candidates(stored.facts(one), texts, hashes, every))
+        file_slice
+        for file_slice in slices
+        if file_slice.log_files or len(_candidates(stored.facts(file_slice), texts, hashes, every))
     ]
 
 
@@ -105,19 +105,19 @@ def _locate(
     keys: pa.Array,
     stored: StoredKeys,
 ) -> npt.NDArray[np.int64]:
-    """Return which slice holds each key, ``_NOWHERE`` for keys that none does."""
+    """Return the position of the slice that holds each key; ``_NOWHERE`` if no slice does."""
     places = np.full(len(keys), _NOWHERE, np.int64)
     hashes = key_hashes(keys) if slices else np.empty(0, np.uint32)
     every = np.arange(len(keys))
-    for place, (one, told) in enumerate(zip(slices, facts, strict=True)):
-        candidates = _candidates(told, keys, hashes, every)
-        if one.base_file is not None and len(candidates):
-            _mark(slot, slices, places, place, keys, candidates, stored.base_keys(one))
-    if any(one.log_files for one in slices) and (places == _NOWHERE).any():
-        # Keys may be in logs alone: of a table that had one group a bucket, or of another program.
-        for place, one in enumerate(slices):
-            if one.log_files:
-                _mark(slot, slices, places, place, keys, every, stored.log_keys(one))
+    for place, (file_slice, slice_facts) in enumerate(zip(slices, facts, strict=True)):
+        candidates = _candidates(slice_facts, keys, hashes, every)
+        if file_slice.base_file is not None and len(candidates):
+            _mark(slot, slices, places, place, keys, candidates, stored.base_keys(file_slice))
+    if any(file_slice.log_files for file_slice in slices) and (places == _NOWHERE).any():
+        # A key may be only in a log: written by another program, or while a bucket had one group.
+        for place, file_slice in enumerate(slices):
+            if file_slice.log_files:
+                _mark(slot, slices, places, place, keys, every, stored.log_keys(file_slice))
     return places
 
 
@@ -130,7 +130,7 @@ def _mark(
     candidates: IntArray,
     held: Iterator[pa.Array],
 ) -> None:
-    """Note a slice as the place of the candidates that are among the keys it holds."""
+    """Set ``place`` for the candidates whose keys are in the slice, whose keys are ``held``."""
     wanted = keys.take(pa.array(candidates))
     for chunk in held:
         found = pc.index_in(wanted, value_set=chunk.cast(pa.string()))
@@ -140,9 +140,9 @@ def _mark(
             row = int(twice[0])
             raise IndexStateError(
                 "a key is in one file group of its bucket",
-                f"key {keys[row].as_py()!r} of partition {slot[0]!r} is in two: "
+                f"key {keys[row].as_py()!r} of partition {slot[0]!r} is in two file groups: "
                 f"{slices[int(places[row])].file_id} and {slices[place].file_id}",
-                "run repair, which writes the partition anew with one row a key",
+                "run repair, which rewrites the partition with one row per key",
             )
         places[rows] = place
 
@@ -167,14 +167,14 @@ def _row_bytes(
     incoming_bytes: int,
     incoming_rows: int,
 ) -> float:
-    """Return the stored bytes of a row, by the group with most rows, else by a guess.
+    """Return the stored bytes per row, from the group with most rows, else a guess.
 
-    A file of few rows is nearly all footer.
+    A file with few rows would mislead, because it is mostly footer.
     """
     based = [
-        (told.rows, one.base_file.size_bytes)
-        for one, told in zip(slices, facts, strict=True)
-        if one.base_file is not None and told.rows
+        (slice_facts.rows, file_slice.base_file.size_bytes)
+        for file_slice, slice_facts in zip(slices, facts, strict=True)
+        if file_slice.base_file is not None and slice_facts.rows
     ]
     if based:
         rows, size_bytes = max(based)
@@ -183,5 +183,5 @@ def _row_bytes(
 
 
 def _next_ordinal(slices: Sequence[FileSlice]) -> int:
-    numbered = [ordinal_of_file_id(one.file_id) for one in slices]
+    numbered = [ordinal_of_file_id(file_slice.file_id) for file_slice in slices]
     return max([len(slices) - 1, *(n for n in numbered if n is not None)]) + 1

@@ -1,7 +1,7 @@
-"""From a record key to its bucket, and from a bucket to the names of its file groups (RFC-29).
+"""From a record key to its bucket, and from a bucket to the file ids of its groups (RFC-29).
 
-A record's bucket is a hash of its key, modulo the bucket count of its partition. A file group says
-its bucket in the first eight digits of its file id. Which groups a bucket may have is decided in
+A record's bucket is a hash of its key, modulo the bucket count of its partition. The first eight
+digits of a file id are the bucket of the file group. Which groups a bucket may have is decided in
 ``index/bucket_layout.py``.
 """
 
@@ -22,7 +22,7 @@ BUCKET_COUNT_MAX = 99_999_999  # A bucket id is eight digits of a file id.
 ORDINALS_MAX = 10_000  # An ordinal is four digits of a file id.
 
 _BUCKET_DIGITS = 8
-_NUMBERED = "8"  # Version digit of a UUID whose second group is an ordinal (RFC 9562: custom).
+_NUMBERED = "8"  # Version digit of a UUID whose second part is an ordinal (RFC 9562: custom).
 
 
 def assign_buckets(
@@ -37,9 +37,9 @@ def assign_buckets(
     record_keys : Array or ChunkedArray of string type, or sequence of str
         Keys as ``_hoodie_record_key`` stores them.
     bucket_count : int or ndarray of int32, shape (n_keys,)
-        Buckets of the partition, for all keys or for each.
+        Bucket count of the partition, for all keys or for each key.
     hash_fields : sequence of str
-        Record key fields that choose the bucket; none for all of them.
+        Record key fields that choose the bucket; empty for all of them.
 
     Returns
     -------
@@ -54,14 +54,14 @@ def assign_buckets(
     if not isinstance(record_keys, pa.Array | pa.ChunkedArray):
         record_keys = pa.array(record_keys, pa.string())
     hashes = hash_index_keys(record_keys, hash_fields)
-    # The sign bit is masked before the modulo, as Hudi does it (RFC-29).
+    # Mask the sign bit before the modulo, as Hudi does (RFC-29).
     return (hashes & np.int32(0x7FFFFFFF)) % np.asarray(bucket_count, np.int32)
 
 
 def bucket_of_file_id(file_id: str) -> int | None:
-    """Return the bucket that a file group's id names.
+    """Return the bucket in a file id.
 
-    None where the id does not begin with eight digits: no bucket index made the group.
+    None if the id does not begin with eight digits; then no bucket index made the file group.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def bucket_of_file_id(file_id: str) -> int | None:
 
 
 def bucket_text(bucket_id: int) -> str:
-    """Return a bucket id as file ids spell it: eight digits."""
+    """Return a bucket id as eight digits, as in file ids."""
     assert 0 <= bucket_id < BUCKET_COUNT_MAX, bucket_id
     return f"{bucket_id:0{_BUCKET_DIGITS}d}"
 
@@ -95,20 +95,20 @@ def new_file_id(
 ) -> FileId:
     """Derive the id of a new file group of a bucket.
 
-    Hudi draws a random id. Here the id follows from the instant, the partition, the bucket and the
-    ordinal, so that two attempts of one task name the same file, and an overwrite's groups get
-    fresh ids.
+    Hudi draws a random id. Here the id is derived from the instant, partition, bucket and ordinal,
+    so that two attempts of a task write to the same file name, and the groups of an overwrite get
+    new ids.
 
     Parameters
     ----------
     instant : InstantTime
-        The write that makes the group.
+        The write that creates the group.
     partition_path : str
         The group's partition.
     bucket_id : int
         The group's bucket.
     ordinal : int, optional
-        Number of the group in a bucket of several groups: the id then shows it in its second part
+        Number of the group in a bucket with several groups; it becomes the second part of the id
         (RFC-29, "usage patterns": bucket, file group number, UUID).
 
     Examples
@@ -130,7 +130,7 @@ def new_file_id(
 
 
 def ordinal_of_file_id(file_id: str) -> int | None:
-    """Return the number of a file group in its bucket; None where its id shows none.
+    """Return the number of a file group in its bucket; None if the file id has none.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""The layout of hash buckets: a key's slot is its bucket, a hash modulo the partition's count.
+"""The layout of hash buckets: a key's slot is its bucket, a hash modulo the bucket count.
 
-Serves the simple bucket index (RFC-29) and the partition-level one (RFC-89), which differ only in
-where a partition's count comes from. A bucket has one file group (RFC-29, pattern 1), or, where the
-kind has a file size, several (pattern 2): ``index/bucket_groups.py`` then finds the group of a key.
+The simple bucket index (RFC-29) and the partition-level bucket index (RFC-89) use this layout; they
+differ only in where a partition's bucket count comes from. A bucket has one file group (RFC-29,
+pattern 1), or several if the index has a maximum file size (pattern 2);
+``index/bucket_groups.py`` then finds the group of a key.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from bucketlake.model.file_slice import FileSlice
 
 
 class BucketCounts(Protocol):
-    """A kind whose keys find their bucket by a hash modulo a count."""
+    """An index kind whose buckets are a hash of the key modulo a bucket count."""
 
     @property
     def hash_fields(self) -> Sequence[str] | None:
@@ -51,11 +52,11 @@ class BucketCounts(Protocol):
 
     @property
     def max_file_size(self) -> int | None:
-        """Bytes at which a bucket's next file group is opened; None for one group a bucket."""
+        """Bytes at which a bucket's next file group is opened; None for one group per bucket."""
         ...
 
     def count_of(self, partition_path: str) -> int:
-        """Return how many buckets a partition has, whether or not it holds records."""
+        """Return the bucket count of a partition, also of a partition without records."""
         ...
 
 
@@ -66,14 +67,14 @@ class BucketLayout:
     Attributes
     ----------
     counts : BucketCounts
-        The kind, with the counts of that instant.
+        The index kind, with the bucket counts of that instant.
     """
 
     counts: BucketCounts
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
-        """Record key fields that choose the bucket; none for all of them."""
+        """Record key fields that choose the bucket; empty for all of them."""
         return tuple(self.counts.hash_fields or ())
 
     @property
@@ -91,7 +92,7 @@ class BucketLayout:
     def slots_of_literals(
         self, partitions: Collection[str], keys: Sequence[str]
     ) -> dict[str, frozenset[int]]:
-        """Return, for each partition, the buckets that can hold any of some record keys."""
+        """Return, for each partition, the buckets that can hold one of the record keys."""
         counts = {path: self.counts.count_of(path) for path in partitions}
         of_count = {
             count: frozenset(assign_buckets(keys, count, self.hash_fields).tolist())
@@ -104,15 +105,15 @@ class BucketLayout:
         return self.counts.count_of(partition_path)
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
-        """Return the bucket that a group's id names; None where it names none."""
+        """Return the bucket in a file id; None if the file id has none."""
         return bucket_of_file_id(file_id)
 
     def slot_text(self, slot: int) -> str:
-        """Return a bucket in words."""
+        """Return a bucket in words, such as ``bucket 3``."""
         return f"bucket {slot}"
 
     def setting_of(self, partition_path: str) -> str:
-        """Say how many buckets a partition has, and whether they may have several groups."""
+        """Return in words the bucket count, and whether buckets may have several file groups."""
         count = self.counts.count_of(partition_path)
         text = "1 bucket" if count == 1 else f"{count} buckets"
         return f"{text} of several file groups" if self.looks_up else text
@@ -125,11 +126,11 @@ class BucketLayout:
             bucket_id = bucket_of_file_id(file_slice.file_id)
             if bucket_id is None:
                 raise IndexStateError(
-                    "the table is taken for one with a bucket index",
+                    "the table was opened as a table with a bucket index",
                     f"the id of file group {file_slice.file_id!r} does not begin with a bucket of "
                     "eight digits",
-                    "check the table's index kind; a table of another kind cannot be written as "
-                    "this one",
+                    "check the table's index kind; bucketlake writes only to tables with a bucket "
+                    "index",
                 )
             count = self.counts.count_of(partition)
             if bucket_id >= count:
@@ -148,24 +149,25 @@ class BucketLayout:
         return {slot: tuple(sorted(held, key=_age)) for slot, held in found.items()}
 
     def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:
-        """Find groups of no bucket, and buckets with more groups than one where one is the rule."""
+        """Find file groups without a bucket, and buckets with too many file groups."""
         groups: dict[Slot, list[FileSlice]] = defaultdict(list)
-        for one in slices:
-            count = self.counts.count_of(one.partition_path)
-            bucket_id = bucket_of_file_id(one.file_id)
+        for file_slice in slices:
+            partition = file_slice.partition_path
+            count = self.counts.count_of(partition)
+            bucket_id = bucket_of_file_id(file_slice.file_id)
             if bucket_id is None or bucket_id >= count:
                 problem = (
-                    f"file group {one.file_id} is of no bucket of the {count} that the partition "
-                    "has, and writes to the partition are refused"
+                    f"file group {file_slice.file_id} belongs to none of the {count} buckets of "
+                    "the partition, so writes to the partition fail"
                 )
-                yield DamagedGroups(Damage.UNKNOWN_GROUP, one.partition_path, (one,), problem)
+                yield DamagedGroups(Damage.UNKNOWN_GROUP, partition, (file_slice,), problem)
             else:
-                groups[one.partition_path, bucket_id].append(one)
+                groups[partition, bucket_id].append(file_slice)
         for (partition, bucket_id), held in sorted(groups.items()):
             if len(held) > 1 and not self.looks_up:
                 problem = (
-                    f"bucket {bucket_id} has {len(held)} file groups; its keys may be there twice, "
-                    "and writes to the partition are refused"
+                    f"bucket {bucket_id} has {len(held)} file groups; keys may be stored twice, "
+                    "and writes to the partition fail"
                 )
                 yield DamagedGroups(Damage.SURPLUS_GROUPS, partition, tuple(held), problem)
 
@@ -212,14 +214,14 @@ class BucketLayout:
     def groups_of_keys(
         self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
     ) -> list[FileSlice]:
-        """Return which groups of a bucket may hold one of some keys of the bucket."""
+        """Return the groups of a bucket that may hold one of the keys."""
         return groups_that_may_hold(slices, keys, stored) if len(slices) > 1 else [*slices]
 
     def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
-        """Return how rows go to another count of buckets (RFC-29, multiple rehash).
+        """Return how rows move to another bucket count (RFC-29, multiple rehash).
 
-        A key's old bucket is its hash modulo N, its new one modulo M. Both agree modulo the
-        greatest common divisor of N and M, so each residue is a part.
+        A key's old bucket is its hash modulo N, its new bucket the hash modulo M. Both buckets are
+        equal modulo the greatest common divisor of N and M, so each residue is a part.
         """
         if not isinstance(new, BucketLayout) or new.hash_fields != self.hash_fields:
             return None
@@ -232,16 +234,16 @@ class BucketLayout:
 
 
 def bucket_numbers(layout: Layout | None, slices: Collection[FileSlice]) -> dict[FileId, int]:
-    """Return the buckets of file groups, by file id; groups of no bucket are left out.
+    """Return the buckets of file groups, by file id; groups without a bucket are left out.
 
-    Without a layout the ids are read as buckets only where all of them begin with eight digits: one
-    in forty random ids does so, too.
+    Without a layout, a bucket is read from the file ids only if all of them begin with eight
+    digits, because one in forty random ids begins with eight digits, too.
     """
     numbers = {
-        one.file_id: bucket_of_file_id(one.file_id)
+        file_slice.file_id: bucket_of_file_id(file_slice.file_id)
         if layout is None
-        else layout.slot_of_group(one.partition_path, one.file_id)
-        for one in slices
+        else layout.slot_of_group(file_slice.partition_path, file_slice.file_id)
+        for file_slice in slices
     }
     if layout is None and None in numbers.values():
         return {}
@@ -249,6 +251,6 @@ def bucket_numbers(layout: Layout | None, slices: Collection[FileSlice]) -> dict
 
 
 def _age(file_slice: FileSlice) -> tuple[int, str]:
-    """Sort key of a bucket's groups: those without ordinal first, then by ordinal."""
+    """Sort key of a bucket's groups: groups without an ordinal first, then by ordinal."""
     ordinal = ordinal_of_file_id(file_slice.file_id)
     return (-1 if ordinal is None else ordinal), file_slice.file_id

@@ -1,10 +1,10 @@
-"""Conflict keys: what a commit wrote, took out or looked at, as names that can be compared.
+"""Conflict keys: comparable names of what a commit wrote, removed or looked at.
 
-Two writes are in conflict where they share a key (RFC-29: where they touched one bucket). A key is
-a partition path and a name: of a slot, or of a file group that belongs to none. Keys follow from
-the file ids of a commit, so that commits of Hudi have them too; what a write only looked at stands
-in its metadata. The check of a commit, the early detection of conflicts and the dependents of a
-rollback all ask here.
+Two writes conflict if they share a key (RFC-29: if they touch the same bucket). A key is a
+partition path and the name of a slot, or of a file group that belongs to no slot. Keys are derived
+from the file ids of a commit, so commits of Hudi have keys too. Slots that a write only looked at
+are in its commit metadata. The conflict check of a commit, early conflict detection and the search
+for dependents of a rollback use this module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ConflictKey: TypeAlias = tuple[str, str]
 ConflictKeys: TypeAlias = AbstractSet[ConflictKey]
 
 _LOOKED_AT = "bucketlake.looked_at"
-"""Key of extra metadata: a JSON object, by partition path, of slots."""
+"""Key in the extra metadata of a commit; its value is a JSON object, partition path to slots."""
 
 
 def key_of_slot(partition_path: str, slot: int) -> ConflictKey:
@@ -39,7 +39,7 @@ def key_of_slot(partition_path: str, slot: int) -> ConflictKey:
 
 
 def key_of_group(partition_path: str, file_id: str) -> ConflictKey:
-    """Return the key that a file group stands for: that of its bucket, if its id names one."""
+    """Return the key of a file group: the key of its bucket, or its own if it has no bucket."""
     bucket_id = bucket_of_file_id(file_id)
     return (
         (partition_path, file_id) if bucket_id is None else key_of_slot(partition_path, bucket_id)
@@ -47,7 +47,7 @@ def key_of_group(partition_path: str, file_id: str) -> ConflictKey:
 
 
 def describe_key(key: ConflictKey) -> str:
-    """Say in words what a key names.
+    """Return a key in words, for messages.
 
     Examples
     --------
@@ -60,30 +60,30 @@ def describe_key(key: ConflictKey) -> str:
 
 
 def written_keys(commit: CommitMetadata) -> set[ConflictKey]:
-    """Return the keys of what a commit wrote or took out."""
+    """Return the keys of the file groups that a commit wrote or removed."""
     return {key_of_group(partition, file_id) for partition, file_id in commit.file_groups}
 
 
 def looked_at_metadata(keys: Iterable[ConflictKey]) -> dict[str, str]:
-    """Return what a commit says of slots that it looked in, found nothing in, and left alone.
+    """Return the commit metadata for slots that the write looked in and did not change.
 
-    A delete of keys that are not there means that they are not there after it, whatever is rolled
-    back before it.
+    A delete of absent keys promises that the keys are absent after it, also if an earlier commit is
+    rolled back.
     """
     by_partition: dict[str, list[int | str]] = {}
     for partition, name in sorted(keys):
-        # Buckets are numbers, as earlier releases wrote and read them.
+        # Buckets are numbers, as in earlier releases.
         by_partition.setdefault(partition, []).append(int(name) if name.isdecimal() else name)
     return {_LOOKED_AT: json.dumps(by_partition)} if by_partition else {}
 
 
 def looked_at_keys(commit: CommitMetadata, where: str) -> set[ConflictKey]:
-    """Return the keys of the slots that a commit says it looked in.
+    """Return the keys of the slots that a commit only looked in, from its metadata.
 
     Raises
     ------
     FormatError
-        If that cannot be read; ``where`` names the commit.
+        If the entry cannot be read; ``where`` names the commit.
     """
     text = commit.extra.get(_LOOKED_AT, "{}")
     try:

@@ -1,9 +1,9 @@
-"""Versions of a table's file size: how many file groups a bucket may have, from which instant on.
+"""Versions of a table's maximum file size: whether a bucket may have several file groups.
 
-A table may go from one file group a bucket (RFC-29, pattern 1) to several (pattern 2), and back.
-``group_sizes/<instant>.json`` in the extension folder holds the setting that the replace commit of
-that instant brought. A version counts once its commit is completed, as of a point of the timeline,
-so undo, restore and time travel find the setting of their time.
+A table may change from one file group per bucket (RFC-29, pattern 1) to several (pattern 2), and
+back. ``group_sizes/<instant>.json`` in the extension folder holds the setting since the replace
+commit of that instant. A version is valid if its commit is completed on the timeline, so undo,
+restore and time travel find the setting of their time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class GroupSize:
     Attributes
     ----------
     max_file_size : int or None
-        Bytes at which a bucket's next file group is opened; None for one group a bucket.
+        Bytes at which a bucket's next file group is opened; None for one group per bucket.
     instant : InstantTime
-        The commit that brought it.
+        The commit that set it.
     """
 
     max_file_size: int | None
@@ -42,33 +42,31 @@ class GroupSize:
 
 
 def size_path(instant: InstantTime) -> str:
-    """Return where the version of a commit lies, relative to the table."""
+    """Return the path of a commit's version, relative to the table."""
     return f"{SIZES_FOLDER}/{instant}{_SUFFIX}"
 
 
 def save_size(storage: Storage, size: GroupSize) -> None:
-    """Save a new version; AlreadyExistsError where its instant has one."""
+    """Save a new version; raise AlreadyExistsError if its instant already has a version."""
     data = json.dumps({"version": _VERSION, "maxFileSize": size.max_file_size}).encode()
     storage.put_if_absent(size_path(size.instant), data)
 
 
 def committed_sizes(storage: Storage, timeline: Timeline) -> list[GroupSize]:
-    """Return the versions that count as of a timeline, in order of their completion."""
-    counting = [
-        instant for instant in _versions(storage) if is_committed(storage, timeline, instant)
-    ]
-    counting.sort(key=lambda instant: timeline.completion_time(instant) or instant)
-    return [_read(storage, instant) for instant in counting]
+    """Return the versions that are valid on a timeline, sorted by completion time."""
+    valid = [instant for instant in _versions(storage) if is_committed(storage, timeline, instant)]
+    valid.sort(key=lambda instant: timeline.completion_time(instant) or instant)
+    return [_read(storage, instant) for instant in valid]
 
 
 def latest_size(storage: Storage, timeline: Timeline) -> GroupSize | None:
-    """Return the newest version that counts; None where none does."""
+    """Return the newest valid version; None if there is none."""
     sizes = committed_sizes(storage, timeline)
     return sizes[-1] if sizes else None
 
 
 def forget_sizes(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
-    """Drop the versions of some instants, which another program rolled back."""
+    """Delete the versions of commits that another program rolled back."""
     for instant in [*_versions(storage)]:
         if instants(instant):
             storage.delete(size_path(instant))

@@ -1,9 +1,8 @@
-"""Versions of a partition-level hashing config, in Hudi's place and form (RFC-89).
+"""Versions of a partition-level hashing config, in Hudi's location and format (RFC-89).
 
-``configs/<instant>.hashing_config`` below the index folder says from which instant on which rules
-give partitions their bucket counts. A version counts unless the replace commit that wrote it is
-still pending; versions older than the active timeline move to ``archive/``. A table is
-partition-level where it has one.
+``configs/<instant>.hashing_config`` in the index folder holds the rules for bucket counts since
+that instant. A version is valid unless the replace commit that wrote it is still pending. Versions
+older than the active timeline move to ``archive/``. A table is partition-level if it has a version.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ CONFIGS_FOLDER = f"{META_FOLDER}/configs"
 ARCHIVE_FOLDER = f"{META_FOLDER}/archive"
 
 DRAFT_FILE = f"{HOODIE_FOLDER}/.simple_hashing/config"
-"""All versions in one file, as the draft of RFC-89 has them; no release of Hudi wrote it."""
+"""All versions in one file, as in the draft of RFC-89; no release of Hudi wrote this file."""
 
 INITIAL_INSTANT = InstantTime("00000000000000")
-"""Instant of the version that a table is made with: fourteen zeros, older than any other."""
+"""Instant of the version with which a table is created: older than any other instant."""
 
 _SUFFIX = ".hashing_config"
-_MERGED_ARCHIVE = f"{ARCHIVE_FOLDER}/archived{_SUFFIX}"  # The RFC's form; Hudi 1.2.0 writes none.
+_MERGED_ARCHIVE = f"{ARCHIVE_FOLDER}/archived{_SUFFIX}"  # In the RFC; not written by Hudi 1.2.0.
 _VERSION = 1
 
 
@@ -47,13 +46,13 @@ class HashingConfig:
     Attributes
     ----------
     expressions : str
-        What the rule reads: ``pattern,count;pattern,count`` for ``regex``.
+        Expressions of the rule: ``pattern,count;pattern,count`` for ``regex``.
     default_count : int
-        Bucket count of a partition that no expression fits.
+        Bucket count of a partition that matches no expression.
     rule : str
         Name of the rule.
     instant : InstantTime
-        The replace commit that wrote it, or ``INITIAL_INSTANT``.
+        The replace commit that wrote the version, or ``INITIAL_INSTANT``.
     """
 
     expressions: str
@@ -62,7 +61,7 @@ class HashingConfig:
     instant: InstantTime
 
     def to_json(self) -> bytes:
-        """Print as Hudi does.
+        """Return the version as JSON, formatted as by Hudi.
 
         Examples
         --------
@@ -88,51 +87,51 @@ class HashingConfig:
 
 
 def config_path(instant: InstantTime) -> str:
-    """Return where an active version lies, relative to the table."""
+    """Return the path of an active version, relative to the table."""
     return f"{CONFIGS_FOLDER}/{instant}{_SUFFIX}"
 
 
 def save_config(storage: Storage, config: HashingConfig) -> None:
-    """Save a new version; AlreadyExistsError where its instant has one."""
+    """Save a new version; raise AlreadyExistsError if its instant already has a version."""
     storage.put_if_absent(config_path(config.instant), config.to_json())
 
 
 def is_partition_level(storage: Storage) -> bool:
-    """Tell whether a table has any version of a hashing config."""
+    """Return whether a table has any version of a hashing config."""
     return next(iter(storage.list(META_FOLDER)), None) is not None
 
 
 def committed_configs(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
-    """Return the versions that count, oldest first: those of the draft, archived and active ones.
+    """Return the valid versions, oldest first: from the draft's file, archived, and active ones.
 
     Parameters
     ----------
     storage : Storage
         The table's storage.
     timeline : Timeline
-        The active timeline; where it is restricted to a time, so are the versions.
+        The active timeline; if it is restricted to a time, so are the versions.
     """
-    # Active ones first: one that is archived meanwhile is then seen in one place or in both.
+    # Read active versions first, so that a version that is archived meanwhile is not missed.
     active = _active(storage, timeline)
     found = [*_read_map(storage, DRAFT_FILE), *_archived(storage), *active]
     return _counting(storage, found, timeline)
 
 
 def latest_config(storage: Storage, timeline: Timeline) -> HashingConfig | None:
-    """Return the newest version that counts; None where none does, as before the first rescale."""
+    """Return the newest valid version; None if there is none, as before the first rescale."""
     found = _active(storage, timeline)
     if not found and (timeline.until is not None or timeline.undone):
         found = committed_configs(storage, timeline)
-    elif not found:  # Nor is there an archived one then: archival leaves the newest.
+    elif not found:  # Then no version is archived: archival keeps the newest version active.
         found = _counting(storage, _read_map(storage, DRAFT_FILE), timeline)
     return found[-1] if found else None
 
 
 def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
-    # Of a time before the timeline no instant is left; which versions count, is known all the same.
+    # Before the active timeline there are no instants; ``until`` then limits the versions.
     newest, found = max(timeline.newest_time() or "", timeline.until or ""), []
     for instant in active_versions(storage):
-        # One that came after the timeline was listed does not count for it.
+        # Skip a version that was saved after the timeline was listed.
         if instant == INITIAL_INSTANT or instant <= newest:
             with suppress(ObjectNotFoundError):
                 found.append(_read(storage, config_path(instant)))
@@ -142,10 +141,10 @@ def _active(storage: Storage, timeline: Timeline) -> list[HashingConfig]:
 def _counting(
     storage: Storage, configs: Iterable[HashingConfig], timeline: Timeline
 ) -> list[HashingConfig]:
-    """Leave out what is not committed as of the timeline; one an instant, oldest first.
+    """Return the versions that are committed on the timeline, one per instant, oldest first.
 
-    What is older than the timeline counts as committed (RFC-89, "Loading"), unless bucketlake
-    knows that it was rolled back.
+    A version older than the timeline is committed (RFC-89, "Loading"), unless bucketlake knows
+    that its instant was rolled back.
     """
     found = {
         config.instant: config
@@ -156,16 +155,16 @@ def _counting(
 
 
 def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
-    """Move the versions to the archive that only time travel can ask for; return their instants.
+    """Archive the versions that only time travel needs; return their instants.
 
-    Those are the versions older than the active timeline, but for the newest of them, as in Hudi.
+    As in Hudi, these are the versions older than the active timeline, except the newest of them.
     """
     start = timeline.start or ""
     old = sorted(
         i for i in active_versions(storage) if i < start and not is_rolled_back(storage, i)
     )
     for instant in old[:-1]:
-        with suppress(AlreadyExistsError):  # An archival before this one died between two steps.
+        with suppress(AlreadyExistsError):  # An earlier archival died between two steps.
             storage.put_if_absent(
                 f"{ARCHIVE_FOLDER}/{instant}{_SUFFIX}", storage.read(config_path(instant))
             )
@@ -174,7 +173,7 @@ def archive_configs(storage: Storage, timeline: Timeline) -> list[InstantTime]:
 
 
 def active_versions(storage: Storage) -> Iterator[InstantTime]:
-    """Yield the instants of the versions that are not archived, whether they count or not."""
+    """Yield the instants of the versions that are not archived, also of invalid versions."""
     for stored in storage.list(CONFIGS_FOLDER, recursive=False):
         name = stored.path.rpartition("/")[2]
         if name.endswith(_SUFFIX) and not name.startswith("."):
@@ -195,7 +194,7 @@ def _read(storage: Storage, path: str) -> HashingConfig:
 
 
 def _read_map(storage: Storage, path: str) -> Iterator[HashingConfig]:
-    """Read the file of all versions by instant that RFC and draft describe, if it is there."""
+    """Read a file that holds all versions by instant, as in the RFC and its draft, if it exists."""
     with suppress(ObjectNotFoundError):
         for instant, entries in _load(storage, path).items():
             yield _parse(entries, InstantTime(instant), path)
@@ -213,7 +212,7 @@ def _load(storage: Storage, path: str) -> dict[str, Any]:
 
 
 def _parse(entries: Any, instant: InstantTime, path: str) -> HashingConfig:
-    """Read a version; the draft of the RFC had other names for its entries."""
+    """Read a version; the draft of the RFC has other names for its entries."""
     if not isinstance(entries, Mapping):
         raise FormatError(path, "a version as a JSON object", repr(entries)[:80])
     expressions = entries.get("expressions", entries.get("expression"))

@@ -1,7 +1,8 @@
-"""Patterns of Java as Python reads them, or a refusal: none may match other partitions here.
+"""Translates Java patterns to Python patterns that match the same partitions.
 
-Hudi evaluates partition rules with Java's ``Matcher.find``. Most syntax is common to both
-languages; what means something else is translated, and what cannot be is refused by its name.
+Hudi evaluates partition rules with Java's ``Matcher.find``. Most syntax is the same in both
+languages. Syntax with another meaning in Python is translated; if that is impossible, a
+``ConfigError`` names it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _LINE_END = r"\n\r\u0085\u2028\u2029"
 _ANY = f"[^{_LINE_END}]"
 _AT_END = r"(?=(?:\r\n|(?<!\r)\n|[\r\u0085\u2028\u2029])?\Z)"  # Also before a last line end.
 
-_SAME = frozenset("dDwWsStnrfaA")  # With re.ASCII, as Java has them.
+_SAME = frozenset("dDwWsStnrfaA")  # With re.ASCII, the same as in Java.
 _SAME_IN_CLASS = _SAME - {"A"}
 _OTHER = {"z": r"\Z", "Z": _AT_END, "e": r"\x1b"}
 _POSIX = {
@@ -35,17 +36,17 @@ _REFERENCE = re.compile(r"k<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>|(?P<number>[1-9])(?!
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    r"""Compile a pattern of Java's; its ``search`` finds what ``Matcher.find`` does.
+    r"""Compile a Java pattern; ``search`` of the result finds what ``Matcher.find`` finds.
 
     Parameters
     ----------
     pattern : str
-        As ``java.util.regex.Pattern`` takes it, without flags.
+        A pattern for ``java.util.regex.Pattern``, without flags.
 
     Raises
     ------
     ConfigError
-        If the pattern is none, or has a construct that Python has not.
+        If the pattern is not valid, or has a construct that Python does not support.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(python, re.ASCII)
     except (re.error, OverflowError) as error:
-        raise ConfigError("pattern", pattern, f"it is no regular expression: {error}") from None
+        raise ConfigError("pattern", pattern, f"it is not a regular expression: {error}") from None
 
 
 @dataclass(slots=True)
@@ -132,7 +133,7 @@ class _Translation:
                 raise self._refused("a class within a class")
             elif self.pattern.startswith("&&", self.at):
                 raise self._refused("an intersection of classes (&&)")
-            else:  # Python keeps doubled ones of these for itself.
+            else:  # Python reserves these characters when they are doubled.
                 self._take(char, f"\\{char}" if char in "&|~" else char)
         if self.at == len(self.pattern):
             raise self._refused("a class without an end")

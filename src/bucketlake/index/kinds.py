@@ -1,7 +1,7 @@
-"""What the kinds of index have in common, and the list of them.
+"""What the index kinds have in common.
 
-A kind is a frozen value that users hand in. It knows its options in both directions and what is
-said of it; :meth:`IndexKind.layout` gives what readers and writers ask (``index/layout.py``).
+A kind is a frozen value that users pass. It reads and prints its ``hoodie.*`` options and its
+facts; :meth:`IndexKind.layout` returns the layout for readers and writers (``index/layout.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bucketlake.index.layout import Layout
 
 
 class IndexKind(Protocol):
-    """A kind of index with its settings; a small picklable value."""
+    """An index kind with its settings; a small picklable value."""
 
     @property
     def hash_fields(self) -> Sequence[str] | None:
@@ -21,17 +21,17 @@ class IndexKind(Protocol):
         ...
 
     def layout(self) -> Layout:
-        """Return what this kind answers, with the rules and counts that it holds."""
+        """Return the layout of this kind, with its rules and bucket counts."""
         ...
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
-        """Refuse hash fields that are no record key fields, by a ConfigError."""
+        """Raise ConfigError if a hash field is not a record key field."""
         ...
 
     def to_options(self) -> dict[str, str]:
-        """Return the ``hoodie.*`` options that tell Hudi of this index."""
+        """Return the ``hoodie.*`` options of this index, for a Hudi job."""
         ...
 
     def facts(self) -> dict[str, object]:
-        """Return the settings as plain facts, ready to be shown."""
+        """Return the settings as a dict of simple values, ready to be shown."""
         ...

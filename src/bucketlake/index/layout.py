@@ -1,10 +1,11 @@
-"""The seam between the kinds of index and the rest: what a layout answers.
+"""The interface between the index kinds and the rest of bucketlake: a layout.
 
-A *kind* is what a user hands in (``SimpleBucket``). A *layout* is a kind at a pinned instant: rules
-and counts are resolved, and it is a small picklable value. A *slot* is what one task owns in a
-partition: a set of keys, whatever files hold them. It is an integer in memory, and has a name on
-disk and in messages. Readers, writers, services and checks ask the layout; none of them knows how
-a key finds its slot, how many file groups a slot has, or what a file id says.
+A *kind* is the value that a user passes (``SimpleBucket``). A *layout* is a kind at a pinned
+instant: its rules and bucket counts are resolved, and it is a small picklable value. A *slot* is
+the part of a partition that one task owns: a set of keys, in whatever files they are stored. A slot
+is an integer in memory, and has a name on disk and in messages. Readers, writers, services and
+checks call the layout. They do not know how a key finds its slot, how many file groups a slot has,
+or what a file id means.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class GroupChoice:
     file_id : FileId
         The group.
     file_slice : FileSlice or None
-        What the group holds; None for a new group.
+        The live slice of the group; None for a new group.
     rows : ndarray of int64 or None
-        Positions of its records among the incoming ones; None for all of them.
+        Positions of its records among the incoming records; None for all of them.
     """
 
     file_id: FileId
@@ -50,7 +51,7 @@ class GroupChoice:
 class Damage(Enum):
     """What can be wrong with the file groups of a layout."""
 
-    UNKNOWN_GROUP = "unknown_group"  # No key leads to the group.
+    UNKNOWN_GROUP = "unknown_group"  # The group belongs to no slot.
     SURPLUS_GROUPS = "surplus_groups"  # A slot has more groups than the layout allows.
 
 
@@ -71,11 +72,11 @@ class StrayedKeys:
     Attributes
     ----------
     count : int
-        How many.
+        Number of such keys.
     key : str
         The first of them.
     held_in, belongs_to : str
-        The slot that holds it, and its own, in words.
+        The slot that holds the key, and the slot to which it belongs, in words.
     """
 
     count: int
@@ -86,10 +87,10 @@ class StrayedKeys:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """How rows of one partition go from one layout to another, in independent parts.
+    """How rows of a partition move from one layout to another, in independent parts.
 
-    The slots of a part of the old layout hold exactly the rows of the slots of that part of the
-    new one.
+    The slots of a part in the old layout hold exactly the rows of the slots of that part in the
+    new layout.
 
     Attributes
     ----------
@@ -102,10 +103,10 @@ class Moves:
 
 
 class StoredKeys(Protocol):
-    """Reads the keys of stored file groups; handed to a layout by the writing task."""
+    """Reads the keys of stored file groups; the writing task passes it to the layout."""
 
     def facts(self, file_slice: FileSlice) -> GroupFacts:
-        """Return what the footer of the newest base file tells; the cost is one footer."""
+        """Return the facts of the slice's base file; this reads one footer."""
         ...
 
     def base_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
@@ -113,22 +114,22 @@ class StoredKeys(Protocol):
         ...
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys that the log files name."""
+        """Yield the keys in the log files."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the base file of a group tells of its keys.
+    """What the footer of a group's base file says about its keys.
 
     Attributes
     ----------
     rows : int
-        Rows of the base file, 0 without one.
+        Rows of the base file; 0 without a base file.
     key_range : (str, str) or None
-        Smallest and largest key; None where the file does not tell.
+        Smallest and largest key; None if the footer has no key range.
     key_filter : bytes or None
-        A bloom filter of the keys (``hashing/key_filter.py``); None where the file has none.
+        A bloom filter of the keys (``hashing/key_filter.py``); None if the file has none.
     """
 
     rows: int
@@ -141,12 +142,12 @@ class Layout(Protocol):
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
-        """Record key fields that choose the slot; none for all of them."""
+        """Record key fields that choose the slot; empty for all of them."""
         ...
 
     @property
     def looks_up(self) -> bool:
-        """Whether a slot may have several groups, and keys are looked up in them.
+        """Whether a slot may have several file groups, so that keys are looked up in them.
 
         Base files then get a filter of their keys.
         """
@@ -164,22 +165,22 @@ class Layout(Protocol):
         partitions : sequence of str
             Distinct partition paths.
         codes : ndarray of int32, shape (n_keys,)
-            Positions in ``partitions``.
+            Partition of each key, as a position in ``partitions``.
         """
         ...
 
     def slots_of_literals(
         self, partitions: Collection[str], keys: Sequence[str]
     ) -> dict[str, frozenset[int]]:
-        """Return, for each partition, the slots that can hold any of some record keys."""
+        """Return, for each partition, the slots that can hold one of the record keys."""
         ...
 
     def slot_count(self, partition_path: str) -> int:
-        """Return how many slots a partition has, whether or not they hold records."""
+        """Return the number of slots of a partition, including slots without records."""
         ...
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
-        """Return the slot whose keys a group holds; None where it may hold any key."""
+        """Return the slot of a file group; None if the group may hold any key."""
         ...
 
     def slot_text(self, slot: int) -> str:
@@ -187,9 +188,9 @@ class Layout(Protocol):
         ...
 
     def setting_of(self, partition_path: str) -> str:
-        """Say in words by what a partition's keys find their groups, such as ``4 buckets``.
+        """Return in words how the partition's keys find their groups, such as ``4 buckets``.
 
-        Two layouts that say the same put each key of the partition into the same slot.
+        Two layouts with the same words put each key of the partition into the same slot.
         """
         ...
 
@@ -199,18 +200,18 @@ class Layout(Protocol):
         Raises
         ------
         IndexStateError
-            If a group belongs to no slot, or a slot has more groups than it may.
+            If a group belongs to no slot, or a slot has too many groups.
         """
         ...
 
     def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:
-        """Find what :meth:`live_slots` raises for."""
+        """Find the groups for which :meth:`live_slots` raises an error."""
         ...
 
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
     ) -> StrayedKeys | None:
-        """Find keys of a file group that belong to another slot; None where there are none."""
+        """Find keys of a file group that belong to another slot; None if there are none."""
         ...
 
     def choose(
@@ -225,31 +226,32 @@ class Layout(Protocol):
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record; open new groups where needed.
 
-        A pure function of its arguments, so that two attempts of a task choose the same.
+        The result depends only on the arguments, so that two attempts of a task choose the same
+        groups.
 
         Parameters
         ----------
         slot : (str, int)
             The slot that the task owns.
         slices : sequence of FileSlice
-            The slot's live slices, as :meth:`live_slots` orders them.
+            The slot's live slices, in the order of :meth:`live_slots`.
         incoming : IncomingRecords
-            Distinct keys of the slot.
+            Records of the slot, with distinct keys.
         instant : InstantTime
-            The write; ids of new groups derive from it.
+            The instant of the write; ids of new groups are derived from it.
         stored : StoredKeys
             Reads the keys of slices.
         appends : bool
-            Whether groups that exist get log files (merge-on-read).
+            Whether existing groups get log files (merge-on-read).
         """
         ...
 
     def groups_of_keys(
         self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
     ) -> list[FileSlice]:
-        """Return which groups of one slot may hold one of some keys of the slot."""
+        """Return the groups of a slot that may hold one of the keys."""
         ...
 
     def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
-        """Return how rows go to another layout in place; None where they must be shuffled."""
+        """Return how rows move to another layout in parts; None if they must be shuffled."""
         ...

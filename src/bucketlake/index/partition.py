@@ -1,6 +1,7 @@
-"""The partition-level bucket index: a simple bucket index whose count follows from the partition.
+"""The partition-level bucket index: rules give each partition its bucket count (RFC-89).
 
-RFC-89. Which rules a table has is versioned (``index/hashing_config.py``); this is what they say.
+This module holds the index value. The versions of a table's rules are in
+``index/hashing_config.py``.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from bucketlake.index.simple import SimpleBucket, group_facts
 
 EXPRESSIONS_OPTION = "hoodie.bucket.index.partition.expressions"
 RULE_OPTION = "hoodie.bucket.index.partition.rule.type"
-DRAFT_RULE_OPTION = "hoodie.bucket.index.partition.rule"  # The RFC's draft names it so.
+DRAFT_RULE_OPTION = "hoodie.bucket.index.partition.rule"  # Its name in the RFC's draft.
 
 
 @dataclass(frozen=True)
 class PartitionBucket:
-    """A number of buckets for each partition, by rules; compatible with Hudi's ``BUCKET`` index.
+    """A bucket count for each partition, by rules; compatible with Hudi's ``BUCKET`` index.
 
     Parameters
     ----------
     rules : mapping of str to int
-        Bucket count by what the rule reads; the first that fits a partition path counts.
+        Bucket count by expression; the first expression that matches a partition path is used.
     default : int
-        Bucket count of partitions that none fits.
+        Bucket count of partitions that match no expression.
     rule : str or callable
-        ``regex``: Java patterns, found anywhere in the path, the one rule that Hudi knows.
-        ``range``: ``from..to``, of paths compared as text, the first included and the second not.
-        Or a function that takes the rules as pairs and returns a function from partition path to
-        bucket count or None.
+        ``regex``: expressions are Java patterns, found anywhere in the path; Hudi knows only this
+        rule. ``range``: expressions are ``from..to``; paths are compared as text, ``from`` is
+        included and ``to`` is not. Or a function that takes the rules as pairs and returns a
+        function from partition path to bucket count or None.
     hash_fields : sequence of str, optional
         Record key fields that choose the bucket; None for all of them.
     max_file_size : int, optional
@@ -52,7 +53,7 @@ class PartitionBucket:
     Raises
     ------
     ConfigError
-        If a count is out of range, or the rule cannot read what it is given.
+        If a count is out of range, or the rule cannot read its expressions.
 
     Examples
     --------
@@ -66,7 +67,7 @@ class PartitionBucket:
     rule: str | RuleCompiler = "regex"
     hash_fields: Sequence[str] | None = None
     max_file_size: int | None = None
-    # What the table recorded is no part of what its user asks for.
+    # Recorded counts come from the table, not from the user, so they are no part of the value.
     _recorded: Mapping[str, int] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -84,48 +85,48 @@ class PartitionBucket:
 
     @property
     def expressions(self) -> str:
-        """The rules as Hudi's options spell them: ``pattern,count;pattern,count``."""
+        """The rules in the form of Hudi's options: ``pattern,count;pattern,count``."""
         return join_expressions(self._pairs)
 
     @property
     def rule_name(self) -> str:
-        """Name of the rule, as it is stored."""
+        """Name of the rule, as stored in the table."""
         if isinstance(self.rule, str):
             return self.rule.lower()
         return f"{self.rule.__module__}:{self.rule.__qualname__}"
 
     def count_of(self, partition_path: str) -> int:
-        """Return how many buckets a partition has."""
+        """Return the bucket count of a partition."""
         recorded = self._recorded.get(partition_path)
         if recorded is not None:
             return recorded
         return bucket_count_of(self._compiler, self._pairs, self.default, partition_path)
 
     def layout(self) -> BucketLayout:
-        """Return how keys find their bucket."""
+        """Return the layout, which tells how keys find their bucket."""
         return BucketLayout(self)
 
     def facts(self) -> dict[str, object]:
-        """Return the settings as plain facts, ready to be shown."""
+        """Return the settings as a dict of simple values, ready to be shown."""
         rules = {"index": "partition_bucket", "rule": self.rule_name, "rules": self.expressions}
         return {**rules, "buckets": self.default} | group_facts(self)
 
     def with_recorded(self, counts: Mapping[str, int]) -> Self:
-        """Return the index with counts of partitions that beat the rules."""
+        """Return the index with recorded counts, which are used instead of the rules."""
         index = replace(self)
         object.__setattr__(index, "_recorded", dict(counts))
         return index
 
     def with_max_file_size(self, max_file_size: int | None) -> Self:
-        """Return the same index, and what the table recorded, with another file size."""
+        """Return the same index and recorded counts with another maximum file size."""
         return replace(self, max_file_size=max_file_size).with_recorded(self._recorded)
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
-        """Refuse hash fields that are no record key fields, by a ConfigError."""
+        """Raise ConfigError if a hash field is not a record key field."""
         self._simple.check_hash_fields(record_key_fields)
 
     def to_options(self) -> dict[str, str]:
-        """Return the ``hoodie.*`` options that tell Hudi of this index."""
+        """Return the ``hoodie.*`` options of this index, for a Hudi job."""
         options = self._simple.to_options()
         return options | {EXPRESSIONS_OPTION: self.expressions, RULE_OPTION: self.rule_name}
 
@@ -136,7 +137,7 @@ class PartitionBucket:
         Raises
         ------
         ConfigError
-            If the options name another index, no default count, or expressions that are none.
+            If the options name another index, no default count, or invalid expressions.
         """
         simple = SimpleBucket.from_options(options)
         rule = options.get(RULE_OPTION) or options.get(DRAFT_RULE_OPTION) or "regex"
@@ -145,7 +146,7 @@ class PartitionBucket:
 
     @property
     def _simple(self) -> SimpleBucket:
-        """The index of a partition that no rule fits."""
+        """The index of a partition that matches no rule."""
         return SimpleBucket(self.default, self.hash_fields, self.max_file_size)
 
     @property

@@ -1,9 +1,9 @@
 """Rules that give each partition its bucket count (RFC-89).
 
-A rule reads its expressions once and then answers for partition paths, as they are stored; the
-first expression that fits counts, and none leaves the default. ``regex`` is Hudi's
-own rule, and the only one that Hudi knows; ``range`` compares paths as text. A rule of the user's
-own is a function that the caller hands in: a name in a table's files is never imported.
+A rule reads its expressions once. Then it returns the bucket count of each stored partition path:
+the count of the first expression that matches, or the default if none matches. ``regex`` is Hudi's
+rule, and the only rule that Hudi knows; ``range`` compares paths as text. A custom rule is a
+function that the caller passes; a name in a table's files is never imported.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.java_regex import compile_java
 
 PartitionRule = Callable[[str], int | None]
-"""Gives a partition path its bucket count, or None to leave it to the default."""
+"""Returns the bucket count of a partition path, or None for the default."""
 
 Expressions = tuple[tuple[str, int], ...]
-"""Patterns, or what a rule has for them, and the bucket count of each, in order of priority."""
+"""Expressions, such as patterns, and the bucket count of each, in order of priority."""
 
 RuleCompiler = Callable[[Expressions], PartitionRule]
-"""Reads expressions; ConfigError where one is wrong."""
+"""Reads expressions; raises ConfigError if an expression is invalid."""
 
 PATHS_REMEMBERED = 500_000  # RFC-89: about 200 MB.
 
@@ -39,11 +39,11 @@ def bucket_count_of(
     Parameters
     ----------
     rule : RuleCompiler
-        As :func:`rule_named` returns it, or the user's own.
+        A result of :func:`rule_named`, or a custom rule.
     expressions : tuple of (str, int)
-        What the rule reads.
+        Expressions of the rule.
     default : int
-        Count where no expression fits.
+        Count if no expression matches.
     partition_path : str
         Relative path of the partition, as stored.
 
@@ -59,12 +59,12 @@ def bucket_count_of(
 
 @lru_cache(maxsize=64)
 def compile_rule(rule: RuleCompiler, expressions: Expressions) -> PartitionRule:
-    """Have a rule read its expressions; ConfigError where it cannot."""
+    """Let a rule read its expressions; raise ConfigError if an expression is invalid."""
     return rule(expressions)
 
 
 def rule_named(name: str) -> RuleCompiler:
-    """Return the rule of a name, in any case of letters; ConfigError where there is none."""
+    """Return the rule with a name, case-insensitive; raise ConfigError if there is none."""
     rule = _RULES.get(name.lower())
     if rule is None:
         raise ConfigError("partition rule", name, f"use one of {', '.join(_RULES)}")
@@ -72,7 +72,7 @@ def rule_named(name: str) -> RuleCompiler:
 
 
 def split_expressions(expressions: str) -> Expressions:
-    """Take ``pattern,count;pattern,count`` apart, as Java's ``split`` does.
+    """Split ``pattern,count;pattern,count`` into pairs, as Java's ``split`` does.
 
     Raises
     ------
@@ -95,18 +95,20 @@ def split_expressions(expressions: str) -> Expressions:
             )
         pattern, count = parts[0].strip(), parts[1].strip()
         if not _WHOLE_NUMBER.fullmatch(count):
-            raise ConfigError("partition expressions", expressions, f"{count!r} is no bucket count")
+            raise ConfigError(
+                "partition expressions", expressions, f"{count!r} is not a bucket count"
+            )
         found.append((pattern, check_count(int(count), f"expression {text.strip()!r}")))
     return tuple(found)
 
 
 def join_expressions(expressions: Expressions) -> str:
-    """Print expressions; undoes :func:`split_expressions`.
+    """Join expressions to text, the reverse of :func:`split_expressions`.
 
     Raises
     ------
     ConfigError
-        If a pattern has a comma or a semicolon, which would end it.
+        If a pattern contains a comma or a semicolon, which would end the pattern.
     """
     for pattern, _ in expressions:
         if "," in pattern or ";" in pattern:
@@ -123,7 +125,7 @@ def _java_split(text: str, separator: str) -> list[str]:
 
 
 def check_count(count: int, where: str) -> int:
-    """Return a bucket count; ConfigError where it is none."""
+    """Return a bucket count; raise ConfigError if it is out of range."""
     if type(count) is not int or not 1 <= count <= BUCKET_COUNT_MAX:
         raise ConfigError(
             f"bucket count of {where}", count, f"give an integer from 1 to {BUCKET_COUNT_MAX}"
@@ -132,7 +134,7 @@ def check_count(count: int, where: str) -> int:
 
 
 def _regex(expressions: Expressions) -> PartitionRule:
-    """Hudi's rule: the first pattern that is found anywhere in the path."""
+    """Hudi's rule: use the first pattern that is found anywhere in the path."""
     patterns = [(compile_java(pattern), count) for pattern, count in expressions]
 
     def count_of(partition_path: str) -> int | None:
@@ -142,7 +144,7 @@ def _regex(expressions: Expressions) -> PartitionRule:
 
 
 def _range(expressions: Expressions) -> PartitionRule:
-    """Ranges of paths, ``from..to``: from included, to not; either may be left out."""
+    """Ranges of paths, ``from..to``: from is included, to is not; each may be left out."""
     ranges = []
     for text, count in expressions:
         low, separator, high = text.partition("..")

@@ -1,10 +1,11 @@
-"""Recorded bucket numbers: the count that each partition really got (RFC-89, draft).
+"""Recorded counts: the bucket count with which each partition was written (RFC-89, draft).
 
-Rules say what a partition should have; the record says what it has. A partition that was written
-keeps its count when its rule changes without a rescale, and two writers that count one partition
-differently find each other here before they commit. Each version lists all partitions; a commit
-that meets a new one, or gives one another count, writes the next. Hudi 1.2.0 knows no such record,
-so a rescale of Hudi's, whose rules are newer than the entry, outweighs it.
+Rules say which count a new partition gets; the record says which count a partition has. A written
+partition keeps its count if its rule changes without a rescale. Two writers that use different
+counts for one partition detect it here before they commit. Each version lists all partitions; a
+commit with a new partition, or with another count of a partition, writes the next version. Hudi
+1.2.0 has no such record. So the rules win over an entry that is older than them, as after a rescale
+by Hudi.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RecordedCount:
-    """The bucket count of a partition, and the commit that gave it.
+    """The bucket count of a partition, and the commit that set it.
 
     Attributes
     ----------
     count : int
-        Buckets that the partition has.
+        Bucket count of the partition.
     instant : InstantTime
         The commit.
     """
@@ -50,53 +51,55 @@ class RecordedCount:
 
 
 def record_path(instant: InstantTime) -> str:
-    """Return where the version of a commit lies, relative to the table."""
+    """Return the path of a commit's version, relative to the table."""
     return f"{RECORD_FOLDER}/{instant}{_SUFFIX}"
 
 
 def recorded_counts(storage: Storage, timeline: Timeline) -> dict[str, RecordedCount]:
     """Return the entries that are committed on the timeline, by partition path."""
-    counts = _committing(storage, timeline)
+    committed = _committing(storage, timeline)
     entries = _entries(storage, timeline)
-    return {path: held for path, held in entries.items() if counts(held.instant)}
+    return {path: entry for path, entry in entries.items() if committed(entry.instant)}
 
 
 def _committing(storage: Storage, timeline: Timeline) -> Callable[[InstantTime], bool]:
-    """Return what tells whether an instant is committed, with one request for an old one."""
+    """Return a function that tells whether an instant is committed; it caches its results."""
     return cache(partial(is_committed, storage, timeline))
 
 
 def _entries(storage: Storage, timeline: Timeline) -> dict[str, RecordedCount]:
-    """Return the entries by partition path; old ones may be of commits that were rolled back.
+    """Return the entries by partition path; old entries may be of rolled-back commits.
 
-    The cost is one listing, and one version, which grows with the table's partitions.
+    This costs one listing and reads one version, whose size grows with the table's partitions.
     """
     versions = _versions(storage)
     completed = sorted(
         (version for version in versions if timeline.is_completed(version)),
         key=lambda version: timeline.completion_time(version) or version,
     )
-    newest = next((one for one in completed[::-1] if is_committed(storage, timeline, one)), None)
+    newest = next(
+        (version for version in completed[::-1] if is_committed(storage, timeline, version)), None
+    )
     if newest is None and (timeline.until is None or not versions):
         return {}
-    # Of a time before the versions that are kept, the oldest one knows most.
+    # For a time before all kept versions, the oldest kept version is the best source.
     entries = _read(storage, newest or versions[0])
-    return {path: held for path, held in entries.items() if timeline.is_completed(held.instant)}
+    return {path: entry for path, entry in entries.items() if timeline.is_completed(entry.instant)}
 
 
 def with_recorded(
     index: PartitionBucket, config: HashingConfig, storage: Storage, timeline: Timeline
 ) -> PartitionBucket:
-    """Return the index with the partitions whose recorded count beats the rules of ``config``."""
-    counts = _committing(storage, timeline)
+    """Return the index with the recorded counts that win over the rules of ``config``."""
+    committed = _committing(storage, timeline)
     return index.with_recorded(
         {
-            path: held.count
-            for path, held in _entries(storage, timeline).items()
-            # Asked last, and of few.
-            if held.instant >= config.instant
-            and held.count != index.count_of(path)
-            and counts(held.instant)
+            path: entry.count
+            for path, entry in _entries(storage, timeline).items()
+            # ``committed`` may send a request, so it comes last, for few entries.
+            if entry.instant >= config.instant
+            and entry.count != index.count_of(path)
+            and committed(entry.instant)
         }
     )
 
@@ -104,7 +107,7 @@ def with_recorded(
 def record_counts(
     storage: Storage, timeline: Timeline, instant: InstantTime, counts: Mapping[str, int]
 ) -> None:
-    """Write a version with the counts of the partitions that a commit wrote, if it tells news.
+    """Write a version with the counts of a commit's partitions, if a count is new or changed.
 
     Parameters
     ----------
@@ -113,7 +116,7 @@ def record_counts(
     timeline : Timeline
         The newest timeline.
     instant : InstantTime
-        The commit; the version counts once it is completed.
+        The commit; the version is valid when the commit is completed.
     counts : mapping of str to int
         Bucket counts by partition path.
     """
@@ -125,7 +128,8 @@ def record_counts(
     }
     if not news:
         return
-    partitions = {path: [one.count, one.instant] for path, one in sorted((held | news).items())}
+    entries = sorted((held | news).items())
+    partitions = {path: [entry.count, entry.instant] for path, entry in entries}
     data = json.dumps({"version": _VERSION, "partitions": partitions}, ensure_ascii=False)
     mark_instant(storage, instant)
     storage.put(record_path(instant), data.encode())
@@ -134,17 +138,19 @@ def record_counts(
 
 
 def forget_counts(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
-    """Drop the versions of some instants, which another program rolled back."""
+    """Delete the versions of commits that another program rolled back."""
     for version in _versions(storage):
         if instants(version):
             storage.delete(record_path(version))
 
 
 def _dispensable(versions: list[InstantTime], timeline: Timeline) -> list[InstantTime]:
-    """Return the versions that go: a savepoint keeps the newest of its time, to be restored to."""
-    savepoints = [one.requested_at for one in timeline.instants if one.action is Action.SAVEPOINT]
-    held = {max((v for v in versions if v <= one), default=None) for one in savepoints}
-    return [version for version in versions[:-VERSIONS_KEPT] if version not in held]
+    """Return the versions to delete: all but the newest ones and those that a restore needs."""
+    savepoints = [
+        instant.requested_at for instant in timeline.instants if instant.action is Action.SAVEPOINT
+    ]
+    needed = {max((v for v in versions if v <= time), default=None) for time in savepoints}
+    return [version for version in versions[:-VERSIONS_KEPT] if version not in needed]
 
 
 def _versions(storage: Storage) -> list[InstantTime]:
@@ -155,7 +161,7 @@ def _versions(storage: Storage) -> list[InstantTime]:
 
 def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:
     path = record_path(instant)
-    with suppress(ObjectNotFoundError):  # Dropped since the listing, as one of too many.
+    with suppress(ObjectNotFoundError):  # Another commit deleted the version after the listing.
         data = storage.read(path)
         try:
             held = json.loads(data)

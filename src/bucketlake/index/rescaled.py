@@ -1,4 +1,4 @@
-"""The index that a rescale asks for: the rules of the table, and those of the caller (RFC-89)."""
+"""The index after a rescale: from the table's rules and the caller's rules (RFC-89)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def rescaled_index(
     default: int | None,
     rule: str | RuleCompiler | None,
 ) -> PartitionBucket:
-    """Return the index that is asked for.
+    """Return the index after a rescale.
 
     Parameters
     ----------
     held : SimpleBucket or PartitionBucket
-        What the table has.
+        The index of the table.
     rules : mapping of str to int, optional
         All rules of the new index.
     add : mapping of str to int, optional
-        Rules to put before those that the table has.
+        Rules to put before the table's rules.
     default : int, optional
-        Count where no rule fits; by default the last one.
+        Count if no rule matches; by default the table's default count.
     rule : str or callable, optional
-        Kind of the rules; by default the last one.
+        Kind of the rules; by default the table's kind of rules.
 
     Raises
     ------
     ConfigError
-        If not exactly one of ``rules`` and ``add`` is given, or they are none.
+        If not exactly one of ``rules`` and ``add`` is given, or the rules are invalid.
     """
     if (rules is None) == (add is None):
         raise ConfigError("rescale", None, "give rules= for a new list, or add= for further rules")
@@ -49,7 +49,7 @@ def rescaled_index(
         return PartitionBucket(pairs, default, rule or "regex", fields, size)
     if add is not None:
         if rule is not None and rule != held.rule:
-            raise ConfigError("rule", rule, f"the rules that are there are {held.rule_name!r}")
+            raise ConfigError("rule", rule, f"the table's rules are of kind {held.rule_name!r}")
         pairs += _pairs(held.rules)
     default = held.default if default is None else default
     return PartitionBucket(pairs, default, rule or held.rule, held.hash_fields, held.max_file_size)

@@ -1,11 +1,12 @@
-"""The index of a table: what it stores of it, and what a caller says, as one value.
+"""The index of a table, from the stored setting and the caller's value.
 
-Hudi stores no bucket setting in a table, so every writer has to be told it again, and a wrong count
-silently puts a key into a second file group. The first write of bucketlake stores count and hash
-fields; later ones read them, and refuse others. A table with a hashing config is partition-level:
-there the newest committed version says the counts (``index/hashing_config.py``) of partitions
-without a recorded one (``index/recorded_counts.py``), and the stored count is that of the time
-before the first version. So it is with the file size (``index/group_sizes.py``).
+Hudi stores no bucket setting in a table. So every Hudi job must name it, and a wrong count silently
+puts a key into a second file group. The first write of bucketlake stores bucket count and hash
+fields. Later writes read them and raise an error for other values. A table with a hashing config is
+partition-level: its newest committed version (``index/hashing_config.py``) gives the count of each
+partition that has no recorded count (``index/recorded_counts.py``); the stored count is valid for
+the time before the first version. The maximum file size has versions too
+(``index/group_sizes.py``).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ TableIndex: TypeAlias = SimpleBucket | PartitionBucket
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
-_WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of that file.
+_WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of the settings file.
 
 _OTHER_KINDS = {
     f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata": "consistent hashing bucket",
@@ -51,7 +52,7 @@ _OTHER_KINDS = {
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
-    """Read the index from the ``hoodie.*`` options of a Hudi job; ConfigError where it is none."""
+    """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
     if options.get(EXPRESSIONS_OPTION, "").strip():
         return PartitionBucket.from_options(options)
     return SimpleBucket.from_options(options)
@@ -64,9 +65,9 @@ class StoredSetting:
     Attributes
     ----------
     index : SimpleBucket
-        Count, hash fields and file size of the time before any version of them.
+        Bucket count, hash fields and maximum file size before the first version.
     has_versions : bool
-        Whether the file size may have versions (``index/group_sizes.py``).
+        Whether the maximum file size may have versions (``index/group_sizes.py``).
     """
 
     index: SimpleBucket
@@ -74,7 +75,7 @@ class StoredSetting:
 
 
 def read_stored(storage: Storage) -> StoredSetting | None:
-    """Return the stored setting; None where no write of bucketlake stored one."""
+    """Return the stored setting; None if no write of bucketlake stored one."""
     try:
         data = storage.read(SETTINGS_FILE)
     except ObjectNotFoundError:
@@ -100,12 +101,12 @@ def read_stored(storage: Storage) -> StoredSetting | None:
 
 
 def store_index(storage: Storage, index: TableIndex) -> None:
-    """Store the index of a table that has none; IndexStateError where another one is stored.
+    """Store the index of a table; raise IndexStateError if another index is stored.
 
-    A partition-level index without a version of its hashing config becomes the initial one.
+    A partition-level index is also saved as the initial hashing config, if the table has none.
     """
     if isinstance(index, PartitionBucket) and not is_partition_level(storage):
-        # First: a table that stores a count and no rules would pass for one with a single count.
+        # Save the rules first: a table that stores only a count would be read as a simple index.
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
     simple = _as_simple(index)
@@ -117,9 +118,9 @@ def store_index(storage: Storage, index: TableIndex) -> None:
 
 
 def keep_versions(storage: Storage) -> None:
-    """Note that the file size of a table may have versions; done before the first is saved.
+    """Store that the maximum file size may have versions; call this before saving the first.
 
-    Releases that know no versions refuse the table from then on.
+    Releases of bucketlake that do not support versions raise an error for the table afterwards.
     """
     stored = read_stored(storage)
     if stored is not None and not stored.has_versions:
@@ -150,35 +151,34 @@ def resolve_index(
     given: TableIndex | None,
     stored: StoredSetting | None = None,
 ) -> TableIndex | None:
-    """Return the index that a table is under at a point of its timeline.
+    """Return the index of a table at a point of its timeline.
 
     Parameters
     ----------
     storage : Storage
         The table's storage.
     timeline : Timeline
-        Its timeline; restricted to a time, for the index of that time.
+        The table's timeline; restrict it to a time for the index at that time.
     given : SimpleBucket, PartitionBucket or None
-        What the caller knows: counts and hash fields where the table stores none, and a rule of
-        the user's own.
+        The index that the caller passed: used if the table stores none, and for a custom rule.
     stored : StoredSetting, optional
-        What the table stores, where the caller has read it.
+        The stored setting, if the caller has read it.
 
     Returns
     -------
     SimpleBucket, PartitionBucket or None
-        None where neither the table nor the caller says one.
+        None if neither the table nor the caller has an index.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the table's rules cannot be followed.
+        If the table's rules cannot be evaluated.
     """
     stored = stored or read_stored(storage)
     config = latest_config(storage, timeline)
     known = _stored_index(storage, timeline, stored)
     if config is None:
-        # Rules that came later say nothing of the time before.
+        # Rules that were added later are not valid for the time before.
         is_later = isinstance(given, PartitionBucket) and is_partition_level(storage)
         return known or (None if is_later else given)
     basis = known or given
@@ -202,7 +202,7 @@ def resolve_index(
 def _stored_index(
     storage: Storage, timeline: Timeline, stored: StoredSetting | None
 ) -> SimpleBucket | None:
-    """Return the stored setting as of a point of the timeline."""
+    """Return the stored index at a point of the timeline."""
     if stored is None:
         return None
     newest = latest_size(storage, timeline) if stored.has_versions else None
@@ -212,7 +212,7 @@ def _stored_index(
 
 
 def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
-    """Say which instant a table has the setting of a partition from."""
+    """Return in words which instant set the index setting of a partition."""
     config, size = latest_config(storage, timeline), latest_size(storage, timeline)
     if size is not None and (config is None or config.instant < size.instant):
         return f"the conversion of instant {size.instant}"
@@ -223,17 +223,17 @@ def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) ->
 
 
 def has_rules(index: TableIndex | None) -> bool:
-    """Tell whether the table's own rules give partitions their counts (RFC-89)."""
+    """Return whether rules of the table give partitions their bucket counts (RFC-89)."""
     return isinstance(index, PartitionBucket)
 
 
 def without_records(index: TableIndex) -> TableIndex:
-    """Return the index by its rules alone, which are all that Hudi knows."""
+    """Return the index without recorded counts, as Hudi sees it."""
     return index.with_recorded({}) if isinstance(index, PartitionBucket) else index
 
 
 def require_given(storage: Storage, given: TableIndex | None, found: TableIndex | None) -> None:
-    """Refuse an index that a caller names where the table is under another one."""
+    """Raise IndexStateError if the caller passed another index than the table's."""
     if given is not None and found != given:
         raise IndexStateError(
             f"index={given!r} was asked for",
@@ -244,7 +244,7 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
 
 
 def other_index_kind(storage: Storage) -> str | None:
-    """Name the index of a table that is none of ours; None where nothing tells of one."""
+    """Return the name of an index kind that bucketlake does not support; None if there is none."""
     for folder, kind in _OTHER_KINDS.items():
         if next(iter(storage.list(folder)), None) is not None:
             return kind
@@ -257,7 +257,7 @@ def require_index(
     given: TableIndex | None,
     stored: StoredSetting | None = None,
 ) -> TableIndex:
-    """Return the index that a write uses; refuse a table whose index is unknown or another."""
+    """Return the index for a write; raise an error if it is unknown or not supported."""
     kind = other_index_kind(storage)
     if kind is not None:
         raise UnsupportedFeatureError(
@@ -269,7 +269,7 @@ def require_index(
             "index",
             None,
             "the table stores no bucket setting; open it with "
-            "open_table(path, index=SimpleBucket(count)), on the command line --buckets, and the "
-            "count of its Hudi writers (hoodie.bucket.index.num.buckets)",
+            "open_table(path, index=SimpleBucket(count)), on the command line with --buckets; the "
+            "count is that of the table's Hudi writers (hoodie.bucket.index.num.buckets)",
         )
     return index

@@ -1,7 +1,7 @@
 """The simple bucket index: a fixed number of buckets in each partition (RFC-29).
 
-A value that users hand in. How a key finds its bucket, and a bucket its file groups, is in
-``index/bucket_layout.py``; whether a table is under this index, in ``index/settings.py``.
+This module holds the value that users pass. ``index/bucket_layout.py`` finds the bucket of a key
+and the file groups of a bucket; ``index/settings.py`` finds the index of a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INDEX_TYPE = "hoodie.index.type"
 _ENGINE = "hoodie.index.bucket.engine"
 _COUNT = "hoodie.bucket.index.num.buckets"
 _HASH_FIELD = "hoodie.bucket.index.hash.field"
-MAX_FILE_SIZE_OPTION = "hoodie.bucket.index.ext.max.file.size"  # Ours; Hudi ignores it.
+MAX_FILE_SIZE_OPTION = "hoodie.bucket.index.ext.max.file.size"  # Hudi ignores it.
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class SimpleBucket:
     Parameters
     ----------
     count : int
-        Buckets of a partition, 1 to 99 999 999. A partition has file groups only for buckets that
-        hold records.
+        Bucket count of each partition, 1 to 99 999 999. A partition has file groups only for
+        buckets with records.
     hash_fields : sequence of str, optional
         Record key fields that choose the bucket; None for all of them.
     max_file_size : int, optional
-        Bytes of a file group at which the next one of its bucket is opened, so that a bucket may
-        grow (RFC-29, pattern 2). None: a bucket has one file group (pattern 1). Hudi reads such
-        tables; its bucket index refuses to write to a bucket of several groups.
+        Bytes of a file group at which the bucket's next file group is opened, so that a bucket may
+        grow (RFC-29, pattern 2). None: a bucket has one file group (pattern 1). Hudi reads tables
+        with a maximum file size; its bucket index cannot write to a bucket with several groups.
 
     Raises
     ------
     ConfigError
-        If a number is out of range, or a hash field is empty, repeated, or holds a comma.
+        If a number is out of range, or a hash field is empty, repeated, or contains a comma.
 
     Examples
     --------
@@ -64,24 +64,24 @@ class SimpleBucket:
         if size is not None and (type(size) is not int or size < 1):
             raise ConfigError("max_file_size", size, "give a number of bytes, or None")
 
-    def count_of(self, partition_path: str) -> int:  # noqa: ARG002 -- as other kinds have it.
-        """Return the count, which all partitions have."""
+    def count_of(self, partition_path: str) -> int:  # noqa: ARG002 -- other kinds need it.
+        """Return the bucket count, which is the same for all partitions."""
         return self.count
 
     def layout(self) -> BucketLayout:
-        """Return how keys find their bucket."""
+        """Return the layout, which tells how keys find their bucket."""
         return BucketLayout(self)
 
     def facts(self) -> dict[str, object]:
-        """Return the settings as plain facts, ready to be shown."""
+        """Return the settings as a dict of simple values, ready to be shown."""
         return {"index": "simple_bucket", "buckets": self.count} | group_facts(self)
 
     def with_max_file_size(self, max_file_size: int | None) -> Self:
-        """Return the same index with another file size."""
+        """Return the same index with another maximum file size."""
         return replace(self, max_file_size=max_file_size)
 
     def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
-        """Refuse hash fields that are no record key fields.
+        """Check that all hash fields are record key fields.
 
         Raises
         ------
@@ -93,12 +93,12 @@ class SimpleBucket:
                 raise ConfigError(
                     "hash_fields",
                     tuple(self.hash_fields or ()),
-                    f"{name!r} is no field of the record key, which is "
+                    f"{name!r} is not a field of the record key, which is "
                     f"{', '.join(map(repr, record_key_fields))}",
                 )
 
     def to_options(self) -> dict[str, str]:
-        """Return the ``hoodie.*`` options that tell Hudi of this index."""
+        """Return the ``hoodie.*`` options of this index, for a Hudi job."""
         options = {_INDEX_TYPE: "BUCKET", _ENGINE: "SIMPLE", _COUNT: str(self.count)}
         if self.hash_fields:
             options[_HASH_FIELD] = ",".join(self.hash_fields)
@@ -113,8 +113,8 @@ class SimpleBucket:
         Raises
         ------
         ConfigError
-            If the options name another index, or no bucket count. There is no default count:
-            Hudi's engines have different ones.
+            If the options name another index, or no bucket count. There is no default count,
+            because Hudi's engines have different defaults.
         """
         _require_option(options, _INDEX_TYPE, "BUCKET", default="")
         _require_option(options, _ENGINE, "SIMPLE", default="SIMPLE")
@@ -122,14 +122,14 @@ class SimpleBucket:
         if not (count.isascii() and count.isdigit()):
             raise ConfigError(_COUNT, options.get(_COUNT), "give the number of buckets")
         hash_fields = options.get(_HASH_FIELD, "")
-        # Hudi does not trim the names either.
+        # Hudi does not trim the names, so they are not trimmed here.
         fields = tuple(hash_fields.split(",")) if hash_fields else None
         size = options.get(MAX_FILE_SIZE_OPTION)
         return cls(int(count), fields, None if size is None else _size(size))
 
 
 def group_facts(index: BucketCounts) -> dict[str, object]:
-    """Return what the kinds of hash buckets have in common, as plain facts."""
+    """Return the settings that all bucket indexes have, ready to be shown."""
     facts: dict[str, object] = {"hash_fields": list(index.hash_fields or ())}
     if index.max_file_size is not None:
         facts["max_file_size"] = index.max_file_size

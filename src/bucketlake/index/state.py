@@ -1,8 +1,8 @@
-"""The life of what kinds keep beside the data: saved with a commit, undone with it, dropped.
+"""Saves and undoes the index state of a commit: rules, recorded counts and file sizes.
 
-Rules of partitions (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``)
-and file sizes (``index/group_sizes.py``) each lie in a file of the commit that brought them.
-Writers, rollbacks and archivals call these functions, and know none of the files.
+Partition rules (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``) and
+maximum file sizes (``index/group_sizes.py``) are each stored in a file per commit. Writers,
+rollbacks and archivals call these functions and do not know the files.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
 SettingVersion: TypeAlias = tuple[HashingConfig | None, GroupSize | None]
-"""The newest versions of what decides the layout of a table."""
+"""The newest versions of the hashing config and of the maximum file size."""
 
 
 def latest_setting(storage: Storage, timeline: Timeline) -> SettingVersion:
-    """Return the versions that count as of a timeline."""
+    """Return the newest versions that are valid on a timeline."""
     return latest_config(storage, timeline), latest_size(storage, timeline)
 
 
 def setting_instants(storage: Storage, timeline: Timeline) -> set[InstantTime]:
-    """Return the commits that brought a version of the setting."""
+    """Return the commits that saved a version of the setting."""
     configs, sizes = committed_configs(storage, timeline), committed_sizes(storage, timeline)
-    return {one.instant for one in configs} | {one.instant for one in sizes}
+    return {config.instant for config in configs} | {size.instant for size in sizes}
 
 
 def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: InstantTime) -> None:
-    """Save what a commit changes of the setting; it counts once the commit is completed."""
+    """Save the setting that a commit changes; it is valid when the commit is completed."""
     resized = held.max_file_size != new.max_file_size
     if resized:
         keep_versions(storage)
@@ -64,23 +64,23 @@ def record_written(
     instant: InstantTime,
     partitions: Collection[str],
 ) -> None:
-    """Save what a commit that writes partitions tells of them."""
+    """Record the bucket counts of the partitions that a commit writes."""
     if isinstance(index, PartitionBucket):
         counts = {path: index.count_of(path) for path in partitions}
         record_counts(storage, timeline, instant, counts)
 
 
 def undo_state(storage: Storage, instant: InstantTime) -> None:
-    """Delete what a commit saved that is rolled back.
+    """Delete the index state of a rolled-back commit.
 
-    It would count once its instant is older than the active timeline (RFC-89, "Loading").
+    It would become valid when its instant is older than the active timeline (RFC-89, "Loading").
     """
     for path in (config_path(instant), record_path(instant), size_path(instant)):
         storage.delete(path)
 
 
 def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
-    """Delete what commits of ours saved that another program rolled back."""
+    """Delete the index state of bucketlake's commits that another program rolled back."""
     forget_counts(storage, instants)
     forget_sizes(storage, instants)
 

@@ -130,7 +130,9 @@ def test_hash_fields_that_options_cannot_spell_are_refused(hash_fields: list[str
 def test_hash_fields_must_be_record_key_fields() -> None:
     SimpleBucket(4).check_hash_fields(["id"])
     SimpleBucket(4, ["b"]).check_hash_fields(["a", "b"])
-    with pytest.raises(ConfigError, match=r"'c' is no field of the record key, which is 'a', 'b'"):
+    with pytest.raises(
+        ConfigError, match=r"'c' is not a field of the record key, which is 'a', 'b'"
+    ):
         SimpleBucket(4, ["b", "c"]).check_hash_fields(["a", "b"])
 
 
