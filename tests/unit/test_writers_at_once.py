@@ -156,7 +156,7 @@ def test_a_write_does_not_commit_by_rules_that_began_after_it(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of its time, and after a restore, its rows would lie where the rules do not lead."""
-    with pytest.raises(CommitConflictError, match=r"'c', which has 1 bucket by .*retry it"):
+    with pytest.raises(CommitConflictError, match=r"'c', which has 1 bucket from .*retry it"):
         upsert_between_two_rescales(table, monkeypatch)
     assert_each_row_is_in_its_bucket(table)
 

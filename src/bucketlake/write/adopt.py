@@ -1,9 +1,9 @@
 """Adopting a table that another program began: checking the index that the caller states.
 
-A wrong bucket count maps the key of a stored record elsewhere, and the next upsert would write it
-a second time. So before the first write of bucketlake, keys of some base files of the touched
-partitions are compared with the slot of their file. Later on, a file that another program wrote is
-checked whole when it is merged (``write/group_writer.py``).
+A wrong bucket count maps the key of a stored record to another bucket, and the next upsert would
+write the record a second time. So the first write of bucketlake compares the keys of some base
+files in the touched partitions with the slot of their file. Later, a file of another program is
+checked completely when it is merged (``write/group_writer.py``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FILES_CHECKED_MAX = 16
 
 
 def require_matching_index(storage: Storage, slices: Sequence[FileSlice], layout: Layout) -> None:
-    """Refuse an index that stored keys contradict.
+    """Check an index against stored keys.
 
     Raises
     ------
     IndexStateError
-        If a stored key belongs to another slot than its file's, naming the key.
+        If a stored key belongs to another slot than its file; the error names the key.
     """
     layout.live_slots(slices)
     based = [s for s in slices if s.base_file is not None]
@@ -55,13 +55,13 @@ def require_own_keys(
     layout: Layout,
     path: str,
 ) -> None:
-    """Refuse stored keys of a file that belong to another slot than the file's."""
+    """Raise IndexStateError if stored keys of a file belong to another slot than the file."""
     strayed = layout.strayed_keys(keys, partition_path, file_id)
     if strayed is not None:
         raise IndexStateError(
             f"under {layout.setting_of(partition_path)} record key {strayed.key!r} belongs to "
             f"{strayed.belongs_to}",
             f"{path} holds it in {strayed.held_in}",
-            "all writers of a table need its bucket count and hash fields: open it with those of "
-            "its Hudi writers, or repair it by overwriting the partition with its own rows",
+            "all writers of a table must use one bucket count and the same hash fields: open it "
+            "with those of its Hudi writers, or overwrite the partition with its own rows",
         )

@@ -1,4 +1,4 @@
-"""Arrow tables as the source of a write: no engine, threads of this process are the tasks."""
+"""Arrow tables as the source of a write: without an engine, the tasks are threads."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class ArrowSource:
         return self._rows.schema
 
     def keep(self, columns: list[str]) -> None:
-        """Leave all columns out but these."""
+        """Drop all other columns."""
         self._rows = self._rows.select(columns)
 
     @property
     def tasks_wanted(self) -> int:
-        """As many as can run at once, a few times over."""
+        """A small multiple of the number of threads."""
         return 4 * self._threads
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
         """Count the records of each slot."""
-        # The locations serve the placement and the tasks, too.
+        # The placement and the tasks use the locations again.
         self._tagged = tagger.tag_first(self._rows)
         counts = self._tagged.counts()
         names, slots, records = (column.to_pylist() for column in counts.columns)
         return dict(zip(zip(names, slots, strict=True), records, strict=True))
 
     def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
-        """Write the slots of the plan, some at once."""
+        """Write the slots of the plan in several threads."""
         tagged = self._tagged or task.tagger.tag(self._rows)
         rows_of_task = _split(tagged, plan)
         slots_of_task: dict[int, list[SlotPlan]] = defaultdict(list)
@@ -64,10 +64,12 @@ class ArrowSource:
             return list(task.write(slots_of_task[number], rows, chosen, tagged.take(chosen)))
 
         with ThreadPoolExecutor(self._threads) as pool:
-            return [one for results in pool.map(run, sorted(slots_of_task)) for one in results]
+            return [
+                result for results in pool.map(run, sorted(slots_of_task)) for result in results
+            ]
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the source keeps nothing."""
 
 
 def _split(tagged: TaggedRecords, plan: WritePlan) -> dict[int, np.ndarray]:

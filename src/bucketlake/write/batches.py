@@ -1,10 +1,10 @@
-"""Batches of streams, each committed once however often it is handed in.
+"""Batches of streams: each batch is committed once, also if it is written again.
 
-A stream that restarts repeats its last batch, and two drivers of one stream may run at once. So
-every commit of bucketlake's says which batch of each query was committed last, itself included,
-and carries that on from the commit before, with the instant that committed it: where that one was
-rolled back, the batch before it is the last. Commits of Hudi's in between say nothing and are
-passed over; where the active timeline tells nothing the archive does.
+A restarted stream repeats its last batch, and two drivers of one stream may run at once. So the
+metadata of every bucketlake commit names the last committed batch of each query, including its own
+batch, with the instant that committed it. A commit copies these entries from the commit before it.
+If the commit of a batch was rolled back, the batch before it is the last. Hudi's commits have no
+such entries and are skipped. If the active timeline has no entry, the archive is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bucketlake.timeline.archive_reader import (
 )
 
 BATCHES = "bucketlake.batches"
-"""Key of the extra metadata: a JSON object, by query name, of batch id and instant."""
+"""Key of the extra metadata: a JSON object with batch id and instant by query name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Batch:
     Attributes
     ----------
     query_name : str
-        The stream; the same after a restart.
+        Name of the stream; the same after a restart.
     batch_id : int
-        Its number, which grows from batch to batch.
+        Number of the batch; each batch has a greater number than the batch before.
     """
 
     query_name: str
@@ -46,9 +46,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The batch of a query that was committed last, and by which instant; None if it is archived.
+    """The last committed batch of a query, and its instant; None if the instant is archived.
 
-    What is archived is never undone, and nobody has to look for it again.
+    An archived commit is never rolled back, so nobody has to look it up again.
     """
 
     batch_id: int
@@ -56,7 +56,7 @@ class _Last:
 
 
 def is_committed(storage: Storage, config: TableConfig, timeline: Timeline, batch: Batch) -> bool:
-    """Tell whether a batch is the last one that was committed of its query.
+    """Return whether a batch is the last committed batch of its query.
 
     Raises
     ------
@@ -67,9 +67,9 @@ def is_committed(storage: Storage, config: TableConfig, timeline: Timeline, batc
     if last is not None and batch.batch_id < last.batch_id:
         raise InputError(
             f"batch {batch.batch_id} of query {batch.query_name!r} into {storage.root}",
-            f"batch {last.batch_id} was committed already: the checkpoint was reset, or is another "
-            "query's",
-            "give a new query its own name, or go on from the checkpoint of this one",
+            f"batch {last.batch_id} was committed already: the checkpoint was reset, or belongs to "
+            "another query",
+            "give a new query its own name, or continue from the checkpoint of this query",
         )
     return last is not None and batch.batch_id == last.batch_id
 
@@ -81,12 +81,12 @@ def carried_on(
     instant: InstantTime,
     batch: Batch | None,
 ) -> dict[str, str]:
-    """Return what the commit of an instant says of batches.
+    """Return the entries about batches for the metadata of a commit.
 
     Raises
     ------
     CommitConflictError
-        If its own batch was committed since by another writer.
+        If another writer committed the batch meanwhile.
     """
     last = _committed(storage, config, timeline)
     if batch is not None:
@@ -97,15 +97,15 @@ def carried_on(
                 f"batch {found.batch_id} of query {batch.query_name!r} was committed meanwhile",
             )
         last[batch.query_name] = _Last(batch.batch_id, instant)
-    return {BATCHES: json.dumps({name: _to_json(one) for name, one in sorted(last.items())})}
+    return {BATCHES: json.dumps({name: _to_json(kept) for name, kept in sorted(last.items())})}
 
 
 def _committed(storage: Storage, config: TableConfig, timeline: Timeline) -> dict[str, _Last]:
-    """Return the batch that was committed last and not undone, by query."""
+    """Return the last batch of each query that was committed and not rolled back."""
     found: dict[str, _Last] = {}
     undone: set[str] = set()
-    for said in _said(storage, config, timeline):
-        for name, last in said.items():
+    for entries in _entries(storage, config, timeline):
+        for name, last in entries.items():
             if name not in found:
                 kept = _kept(storage, config, timeline, last)
                 if kept is None:
@@ -113,12 +113,12 @@ def _committed(storage: Storage, config: TableConfig, timeline: Timeline) -> dic
                 else:
                     found[name] = kept
         if undone <= found.keys():
-            break  # A commit knows all that those before it knew.
+            break  # A commit has the entries of all commits before it.
     return found
 
 
 def _kept(storage: Storage, config: TableConfig, timeline: Timeline, last: _Last) -> _Last | None:
-    """Return a batch as it is carried on; None where its commit is in neither timeline."""
+    """Return the entry to copy; None if neither timeline nor archive has the commit."""
     at = last.instant
     if at is None or timeline.find_completed(at) is not None:
         return last
@@ -127,19 +127,19 @@ def _kept(storage: Storage, config: TableConfig, timeline: Timeline, last: _Last
     return None
 
 
-def _said(
+def _entries(
     storage: Storage, config: TableConfig, timeline: Timeline
 ) -> Iterator[Mapping[str, _Last]]:
-    """Yield what commits of both timelines say of batches, the last one first."""
+    """Yield the entries of active and archived commits, newest commit first."""
     by_completion = sorted(
         timeline.completed_commits(),
-        key=lambda one: timeline.completion_time(one.requested_at) or "",
+        key=lambda commit: timeline.completion_time(commit.requested_at) or "",
         reverse=True,
     )
-    for one in by_completion:
-        text = timeline.read_commit(storage, one).extra.get(BATCHES)
+    for instant in by_completion:
+        text = timeline.read_commit(storage, instant).extra.get(BATCHES)
         if text is not None:
-            yield _parsed(text, f"commit {one.requested_at}")
+            yield _parsed(text, f"commit {instant.requested_at}")
     archived = read_archive(storage, config)
     for entry in sorted(archived, key=lambda entry: entry.completed_at, reverse=True):
         commit = archived_commit(entry)
@@ -154,8 +154,8 @@ def _to_json(last: _Last) -> dict[str, object]:
 def _parsed(text: str, where: str) -> dict[str, _Last]:
     try:
         return {
-            str(name): _Last(int(one["batch"]), one.get("instant"))
-            for name, one in json.loads(text).items()
+            str(name): _Last(int(batch["batch"]), batch.get("instant"))
+            for name, batch in json.loads(text).items()
         }
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise FormatError(where, f"batch ids by query name in {BATCHES}", text[:80]) from error

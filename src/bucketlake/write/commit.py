@@ -5,7 +5,7 @@ The steps of a commit, in order:
 1. Check: the inflight instant is still there, no other commit touched the same buckets since the
    table was pinned, and the checks of the :class:`CommitPlan` pass.
 2. Save: partition markers of new partitions, and what the plan saves beside the commit.
-3. Take the next turn in the order of commits. Where another writer took it, begin again at 1.
+3. Take the next turn in the order of commits. If another writer took it, begin again at 1.
 4. Win the outcome of the instant.
 5. Complete the instant (``write/completion.py``) under the completion time that the outcome names.
 6. Delete the markers.
@@ -67,7 +67,7 @@ from bucketlake.write.conflict import (
 )
 from bucketlake.write.pending_actions import begin_instant
 
-_DECISION_SECONDS_MAX = 10.0  # Between a turn and its decision lies one put.
+_DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
 _DECISION_LOOK_SECONDS = 0.05
 
 
@@ -80,11 +80,11 @@ class PendingWrite:
     instant : InstantTime
         Requested time.
     operation : Operation
-        What it does.
+        Operation of the write.
     pinned : Timeline
-        The timeline that the write was planned on.
+        The timeline that the write was planned with.
     begun : Timeline
-        The timeline as it was listed once the write was on it.
+        The timeline, loaded after the write was put on it.
     lock : TableLock
         Held while the write checks for conflicts and publishes.
     """
@@ -106,16 +106,16 @@ class PendingWrite:
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """What a write finds when it looks at the table right before it commits.
+    """The state of the table right before a write commits.
 
     Attributes
     ----------
     write : PendingWrite
-        The write that is to be committed.
+        The write to commit.
     timeline : Timeline
         The newest timeline.
     since : sequence of (InstantTime, CommitMetadata)
-        What other writers committed since the write pinned the table.
+        Commits of other writers since the write pinned the table.
     """
 
     write: PendingWrite
@@ -124,34 +124,34 @@ class CommitView:
 
 
 CommitStep = Callable[[CommitView], None]
-"""A check, which raises CommitConflictError where it fails, or something to save."""
+"""A check, which raises CommitConflictError if it fails, or a function that saves something."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """What a write commits: its files, what must hold, and what goes with it.
+    """What a write commits: its files, its checks, and its metadata.
 
-    A write looks at the table once more for each turn that it tries to take. Each time the checks
-    run in order, then the saves.
+    A write loads the timeline again for each turn that it tries to take. Each time the checks run
+    in order, then the saves.
 
     Attributes
     ----------
     stats : sequence of WriteStat
         The files that the tasks wrote.
     replaced : mapping of partition path to file ids
-        File groups that leave the table with this commit.
+        File groups that this commit removes from the table.
     looked_at : set of ConflictKey
-        Slots that the write depends on though it may not have written them: a delete looked there
-        for a key that was not there.
+        Slots that the write depends on, also without writing them: a delete may look in a slot for
+        a key that is not there.
     checks : tuple of callables
-        What must hold beyond the rules for all writes; each raises CommitConflictError.
+        Checks beyond those for all writes; each raises CommitConflictError.
     saves : tuple of callables
-        Each saves something beside the commit that counts once the commit is completed, and may be
-        called several times.
+        Each saves something beside the commit that is valid once the commit is completed, and may
+        be called several times.
     extra : mapping of str to str
         Extra metadata of the commit.
     batch : Batch or None
-        The batch of a stream that this commit is.
+        The batch of a stream that this commit writes.
     """
 
     stats: Sequence[WriteStat] = ()
@@ -164,9 +164,9 @@ class CommitPlan:
 
     @property
     def touched(self) -> ConflictKeys:
-        """The conflict keys of what the write wrote or took out."""
+        """The conflict keys of the file groups that the write wrote or removed."""
         written = {(stat.partition_path, stat.file_id) for stat in self.stats}
-        replaced = {(path, one) for path, ids in self.replaced.items() for one in ids}
+        replaced = {(path, file_id) for path, ids in self.replaced.items() for file_id in ids}
         return {key_of_group(path, file_id) for path, file_id in written | replaced}
 
 
@@ -186,7 +186,7 @@ def begin_write(
     operation: Operation,
     lock: TableLock = NO_LOCK,
 ) -> Iterator[PendingWrite]:
-    """Take an instant, announce the write as inflight, and keep it alive while the body runs."""
+    """Put a write on the timeline as inflight, and renew its heartbeat while the body runs."""
     action = _action(config, operation)
     with begin_instant(storage, config, timeline, clock, action) as (instant, begun):
         to_inflight(storage, config, instant, action)
@@ -201,7 +201,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
     write : PendingWrite
         From :func:`begin_write`.
     plan : CommitPlan
-        What is committed.
+        What to commit.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         If the write was rolled back, another commit touched one of its buckets since it began, or
         a check of the plan fails.
     CommitOutcomeUnknownError
-        If storage failed at the decisive step.
+        If storage failed while the outcome was claimed or the commit was published.
     """
     with write.lock.held(write.storage) as require_held:
         timeline, turn, content = _take_turn(write, plan)
@@ -225,9 +225,9 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
 
 
 def _take_turn(write: PendingWrite, plan: CommitPlan) -> tuple[Timeline, Turn | None, bytes]:
-    """Check, save, and take the next turn; return what was checked, and the commit's metadata.
+    """Check, save, and take the next turn; return the checked timeline, turn and commit metadata.
 
-    Checks come before the turn, since other writers wait between a turn and its decision.
+    Checks come before the turn, because other writers wait between a turn and its decision.
     """
     while True:
         turn = last_turn(write.storage)
@@ -245,9 +245,9 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> tuple[Timeline, Turn | 
 
 
 def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> CommitView:
-    """Check what every write needs; return what was found."""
+    """Run the checks of every write; return the state that they saw."""
     _require_inflight(write, timeline)
-    # A rollback or restore takes a turn after it planned: it is seen here, or this turn fails.
+    # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
     require_no_undoing(write.instant, timeline)
     require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
     since = commits_since(write.storage, write.config, write.pinned, timeline)
@@ -277,18 +277,18 @@ def after_turn(
     turn: Turn | None,
     own: InstantTime | None,
 ) -> Timeline:
-    """Return the timeline once the commit that took the last turn is through, or passed over.
+    """Wait until the commit of the last turn is completed or rolled back; return the timeline.
 
     Parameters
     ----------
     storage, config
         The table.
     clock : InstantClock
-        Tells which writers live.
+        Decides whether a heartbeat is recent.
     turn : Turn or None
         The last turn.
     own : InstantTime or None
-        The caller's instant, which is not waited for.
+        The caller's instant; the function does not wait for it.
     """
     timeline = load_timeline(storage, config)
     if turn is None or turn.instant == own:
@@ -305,24 +305,24 @@ def after_turn(
 
 @contextmanager
 def of_another() -> Iterator[None]:
-    """Raise StorageError where storage does not tell what became of an instant of another writer.
+    """Raise StorageError instead of CommitOutcomeUnknownError for another writer's instant.
 
-    "Outcome unknown" would be taken for the caller's own, of which nothing has happened yet.
+    CommitOutcomeUnknownError would seem to concern the caller's own write, which has not committed.
     """
     try:
         yield
     except CommitOutcomeUnknownError as error:
-        path, step = outcome_path(InstantTime(error.instant)), "end what another writer left"
+        path, step = outcome_path(InstantTime(error.instant)), "finish the commit of another writer"
         raise StorageError(path, step, str(error)) from error
 
 
 def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcome | None:
-    """Return how a write ends that took its turn; None where a compaction is not decided yet."""
+    """Return the outcome of a write that took its turn; None for an undecided compaction."""
     instant = pending.requested_at
     deadline = time.monotonic() + _DECISION_SECONDS_MAX
     while (outcome := read_outcome(storage, instant)) is None:
         if pending.action not in WRITES:
-            return None  # It changes no row, and may wait for years.
+            return None  # It changes no row, and may stay pending for years.
         if not is_alive(storage, instant, clock.now_ms) or time.monotonic() > deadline:
             return claim_rollback(storage, instant)
         time.sleep(_DECISION_LOOK_SECONDS)
@@ -330,16 +330,16 @@ def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcom
 
 
 def _complete_decided(write: PendingWrite, publication: Publication) -> InstantTime:
-    """Complete what is decided; from here on no failure means that the write did not happen."""
+    """Publish a decided commit; a failure from here on does not undo the commit."""
     inflight = Instant(write.instant, write.action, State.INFLIGHT)
     complete_instant(write.storage, write.config, inflight, publication)
-    with suppress(StorageError):  # The next write sweeps up what stays.
+    with suppress(StorageError):  # The next write deletes leftover markers.
         delete_markers(write.storage, write.instant)
     return publication.completed_at
 
 
 def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
-    """Return the files of a commit by partition path, in order of their paths."""
+    """Return the files of a commit by partition path, sorted by path."""
     grouped: dict[str, list[WriteStat]] = defaultdict(list)
     for stat in sorted(stats, key=lambda s: s.path):
         grouped[stat.partition_path].append(stat)
@@ -357,10 +357,10 @@ def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
 def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
     for partition, stats in by_partition.items():
         if not all(stat.opens_group for stat in stats):
-            continue  # The commit that made its file group marked it.
+            continue  # The commit that opened the file group marked the partition.
         path = partition_marker_path(partition)
         if write.storage.stat(path) is None:
-            with suppress(AlreadyExistsError):  # An existing marker is kept, whoever wrote it.
+            with suppress(AlreadyExistsError):  # Keep an existing marker.
                 write.storage.put_if_absent(
                     path, render_partition_metadata(write.instant, partition)
                 )

@@ -1,7 +1,8 @@
-"""Compacting one file slice: its rows, merged, become a new base file of the file group.
+"""Compacting one file slice: merging its rows into a new base file of the file group.
 
-Runs in a task, which may run twice or late: the file's name and rows follow from the plan, and it
-is published by put-if-absent while the compaction is pending, as in ``write/group_writer.py``.
+The code runs in a task, which may run twice or late. So the plan fixes the file's name and rows,
+and the file is published by put-if-absent while the compaction is pending, as in
+``write/group_writer.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bucketlake.write.group_writer import WRITE_TOKEN
 
 @dataclass(frozen=True, slots=True)
 class Compactor:
-    """What all tasks of one compaction share; a small picklable value.
+    """The values that all tasks of one compaction share; small and picklable.
 
     Attributes
     ----------
@@ -35,9 +36,9 @@ class Compactor:
     schema : pa.Schema
         Data schema of the new files, without meta columns.
     inflight : str
-        Path of the inflight file, which says that the compaction is pending.
+        Path of the inflight file, which exists while the compaction is pending.
     key_filters : bool
-        Whether new files get a filter of their keys; see ``Layout.looks_up``.
+        Whether new files get a key filter; see ``Layout.looks_up``.
     """
 
     reader: SliceReader
@@ -47,7 +48,7 @@ class Compactor:
     key_filters: bool = False
 
     def compact(self, file_slice: FileSlice) -> WriteStat:
-        """Write the new base file of a slice, unless another attempt has."""
+        """Write the new base file of a slice, unless another attempt has written it."""
         storage = self.reader.storage
         partition = file_slice.partition_path
         name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()

@@ -1,8 +1,8 @@
-"""One door: the only place where an instant becomes completed, hence visible to readers.
+"""Completing an instant: the only place where an instant becomes visible to readers.
 
-Every instant passes it: commits, delta commits, replace commits, compactions, cleans, rollbacks,
-restores and savepoints, also where one process finishes what another process began. So whatever has
-to be in place before an instant is visible belongs into :func:`complete_instant`.
+All instants are completed here: commits, delta commits, replace commits, compactions, cleans,
+rollbacks, restores and savepoints, also if one process finishes what another process began. So
+everything that must exist before an instant is visible belongs into :func:`complete_instant`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ def complete_instant(
 ) -> Instant:
     """Complete an instant; it is visible from then on.
 
-    Completing an instant again is harmless, whoever does it: the publication fixes the name and
-    the bytes of the completed file.
+    Any process may complete an instant again: the publication fixes the name and the bytes of the
+    completed file.
 
     Parameters
     ----------
     storage, config
         The table.
     pending : Instant
-        The instant as it was begun. The action of a table service changes when it is completed.
+        The pending instant. The action of a table service changes when it is completed.
     publication : Publication
-        What is published: from the outcome that was won for the instant. A savepoint has no
-        outcome, and its maker decides alone.
+        What to publish, from the outcome of the instant. A savepoint has no outcome; only the
+        process that makes it completes it.
 
     Returns
     -------
@@ -41,12 +41,12 @@ def complete_instant(
     Raises
     ------
     CommitConflictError
-        If the inflight file is gone: a Hudi writer, which knows no outcomes, rolled the write
-        back, and its data files with it.
+        If the inflight file is missing: a Hudi writer, which does not know outcomes, rolled the
+        write back and deleted its data files.
     CommitOutcomeUnknownError
-        If storage fails, and does not tell whether the completed file is there.
+        If storage fails, so that the completed file may or may not exist.
     StorageError
-        The same for a savepoint, which nobody but its maker completes.
+        The same for a savepoint, which no other process completes.
     """
     try:
         return publish_completed(storage, config, pending, publication)

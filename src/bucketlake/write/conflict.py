@@ -1,9 +1,9 @@
 """Conflicts between a write and what was committed since it was planned.
 
-Two writes are in conflict where they touched one bucket (RFC-29): ``index/conflict_keys.py`` says
-what a commit touched. A rescale, and whatever else
-overwrites partitions, takes out buckets, too, that had no file when it was planned; for it any
-other commit to one of its partitions is one (RFC-89).
+Two writes are in conflict if they touched the same bucket (RFC-29); ``index/conflict_keys.py``
+returns what a commit touched. A rescale or another overwrite of partitions also replaces buckets
+that had no file when it was planned. So it is in conflict with every other commit to one of its
+partitions (RFC-89).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ATTEMPTS = 4
 _Result = TypeVar("_Result")
 
 UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
-"""Actions that make an old version of files the newest again."""
+"""Actions after which an old version of a file group is the newest again."""
 
 Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""
 
 
 def retried(write: Callable[[], _Result]) -> _Result:
-    """Run a write, and again on the table as it then is where another one came in between.
+    """Run a write; after a conflict with another writer, run it again on the changed table.
 
-    A file that is gone may have been rolled back, or cleaned, while the write read it.
+    A missing file may have been deleted by a rollback or a clean while the write read it.
 
     Raises
     ------
     CommitConflictError, ObjectNotFoundError
-        If the last of four attempts met another write, or no file, too.
+        If the last of four attempts fails too.
     """
     for _ in range(_ATTEMPTS - 1):
         with suppress(CommitConflictError, ObjectNotFoundError):
@@ -55,18 +55,18 @@ def retried(write: Callable[[], _Result]) -> _Result:
 def commits_since(
     storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
 ) -> Commits:
-    """Return what was committed between two looks at a timeline, also what was archived since."""
+    """Return the commits of ``newest`` that ``pinned`` lacks, also those archived since."""
     known = {instant.requested_at for instant in pinned.completed_commits()}
-    since = [one for one in newest.completed_commits() if one.requested_at not in known]
-    found = [(one.requested_at, commit) for one, commit in newest.read_commits(storage, since)]
+    since = [found for found in newest.completed_commits() if found.requested_at not in known]
+    commits = [(made.requested_at, commit) for made, commit in newest.read_commits(storage, since)]
     if newest.start != pinned.start:
-        known.update(instant for instant, _ in found)
-        # Not older ones: what was archived at the first look, was completed at it.
+        known.update(instant for instant, _ in commits)
+        # Older entries are not needed: what was archived before, was completed before.
         for entry in read_archive(storage, config, since=pinned.start or "", until=newest.start):
             commit = archived_commit(entry)
             if commit is not None and entry.requested_at not in known:
-                found.append((entry.requested_at, commit))
-    return found
+                commits.append((entry.requested_at, commit))
+    return commits
 
 
 def require_kept(
@@ -76,39 +76,41 @@ def require_kept(
     pinned: Timeline,
     newest: Timeline,
 ) -> None:
-    """Refuse a write if a commit that it was planned on was rolled back meanwhile."""
-    gone = rolled_back(storage, config, pinned, newest)
-    if gone:
+    """Raise CommitConflictError if a commit that the write was planned on was rolled back."""
+    missing = rolled_back(storage, config, pinned, newest)
+    if missing:
         raise CommitConflictError(
-            instant, f"instant {min(gone)} was rolled back meanwhile; retry the write"
+            instant, f"instant {min(missing)} was rolled back meanwhile; retry the write"
         )
 
 
 def rolled_back(
     storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline
 ) -> set[InstantTime]:
-    """Return the commits that went between two looks at a timeline, but those in the archive."""
-    held = {one.requested_at for one in newest.completed_commits()}
-    gone = {one.requested_at for one in pinned.completed_commits()} - held
-    if gone:
-        gone -= archived_completion_times(storage, config, since=min(gone), until=max(gone)).keys()
-    return gone
+    """Return the commits of ``pinned`` that are neither in ``newest`` nor in the archive."""
+    held = {instant.requested_at for instant in newest.completed_commits()}
+    missing = {instant.requested_at for instant in pinned.completed_commits()} - held
+    if missing:
+        first, last = min(missing), max(missing)
+        missing -= archived_completion_times(storage, config, since=first, until=last).keys()
+    return missing
 
 
 def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:
-    """Refuse a write while a rollback or restore, which may undo what it builds on, is pending."""
-    for one in newest.pending():
-        if one.action in UNDOING:
+    """Raise CommitConflictError if a rollback or restore is pending."""
+    for pending in newest.pending():
+        if pending.action in UNDOING:
             raise CommitConflictError(
-                instant, f"{one.action.value} {one.requested_at} is under way; retry the write"
+                instant,
+                f"{pending.action.value} {pending.requested_at} is under way; retry the write",
             )
 
 
 def require_no_restore(newest: Timeline) -> None:
-    """Refuse a commit while the table is restored to an earlier one."""
-    for one in newest.pending():
-        if one.action is Action.RESTORE:
-            raise CommitConflictError(one.requested_at, "this restore is under way; retry")
+    """Raise CommitConflictError if a restore is pending."""
+    for pending in newest.pending():
+        if pending.action is Action.RESTORE:
+            raise CommitConflictError(pending.requested_at, "this restore is under way; retry")
 
 
 def require_no_conflict(
@@ -118,10 +120,10 @@ def require_no_conflict(
     *,
     cleaned: bool = False,
 ) -> None:
-    """Refuse a write if another commit has one of its conflict keys.
+    """Raise CommitConflictError if another commit has one of the write's conflict keys.
 
-    A compaction changes no row; but where the table was `cleaned` after it, a write that was
-    planned before may have missed the file group.
+    A compaction changes no row and is skipped, unless the table was `cleaned` after it: then a
+    write that was planned before may have missed the file group.
     """
     for other, commit in since:
         if commit.compacted and not cleaned:
@@ -139,7 +141,7 @@ def require_untouched_partitions(
     partitions: Iterable[str],
     since: Commits,
 ) -> None:
-    """Refuse to overwrite partitions into which something was written meanwhile."""
+    """Raise CommitConflictError if another commit wrote to one of the partitions."""
     own = set(partitions)
     for other, commit in since:
         common = own & commit.partitions

@@ -1,6 +1,7 @@
-"""Making an empty table: what it may be, and what is written.
+"""Creating an empty table: checking its parameters and writing its files.
 
-``hoodie.properties`` comes last, and without it there is no table: none is ever half made.
+``hoodie.properties`` is written last. Without this file there is no table, so a table is never
+incomplete.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ def make_table(
     table_type: str,
     name: str | None,
 ) -> None:
-    """Make an empty table of version 9 at the root of a storage.
+    """Create an empty table of version 9 at the root of a storage.
 
     Parameters
     ----------
     storage : Storage
-        Rooted where the table shall lie.
+        Its root is the table's folder.
     schema : pyarrow.Schema
         Columns of the records.
     key_spec : KeySpec
         How keys and partition paths are made.
     ordering_fields : tuple of str
-        Event-time ordering by these columns; none for commit-time ordering.
+        Columns for event-time ordering; empty for commit-time ordering.
     index : TableIndex
-        How keys find their file group.
+        The index of the table.
     table_type : str
         ``copy_on_write`` or ``merge_on_read``.
     name : str or None
@@ -58,7 +59,7 @@ def make_table(
     InputError, ConfigError, UnsupportedFeatureError, AlreadyExistsError
         As ``create_table``.
     IndexStateError
-        If the folder holds another index setting, of a table that was not made to its end.
+        If the folder holds another index setting, from a table whose creation did not finish.
     """
     path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
@@ -75,11 +76,11 @@ def make_table(
         create_schema=avro_from_arrow(stored, table_name),
     )
     if storage.stat(PROPERTIES_FILE) is not None:
-        raise AlreadyExistsError(path, "create table", "a Hudi table is there; use open_table")
+        raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
-    # Rules may be there, of somebody who died before the table was one.
+    # An unfinished creation may have left rules.
     require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
@@ -99,20 +100,20 @@ def _require_named_columns(
             if column not in schema.names:
                 raise InputError(
                     f"create table {path}",
-                    f"{role} names column {column!r}, which the schema lacks; it has "
+                    f"{role} names column {column!r}, which the schema does not have; it has "
                     f"{schema.names}",
                     "name a column of the schema",
                 )
 
 
 def _require_room(storage: Storage, path: str) -> None:
-    """Refuse a folder with somebody's files: readers would take them for the table's."""
+    """Raise InputError if the folder has other files, which readers would treat as data files."""
     objects = (stored.path for stored in storage.list(""))
     foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
     if foreign is not None:
         raise InputError(
             f"create table {path}",
-            f"the folder holds {foreign}, which is no part of a Hudi table",
+            f"the folder holds {foreign}, which is not part of a Hudi table",
             "choose an empty folder",
         )
 

@@ -1,4 +1,4 @@
-"""Putting a data file of a pending write, by a task that may run twice, late, or in vain."""
+"""Writing a data file from a task, which may run twice, late, or after a rollback."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bucketlake.timeline.transitions import require_pending
 def put_data_file(
     storage: Storage, instant: InstantTime, inflight: str, marker: Marker, data: Buffer
 ) -> None:
-    """Put a data file that is not there yet, its marker before it.
+    """Write a data file that does not exist yet; write its marker before.
 
-    Whoever rolls the write back forbids its commit first, and looks for markers then. So either it
-    finds the file, or this finds that the commit is forbidden, and takes the file away again.
+    A rollback first forbids the commit and then reads the markers. So either the rollback finds the
+    file, or this function finds that the commit is forbidden and deletes the file.
 
     Parameters
     ----------
     storage, instant
-        The table, and the write.
+        The table, and the instant of the write.
     inflight : str
         Path of the write's inflight file.
     marker : Marker
-        Names the file.
+        Marker that names the file.
     data : bytes-like
-        Its content.
+        Content of the file.
 
     Raises
     ------
@@ -38,10 +38,10 @@ def put_data_file(
     """
     require_pending(storage, inflight, instant)
     write_marker(storage, instant, marker)
-    with suppress(AlreadyExistsError):  # Another attempt was first, with the same rows.
+    with suppress(AlreadyExistsError):  # Another attempt was faster, with the same rows.
         storage.put_if_absent(marker.data_path, data)
     if is_rolled_back(storage, instant):
         storage.delete(marker.data_path)
         raise CommitConflictError(
-            instant, "was rolled back while a task still wrote; nothing of it is kept"
+            instant, "was rolled back while a task was still writing; none of its files are kept"
         )

@@ -1,8 +1,8 @@
-"""Early detection of conflicts: a write waits for another that is at work on its buckets.
+"""Early detection of conflicts: a write waits for another write that is writing its buckets.
 
-Both would do their work, and the later one to commit would have to do it again. The markers of a
-write that lives tell which file groups it has begun (Hudi: early conflict detection). What is not
-seen here is found at the commit.
+Without it both writes would run, and the write that commits second would have to run again. The
+markers of a living write name the file groups that it has begun (Hudi: early conflict detection).
+The check at the commit finds the remaining conflicts.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ def wait_for_writers(
     clock: InstantClock,
     wanted: ConflictKeys,
 ) -> None:
-    """Return at once where no other write is at work on these buckets; else wait for its end.
+    """Wait for the end of another write to the same buckets; return at once if there is none.
 
     Parameters
     ----------
     storage, timeline
-        The table, and its timeline as the write pinned it.
+        The table, and the timeline that the write pinned.
     clock : InstantClock
-        Tells which writers live.
+        Decides whether a heartbeat is recent.
     wanted : set of ConflictKey
-        Slots that are to be written.
+        Slots to write.
 
     Raises
     ------
     CommitConflictError
-        Once the other write has ended, since the table is not what it was then.
+        After the other write has ended, because the table has changed.
     """
-    for one in timeline.pending():
-        instant = one.requested_at
-        if one.action not in WRITES or is_of_this_thread(instant):
+    for pending in timeline.pending():
+        instant = pending.requested_at
+        if pending.action not in WRITES or is_of_this_thread(instant):
             continue
         common = wanted & _begun(storage, instant)
         if common and is_alive(storage, instant, clock.now_ms):
             what = describe_key(min(common))
-            LOGGER.info("wait for %s, which writes %s", instant, what)
+            LOGGER.info("waiting for %s, which writes %s", instant, what)
             waited = 0.0
             while is_alive(storage, instant, clock.now_ms) and waited < WAIT_SECONDS_MAX:
                 time.sleep(_LOOK_SECONDS)
@@ -65,7 +65,7 @@ def wait_for_writers(
 
 
 def _begun(storage: Storage, instant: InstantTime) -> set[ConflictKey]:
-    """Return the keys of the file groups that a write has markers of."""
+    """Return the keys of the file groups for which a write has markers."""
     found = set()
     for marker in read_markers(storage, instant):
         base = BaseFileName.from_file_name(marker.file_name)

@@ -1,12 +1,17 @@
 """Writing one slot: each of its file groups gets a new base file, or a log file.
 
-Runs in a task, which may run twice, late, or after the write was rolled back. So the file's whole
-name follows from (instant, partition, file group); the same rows come out in the same order; the
-file is published by put-if-absent, and an attempt that finds the file there takes its statistics
-from its footer. Nothing is published once the instant is not pending any more: a file of a commit
-that was cleaned and archived since must not come back. The marker comes before the file, so that a
-rollback knows of it, and an attempt that finds its instant rolled back after publishing deletes
-its own file again. Which group a record goes into is the layout's choice (``index/layout.py``).
+The code runs in a task, which may run twice, late, or after the write was rolled back. So:
+
+- Instant, partition and file group fix the file's name; the same input gives the same rows in the
+  same order.
+- The file is published by put-if-absent. An attempt that finds the file reads its statistics from
+  the footer.
+- A file is published only while the instant is pending. A late attempt must not write a file again
+  that a clean has deleted.
+- The marker is written before the file, so that a rollback finds the file. An attempt that finds
+  its instant rolled back after publishing deletes its file.
+
+The layout chooses the file group of each record (``index/layout.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from bucketlake.write.data_file import put_data_file
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.plan import SlotPlan, SlotResult
 
-WRITE_TOKEN = "1-0-1"  # One for all attempts: the name must not tell them apart.
+WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
 STATS_KEY = "bucketlake.write.stats"
 
@@ -45,7 +50,7 @@ CHUNK_ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
-    """What all tasks of one write share; a small picklable value.
+    """The values that all tasks of one write share; small and picklable.
 
     Attributes
     ----------
@@ -56,7 +61,7 @@ class GroupWriter:
     schema : pa.Schema
         Data schema of the new files, without meta columns.
     rule : MergeRule
-        Which record wins.
+        Rule that decides which record wins.
     layout : Layout
         Chooses file groups, and checks the keys of files that other programs wrote.
     stored_keys : StoredKeyReader
@@ -64,13 +69,13 @@ class GroupWriter:
     schema_text : str
         The data schema as Avro JSON, for the blocks of log files.
     inflight : str
-        Path of the inflight file, which says that the write is pending.
+        Path of the inflight file, which exists while the write is pending.
     slot_count : int
-        Slots of the whole write.
+        Number of slots of the whole write.
     appends : bool
-        Whether groups that exist get log files, as in merge-on-read tables.
+        Whether existing groups get log files, as in merge-on-read tables.
     log_format : LogFormat
-        The kind of block that records of log files are written in.
+        The block type of records in log files.
     """
 
     storage: Storage
@@ -86,7 +91,7 @@ class GroupWriter:
     log_format: LogFormat = LogFormat.PARQUET
 
     def write(self, plan: SlotPlan, incoming: IncomingRecords) -> SlotResult:
-        """Write the file groups of a slot that incoming records go into.
+        """Write the file groups of a slot that get incoming records.
 
         Parameters
         ----------
@@ -107,7 +112,7 @@ class GroupWriter:
         stats = []
         for place, choice in enumerate(choices):
             own = incoming if choice.rows is None else incoming.take(choice.rows)
-            # Sequence numbers of rows name a number that no other group of the write has.
+            # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
             stat = self._write_group(plan.partition_path, choice, own, number)
             if stat is not None:
@@ -119,14 +124,14 @@ class GroupWriter:
     ) -> WriteStat | None:
         """Write the new base file of a group, or its log file.
 
-        None where a new group would come out empty.
+        Returns None if a new group would be empty.
         """
         if self.appends and choice.file_slice is not None:
             return self._append(partition, choice, incoming, number)
         base = None
         if choice.file_slice is not None:
             base = choice.file_slice.base_file
-            assert base is not None, "without log files a slice has a base file"
+            assert base is not None, "a slice without log files has a base file"
         name = BaseFileName(choice.file_id, WRITE_TOKEN, self.instant).to_file_name()
         path = file_path(partition, name)
         if self.storage.stat(path) is not None:
@@ -178,10 +183,10 @@ class GroupWriter:
             telling_what_is_gone(),
             BaseFileReader(self.storage, base.path, base.size_bytes) as reader,
         ):
-            rows = max(CHUNK_ROWS, incoming_rows)  # A lookup table of the records per chunk.
+            rows = max(CHUNK_ROWS, incoming_rows)  # Each chunk builds a lookup table of records.
             foreign = STATS_KEY not in reader.key_values
             for chunk in reader.iter_chunks(columns, rows_max=rows):
-                if foreign:  # Its writer may have been told another bucket count.
+                if foreign:  # Its writer may have used another bucket count.
                     keys, file_id = chunk[RECORD_KEY], base.name.file_id
                     require_own_keys(keys, base.partition_path, file_id, self.layout, base.path)
                 yield cast_table(chunk, target)

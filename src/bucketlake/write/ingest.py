@@ -1,7 +1,8 @@
 """The steps of a write on the driver, for every operation and every engine.
 
-Open, count, plan, have the groups written, commit; or roll back. What failed writes left behind is
-settled first. Bad input is refused before anything is written: the count reads all keys.
+Open the table, count the records, plan, let tasks write the file groups, commit; or roll back.
+Pending writes of dead writers are settled first. Bad input raises an error before anything is
+written, because the count reads all keys.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ from bucketlake.write.tag import Tagger
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table opened for one write: pinned, settled, and checked to be writable.
+    """A table opened for one write: checked to be writable, settled, and pinned.
 
     Attributes
     ----------
@@ -87,11 +88,11 @@ class Target:
     index : TableIndex
         How records find their file group.
     stored : StoredSetting or None
-        The setting that the table stores; None before the first write of bucketlake.
+        The index setting that the table stores; None before the first write of bucketlake.
     log_format : LogFormat
-        The kind of block that records of log files are written in.
+        The block type of records in log files.
     lock : TableLock
-        What is shared with writers of Hudi's.
+        The lock that Hudi's writers share.
     """
 
     snapshot: Snapshot
@@ -113,16 +114,16 @@ class Target:
 
     @property
     def layout(self) -> Layout:
-        """What the index answers, as the table is pinned."""
+        """The layout of the index at the pinned state of the table."""
         return self.index.layout()
 
     @property
     def appends(self) -> bool:
-        """Whether file groups that exist get log files, and no new base file."""
+        """Whether existing file groups get log files instead of new base files."""
         return self.config.table_type is TableType.MERGE_ON_READ
 
     def tagger(self, schema: pa.Schema) -> Tagger:
-        """Return what gives records their slot."""
+        """Return the tagger for records of a schema."""
         return Tagger(self.config.key_spec, self.layout, schema)
 
 
@@ -134,14 +135,14 @@ def open_target(
     log_format: LogFormat = LogFormat.PARQUET,
     lock: TableLock = NO_LOCK,
 ) -> Target:
-    """Pin a table for a write: check that it can be written, settle failed writes.
+    """Open a table for a write: check that it can be written, settle failed writes, pin it.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the table has a feature that a writer must know and this one does not.
+        If the table has a feature that a writer must support and bucketlake does not.
     ConfigError, IndexStateError
-        If the index is unknown, or not the one that the table holds.
+        If the index is unknown, or differs from the table's index.
     """
     check_writable(config, storage.root)
     found = load_timeline(storage, config)
@@ -150,7 +151,7 @@ def open_target(
     known.check_hash_fields(config.key_spec.record_key_fields)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     timeline = settle_failed_writes(storage, config, found, clock, lock)
-    if timeline is not found:  # A rescale, perhaps, was finished or undone.
+    if timeline is not found:  # A rescale may have been finished or undone.
         known = require_index(storage, timeline, index, stored)
     pinned = load_snapshot(storage, config, timeline)
     return Target(pinned, clock, known, stored, log_format, lock)
@@ -174,12 +175,12 @@ def write_records(
     source : RecordSource
         The records, or for ``DELETE`` their keys.
     batch : Batch, optional
-        Which batch of a stream it is; written once.
+        The batch of a stream that the records are; each batch is written once.
 
     Returns
     -------
     WriteResult
-        Without an instant where there was nothing to write, or it was written before.
+        Without an instant if there was nothing to write, or the batch was written before.
     """
     timeline = target.snapshot.timeline
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
@@ -188,7 +189,7 @@ def write_records(
     tagger = target.tagger(schema)
     counts = source.count_slots(tagger)
     listed = _touched(target, operation, counts)
-    if target.stored is None:  # Nothing may be missing where the setting is checked and stored.
+    if target.stored is None:  # Checking the setting needs all files.
         listed.require_uncleaned(load_timeline(target.storage, target.config))
     _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
@@ -205,16 +206,16 @@ def overwrite_partitions(
     partitions: Sequence[str],
     source: SlotSource,
 ) -> WriteResult:
-    """Write partitions anew under another index, and save its setting, in one commit (RFC-89).
+    """Rewrite partitions with another index, and save its setting, in one commit (RFC-89).
 
     Parameters
     ----------
     target : Target
-        The table, under the index that it has.
+        The table with its current index.
     index : TableIndex
-        The one that it gets.
+        The new index.
     partitions : sequence of str
-        Paths of the partitions to overwrite; none saves the setting alone.
+        Paths of the partitions to overwrite; if empty, only the setting is saved.
     source : SlotSource
         All rows of those partitions as ``target`` pins them.
 
@@ -238,21 +239,21 @@ def overwrite_partitions(
 
 
 def rewrite_partition(target: Target, partition: str, source: SlotSource) -> WriteResult:
-    """Write a partition anew with its own rows: each in its bucket, one a key.
+    """Rewrite a partition with its own rows: each row in its bucket, one row per key.
 
     Parameters
     ----------
     target : Target
         The table.
     partition : str
-        Path of the partition. What lies in it may contradict the index.
+        Path of the partition. Its files may contradict the index.
     source : SlotSource
         All rows of the partition as ``target`` pins it, older ones first.
 
     Raises
     ------
     IndexStateError
-        If a row belongs into another partition by its columns.
+        If the partition columns of a row give another partition.
     CommitConflictError
         If the partition changed meanwhile.
     """
@@ -265,7 +266,7 @@ def rewrite_partition(target: Target, partition: str, source: SlotSource) -> Wri
 
 
 def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
-    """Take whole partitions out of the table, by a replace commit that lists their file groups."""
+    """Remove whole partitions from the table: a replace commit lists their file groups."""
     if not partitions:
         return WriteResult(None)
     held = {path: target.snapshot.partition_slices([path]) for path in dict.fromkeys(partitions)}
@@ -292,7 +293,7 @@ def _write(
     check: CommitStep | None = None,
     batch: Batch | None = None,
 ) -> WriteResult:
-    """Plan, have the groups written, and commit."""
+    """Plan, let tasks write the file groups, and commit."""
     operation = write.operation
     layout = target.layout
     plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
@@ -317,7 +318,7 @@ def _write(
 
     stats = [stat for result in results for stat in result.stats]
     written = {stat.partition_path for stat in stats}
-    # A delete that found nothing has looked in the slots of its partition, too.
+    # A delete that found no key has still looked in the slots of its partitions.
     looked = {path for path, _ in counts}
     settings = {path: layout.setting_of(path) for path in looked | written}
     own = CommitPlan(
@@ -339,7 +340,7 @@ def _record(index: TableIndex, partitions: Collection[str], view: CommitView) ->
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
-    """Return the table's schema after the write; refuse a batch that does not fit."""
+    """Return the table's schema after the write; raise InputError if the batch does not fit."""
     root, config = target.storage.root, target.config
     spec = config.key_spec
     require_columns(source, spec.record_key_fields, root, "record key")
@@ -360,10 +361,10 @@ def _check_schema(target: Target, operation: Operation, source: RecordSource) ->
 
 
 def _require_key_types(target: Target, source: RecordSource) -> None:
-    """Refuse keys of another type: cast to the table's they might be those of other records."""
+    """Raise InputError for keys of another type: a cast could make them keys of other records."""
     where = f"delete from {target.storage.root}"
     held = pa.schema([target.snapshot.schema.field(name) for name in source.names])
-    # A column of nulls alone has no type of its own; nulls are refused as nulls.
+    # A column with only nulls has no type; null keys raise their own error later.
     given = [held.field(f.name) if pa.types.is_null(f.type) else f for f in source.schema]
     evolved = evolve(held, pa.schema(given), where=where)
     _require_same_keys(held, evolved, target.config, where)
@@ -372,14 +373,14 @@ def _require_key_types(target: Target, source: RecordSource) -> None:
 def _require_same_keys(
     current: pa.Schema, evolved: pa.Schema, config: TableConfig, where: str
 ) -> None:
-    """Refuse a wider type that would spell the keys of stored records anew."""
+    """Raise InputError for a wider type that would change the key text of stored records."""
     for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
         held, wider = current.field(name).type, evolved.field(name).type
         integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
         if held != wider and not integers:
             raise InputError(
                 f"{where}, column {name}",
-                f"as a part of the key it is {held} in the table and cannot become {wider}",
+                f"it is part of the key, has type {held} in the table, and cannot become {wider}",
                 f"cast the column to {held}",
             )
 
@@ -389,20 +390,20 @@ def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
     if strayed:
         raise IndexStateError(
             f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
-            f"some belong into {min(strayed)!r} by their columns",
+            f"the partition columns of some rows give partition {min(strayed)!r}",
             "overwrite the partitions with their own rows first",
         )
 
 
 def _touched(target: Target, operation: Operation, counts: SlotCounts) -> ListedSlices:
-    """List the partitions that a write touches; the check for cleans comes once it has begun."""
+    """List the partitions of a write; the caller checks for cleans after the write has begun."""
     if operation is Operation.INSERT_OVERWRITE_TABLE:
         return target.snapshot.listed(None)
     return target.snapshot.listed(sorted({path for path, _ in counts}))
 
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
-    """Store the index setting of a table that has none, once its files agree with it."""
+    """Store the index setting of a table that has none, after checking it against the files."""
     if target.stored is None:
         require_matching_index(target.storage, slices, target.layout)
         store_index(target.storage, target.index)
@@ -410,7 +411,7 @@ def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
 
 @contextlib.contextmanager
 def _begun(target: Target, operation: Operation) -> Iterator[PendingWrite]:
-    """Begin a write, and roll it back where the body fails."""
+    """Begin a write, and roll it back if the body fails."""
     snapshot = target.snapshot
     with begin_write(
         snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
@@ -418,14 +419,14 @@ def _begun(target: Target, operation: Operation) -> Iterator[PendingWrite]:
         try:
             yield write
         except BaseException:
-            # The next write does it where storage does not let this one.
+            # If storage fails here too, the next write rolls it back.
             with contextlib.suppress(BucketLakeError, OSError):
                 roll_back_own(write)
             raise
 
 
 def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
-    # A delete by key carries no ordering value, and so removes whatever is older than itself.
+    # A delete by key has no ordering value, so it removes every older record with the key.
     return MergeRule(config.merge_mode, config.ordering_fields, operation is Operation.DELETE)
 
 
@@ -438,19 +439,20 @@ def _delete_marker(config: TableConfig) -> tuple[str, str] | None:
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     answered = [result.key for result in results]
     assert len(set(answered)) == len(answered), "two tasks wrote one slot"
-    assert set(answered) == {slot.key for slot in plan.slots}, "each slot of the plan is answered"
-    known = {(one.partition_path, one.file_id) for slot in plan.slots for one in slot.slices}
+    assert set(answered) == {slot.key for slot in plan.slots}, "each slot of the plan has a result"
+    slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
+    known = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     stats = [stat for result in results for stat in result.stats]
     groups = [(stat.partition_path, stat.file_id) for stat in stats]
     assert len(set(groups)) == len(groups), "two slots wrote one file group"
     for stat, group in zip(stats, groups, strict=True):
-        assert stat.opens_group != (group in known), "a file group is new, or one of the plan"
+        assert stat.opens_group != (group in known), "a file group is new, or in the plan"
 
 
 def _commit(
     write: PendingWrite, target: Target, plan: WritePlan, schema: pa.Schema, own: CommitPlan
 ) -> WriteResult:
-    """Commit what a write brings of its own, with what every write of records checks and tells."""
+    """Commit a write; add the checks and metadata that every write of records needs."""
     commit = replace(
         own,
         replaced=plan.replaced,
@@ -474,7 +476,7 @@ def _commit(
 
 
 def _require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:
-    """Refuse to overwrite a partition that another commit changed meanwhile."""
+    """Raise CommitConflictError if another commit changed an overwritten partition."""
     if not view.write.operation.replaces:
         return
     overwritten = {*plan.replaced, *(slot.partition_path for slot in plan.slots)}
@@ -486,26 +488,27 @@ def _require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:
 def _require_same_setting(
     held: Layout, new: Layout, setting: SettingVersion | None, view: CommitView
 ) -> None:
-    """Refuse a change of the index where its setting, or a partition that moves, changed."""
-    # Partitions that had no records when the change was planned are not among those it overwrites.
+    """Raise CommitConflictError if the index setting or a partition to rewrite changed."""
+    # The overwritten partitions do not include those without records when it was planned.
     written = {path for _, commit in view.since for path in commit.partitions}
     moved = {path for path in written if held.setting_of(path) != new.setting_of(path)}
     require_untouched_partitions(view.write.instant, moved, view.since)
     if latest_setting(view.write.storage, view.timeline) != setting:
         raise CommitConflictError(
-            view.write.instant, "meanwhile the rules of the table were changed; plan it anew"
+            view.write.instant,
+            "the rules of the table changed meanwhile; plan the change again",
         )
 
 
 def _require_same_settings(target: Target, settings: Mapping[str, str], view: CommitView) -> None:
-    """Refuse a commit whose slots were computed by a setting that no longer holds (RFC-89).
+    """Raise CommitConflictError if the setting that gave the slots is no longer valid (RFC-89).
 
-    Nor may it need a setting that began after it: time travel and restore go by the times at which
-    instants began.
+    The setting must also be older than the commit by requested time, because time travel and
+    restore use requested times.
     """
     timelines = [view.timeline]
     instant = view.write.instant
-    if any(one.requested_at > instant for one in view.timeline.completed_commits()):
+    if any(commit.requested_at > instant for commit in view.timeline.completed_commits()):
         timelines.append(view.timeline.as_of(instant))
     for known in timelines:
         now = resolve_index(target.storage, known, target.index, target.stored)
@@ -516,19 +519,19 @@ def _require_same_settings(target: Target, settings: Mapping[str, str], view: Co
             if used != held:
                 raise CommitConflictError(
                     instant,
-                    f"the write used {used} in partition {partition!r}, which has {held} by "
+                    f"the write used {used} in partition {partition!r}, which has {held} from "
                     f"{setting_origin(target.storage, known, partition)}; retry it",
                 )
 
 
 def _require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) -> None:
-    """Refuse a commit after which the table's schema would lack what it, or another one, changed.
+    """Raise CommitConflictError if the schema would lose a change of any commit.
 
-    The schema is told by the newest of the commits in order of their requested times.
+    The newest commit by requested time sets the table's schema.
     """
     instant, timeline = view.write.instant, view.timeline
     pinned, newest = target.snapshot, load_snapshot(target.storage, target.config, timeline)
-    is_same = newest.schema_text == pinned.schema_text  # Then it is not parsed again.
+    is_same = newest.schema_text == pinned.schema_text  # Avoids parsing it again.
     now = pinned.schema_or_none if is_same else newest.schema_or_none
     if schema == now:
         return
@@ -540,13 +543,13 @@ def _require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) ->
     if later is not None and later.requested_at > instant:
         raise CommitConflictError(
             instant,
-            f"changes the table's schema, and instant {later.requested_at}, which began later and "
-            "knows nothing of that, was committed before; retry it",
+            f"changes the table's schema, but instant {later.requested_at} began later with the "
+            "old schema and was committed before; retry it",
         )
 
 
 def _schema_text(target: Target, schema: pa.Schema) -> str:
-    """Repeat the table's own text where nothing changed: Avro knows types that Arrow does not."""
+    """Return the table's own text if nothing changed: Avro has types that Arrow does not have."""
     known = target.snapshot.schema_text
     if known is not None and schema == target.snapshot.schema:
         return known

@@ -1,8 +1,8 @@
-"""The log file that a write appends to a file group: its records and its deletes, a block each.
+"""The log file that a write appends to a file group: one block of records, one block of deletes.
 
-Which of them wins over what is stored is left to whoever merges; so nothing stored is read here,
-and the cost follows the batch. Records come in order of key, so that two attempts of a task make
-the same bytes.
+Readers and compactions merge the log file with stored records. So this module reads no stored
+record, and the cost depends only on the batch. Records are sorted by key, so that two attempts of a
+task write the same bytes.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ def encode_log_file(
     Parameters
     ----------
     incoming : IncomingRecords
-        Distinct keys; for deletes by key without data columns.
+        Records with distinct keys; for deletes by key, without data columns.
     rule : MergeRule
-        Which record wins: under event-time ordering a delete in the data keeps its ordering value.
+        Rule that decides which record wins: with event-time ordering, a delete in the data keeps
+        its ordering value.
     stamp : Stamp
-        Meta columns of the records; the file group's id stands for a file name.
+        Meta columns of the records; the file group's id replaces the file name.
     schema : pa.Schema
         Data columns.
     schema_text : str
-        The same as Avro JSON.
+        The data columns as Avro JSON.
     log_format : LogFormat
-        The kind of the block of records.
+        The type of the block of records.
     """
     block_schema = with_meta_fields(schema_text)
     blocks = []

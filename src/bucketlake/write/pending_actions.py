@@ -1,4 +1,4 @@
-"""Plans of rollbacks, restores and cleans: put on the timeline, begun, decided.
+"""Plans of rollbacks, restores and cleans: putting them on the timeline, beginning, deciding.
 
 A plan is on the timeline before anything is done, and every step can be repeated. So if its writer
 dies, the next writer of bucketlake or Hudi continues it. Rollbacks and restores depend on more than

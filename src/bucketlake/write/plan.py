@@ -1,9 +1,9 @@
-"""The plan of a write: which slots it writes, what each of them holds, and in which task.
+"""The plan of a write: which slots it writes, what each slot holds, and which task writes it.
 
-The driver makes it from the counts of the batch and the live slices of the touched partitions;
-nothing else of the table is looked at. Tasks get their slots as rows (:class:`SlotPlan` prints
-itself as text), not in a closure. Which file groups a slot's records go into is chosen in the task
-(``Layout.choose``), by facts of the plan alone, so no task draws a file id.
+The driver makes the plan from the record counts of the batch and the live slices of the touched
+partitions; it reads nothing else of the table. Tasks get their slots as rows (:class:`SlotPlan`
+prints itself as text), not in a closure. The task chooses the file groups of a slot's records
+(``Layout.choose``) from the plan alone, so no task draws a random file id.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.tag import TaggedRecords, slot_codes
 
 RECORDS_PER_TASK_MAX = 131_072
-"""A task that holds several file groups holds no more incoming records than this at once."""
+"""Greatest number of incoming records in one task, unless the task holds a single file group."""
 
 NO_TASK = -1
 
 UNCOUNTED = -1
-"""Stands for a number of records that nobody counted."""
+"""The number of records was not counted."""
 
 RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; only weighs records against stored bytes.
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """What one write does to one slot; a fact that travels to its task.
+    """What one write does to one slot; sent to the task that writes the slot.
 
     Attributes
     ----------
     partition_path, slot
-        Which slot.
+        The slot.
     slices : tuple of FileSlice
-        Live slices of its file groups, oldest group first; none where the slot is new, or its
-        content is not wanted.
+        Live slices of its file groups, oldest group first; empty if the slot is new, or if the
+        write replaces its content.
     records : int
-        Incoming records that the driver counted; the task checks that it got as many, unless it
-        is ``UNCOUNTED``.
+        Number of incoming records that the driver counted; the task checks that it received this
+        number, unless it is ``UNCOUNTED``.
     number : int
-        Position in the plan; no other slot of the write has it.
+        Position in the plan, unique among the slots of the write.
     task : int
         The task that writes the slot.
     """
@@ -71,13 +71,13 @@ class SlotPlan:
 
     @property
     def weight(self) -> int:
-        """Bytes to read and write, estimated; only compared with those of other slots."""
-        stored = sum(one.size_bytes for one in self.slices)
+        """Estimated bytes to read and write; only compared with the weights of other slots."""
+        stored = sum(file_slice.size_bytes for file_slice in self.slices)
         return stored + self.records * RECORD_SIZE_BYTES_ESTIMATE
 
     def to_text(self) -> str:
         """Print as JSON."""
-        slices = [one.to_text() for one in self.slices]
+        slices = [file_slice.to_text() for file_slice in self.slices]
         facts = [self.partition_path, self.slot, slices, self.records, self.number, self.task]
         return json.dumps(facts)
 
@@ -85,20 +85,20 @@ class SlotPlan:
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
         partition_path, slot, slices, records, number, task = json.loads(text)
-        held = tuple(FileSlice.from_text(one) for one in slices)
+        held = tuple(FileSlice.from_text(file_slice) for file_slice in slices)
         return cls(partition_path, slot, held, records, number, task)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotResult:
-    """What a task did to one slot; it travels to the driver.
+    """What a task did to one slot; sent to the driver.
 
     Attributes
     ----------
     partition_path, slot
-        Which slot.
+        The slot.
     stats : tuple of WriteStat
-        Files that were written, none where there was nothing to write.
+        Files that were written; empty if there was nothing to write.
     """
 
     partition_path: str
@@ -124,14 +124,14 @@ class SlotResult:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """All slots of one write, and the file groups it takes out of the table."""
+    """All slots of one write, and the file groups that it removes from the table."""
 
     slots: tuple[SlotPlan, ...]
     replaced: Mapping[str, tuple[FileId, ...]]
     task_count: int
 
     def placement(self) -> Placement:
-        """Return the part of the plan that places records: 12 bytes a slot."""
+        """Return the part of the plan that places records: 12 bytes per slot."""
         return Placement.of_slots(self.slots)
 
 
@@ -146,7 +146,7 @@ class Placement:
     codes : ndarray of int64, shape (n_slots,)
         Partition and slot as one number, ascending; see :func:`slot_codes`.
     tasks : ndarray of int32, shape (n_slots,)
-        Their tasks.
+        Tasks of the slots.
     """
 
     partitions: tuple[str, ...]
@@ -160,15 +160,15 @@ class Placement:
 
     @classmethod
     def of_slots(cls, slots: Sequence[SlotPlan]) -> Self:
-        """Return the placement of some slots, which come in order of partition and slot."""
-        partitions = tuple(sorted({one.partition_path for one in slots}))
+        """Return the placement of slots that are sorted by partition and slot."""
+        partitions = tuple(sorted({slot.partition_path for slot in slots}))
         numbers = {path: i for i, path in enumerate(partitions)}
         codes = slot_codes(
-            np.array([numbers[one.partition_path] for one in slots], np.int64),
-            np.array([one.slot for one in slots], np.int32),
+            np.array([numbers[slot.partition_path] for slot in slots], np.int64),
+            np.array([slot.slot for slot in slots], np.int32),
         )
-        assert (np.diff(codes) > 0).all(), "a plan is in order, and names a slot once"
-        return cls(partitions, codes, np.array([one.task for one in slots], np.int32))
+        assert (np.diff(codes) > 0).all(), "a plan is sorted, and names each slot once"
+        return cls(partitions, codes, np.array([slot.task for slot in slots], np.int32))
 
     def positions(self, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
         """Return the position of each record's slot; ``NO_TASK`` for records of no slot."""
@@ -181,7 +181,7 @@ class Placement:
         return np.where(held, found, NO_TASK)
 
     def place(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
-        """Return the task of each record; ``NO_TASK`` for those that nothing is done for."""
+        """Return the task of each record; ``NO_TASK`` for records that the write ignores."""
         positions = self.positions(tagged)
         tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
         return tasks
@@ -200,23 +200,23 @@ def plan_write(
     Parameters
     ----------
     operation : Operation
-        What the write does.
+        Operation of the write.
     counts : mapping of (partition path, slot) to int
         Incoming records per slot.
     slices : sequence of FileSlice
-        Live slices of the partitions that the write touches (of all, for a table overwrite).
+        Live slices of the partitions that the write touches; a table overwrite touches all.
     layout : Layout
         The table's layout.
     tasks_wanted : int
-        Tasks to spread the slots over; fewer where there are fewer slots, more where a task would
-        hold too many records.
+        Number of tasks that share the slots; the plan has fewer if there are fewer slots, more if
+        a task would hold too many records.
 
     Raises
     ------
     IndexStateError
         If the file groups contradict the layout.
     InputError
-        If a bulk insert meets a partition that holds records.
+        If a bulk insert writes to a partition that already holds records.
     """
     if operation.replaces:
         live: dict[Slot, tuple[FileSlice, ...]] = {}
@@ -225,7 +225,7 @@ def plan_write(
         live, replaced = layout.live_slots(slices), {}
     if operation is Operation.BULK_INSERT:
         _require_new_partitions(counts, live)
-    # A delete has nothing to do in a slot without file groups.
+    # A delete does nothing in a slot without file groups.
     wanted = [
         (slot, records)
         for slot, records in sorted(counts.items())
@@ -244,8 +244,7 @@ def _require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, obje
     if held:
         raise InputError(
             f"bulk_insert into partition {held[0]!r}",
-            f"{len(held)} of the partitions already hold records, which bulk_insert would not "
-            "look at",
+            f"{len(held)} of the partitions already hold records, which bulk_insert would ignore",
             "use upsert or insert, or insert_overwrite to replace them",
         )
 
@@ -258,10 +257,10 @@ def _file_ids(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
 
 
 def _task_count(slots: Sequence[SlotPlan], wanted: int) -> int:
-    """Count tasks so that each gets as many slots as the next, and not too many records."""
+    """Return a number of tasks with equally many slots each, and not too many records."""
     if not slots:
         return 1
-    records = sum(one.records for one in slots)
+    records = sum(slot.records for slot in slots)
     needed = max(1, wanted, -(-records // RECORDS_PER_TASK_MAX))
     slots_of_task = max(1, len(slots) // needed)
     return -(-len(slots) // slots_of_task)
@@ -270,13 +269,13 @@ def _task_count(slots: Sequence[SlotPlan], wanted: int) -> int:
 def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:
     """Spread slots over tasks by weight."""
     if len(slots) == task_count:
-        return [replace(one, task=i) for i, one in enumerate(slots)]
-    tasks = spread([one.weight for one in slots], task_count)
-    return [replace(one, task=task) for one, task in zip(slots, tasks, strict=True)]
+        return [replace(slot, task=i) for i, slot in enumerate(slots)]
+    tasks = spread([slot.weight for slot in slots], task_count)
+    return [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=True)]
 
 
 def spread(weights: Sequence[int], task_count: int) -> list[int]:
-    """Return a task for each piece of work: the heaviest first, each to the lightest task."""
+    """Return a task for each weight: in descending order, each to the task with the least load."""
     loads = [(0, task) for task in range(task_count)]
     tasks = [0] * len(weights)
     for place in sorted(range(len(weights)), key=lambda i: -weights[i]):

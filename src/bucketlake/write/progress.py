@@ -1,8 +1,8 @@
 """Progress of long work, for the logger ``bucketlake``.
 
-Of tasks it is how many file groups have a file by now. Nobody counts while they run: they may be
-anywhere, run twice, or be lost. But each file has its marker, and whoever waits looks at those from
-time to time.
+The progress of tasks is the number of file groups with a marker. The tasks themselves do not count,
+because a task may run on any machine, run twice, or be lost. But each file has its marker, and the
+driver lists the markers from time to time.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ LOGGER = logging.getLogger("bucketlake")
 
 
 def counted(doing: str, total: int, things: str) -> Callable[[int], None]:
-    """Return what logs, every few seconds that it is called, how many of some things are done."""
-    told_at = time.monotonic()
+    """Return a function that takes the number of done things and logs it every few seconds."""
+    logged_at = time.monotonic()
 
-    def tell(done: int) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= INTERVAL_SECONDS:
-            told_at = time.monotonic()
+    def log(done: int) -> None:
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= INTERVAL_SECONDS:
+            logged_at = time.monotonic()
             LOGGER.info("%s: %s of %s %s", doing, f"{done:,}", f"{total:,}", things)
 
-    return tell
+    return log
 
 
 @contextmanager
 def telling_progress(
     storage: Storage, instant: InstantTime, doing: str, total: int
 ) -> Iterator[None]:
-    """Log, while the body runs, how far it is; nothing where it is short, or nobody listens.
+    """Log the progress of the body every few seconds, if the logger is enabled.
 
     Parameters
     ----------
     storage : Storage
         The table's storage.
     instant : InstantTime
-        The instant that the files are written for.
+        The instant whose files are written.
     doing : str
-        What it does.
+        Name of the operation.
     total : int
-        File groups that get a file, at most.
+        Greatest number of file groups that get a file.
     """
     if not LOGGER.isEnabledFor(logging.INFO):
         yield
@@ -60,7 +60,7 @@ def telling_progress(
 
     def watch() -> None:
         while not ended.wait(INTERVAL_SECONDS):
-            with suppress(StorageError):  # It is told the next time.
+            with suppress(StorageError):  # The next round logs it.
                 done = len(read_markers(storage, instant))
                 LOGGER.info("%s %s: %d of %d file groups", doing, instant, done, total)
 

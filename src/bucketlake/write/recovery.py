@@ -77,7 +77,7 @@ def settle_failed_writes(
     if not restores:  # A restore may undo pending actions of another program.
         _require_harmless(timeline, storage)
     left = (_rollbacks, _failed, _withdrawn)
-    if restores or any(one(storage, timeline, clock) for one in left):
+    if restores or any(find(storage, timeline, clock) for find in left):
         with lock.held(storage) as require_held, of_another():
             timeline = _settle_all(storage, config, clock, require_held)
     _sweep(storage, config, clock)
@@ -88,7 +88,7 @@ def end_undoing(
     storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
 ) -> bool:
     """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
-    if not any(one.action in UNDOING for one in timeline.pending()):
+    if not any(pending.action in UNDOING for pending in timeline.pending()):
         return False
     settle_failed_writes(storage, config, timeline, clock)
     time.sleep(_LOOK_SECONDS)  # A living process may be executing one of them.
@@ -123,8 +123,8 @@ def _settle_all(
 def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
     """Return the restores that have begun, by any process, and those of dead writers."""
     left = _dead(storage, timeline, clock, {Action.RESTORE})
-    restores = (one for one in timeline.pending() if one.action is Action.RESTORE)
-    return [one for one in restores if one.state is State.INFLIGHT or one in left]
+    restores = (restore for restore in timeline.pending() if restore.action is Action.RESTORE)
+    return [restore for restore in restores if restore.state is State.INFLIGHT or restore in left]
 
 
 def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
@@ -138,20 +138,24 @@ def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[I
 def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
     """Return the begun compactions whose plan was removed meanwhile."""
     begun = (
-        one
-        for one in _dead(storage, timeline, clock, {Action.COMPACTION})
-        if one.state is State.INFLIGHT
+        compaction
+        for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})
+        if compaction.state is State.INFLIGHT
     )
-    return [one for one in begun if is_rolled_back(storage, one.requested_at, one.action)]
+    return [
+        compaction
+        for compaction in begun
+        if is_rolled_back(storage, compaction.requested_at, compaction.action)
+    ]
 
 
 def _dead(
     storage: Storage, timeline: Timeline, clock: InstantClock, actions: Collection[Action]
 ) -> list[Instant]:
     return [
-        one
-        for one in timeline.pending()
-        if one.action in actions and not is_alive(storage, one.requested_at, clock.now_ms)
+        instant
+        for instant in timeline.pending()
+        if instant.action in actions and not is_alive(storage, instant.requested_at, clock.now_ms)
     ]
 
 

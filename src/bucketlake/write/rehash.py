@@ -1,7 +1,7 @@
-"""Moving rows from one layout to another in place: from old file groups to new ones, no shuffle.
+"""Moving rows from one layout to another without a shuffle, from old to new file groups.
 
-The layouts say which slots exchange rows (``Layout.moves_to``): each such part is a job of its own.
-From 4 to 8 buckets every file group is split by itself (RFC-29, multiple rehash).
+The layouts decide which slots exchange rows (``Layout.moves_to``): each such part is one job.
+From 4 to 8 buckets, each job splits one file group (RFC-29, multiple rehash).
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import Tagger
 
 JOB_BYTES_MAX = 128 * 2**20
-"""Files that one job reads at most; the rows of a job are held in memory."""
+"""Greatest size of the files that one job reads; a job holds its rows in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RehashJob:
-    """Old file groups of one part, and the new slots that take their rows."""
+    """Old file groups of one part, and the new slots that get their rows."""
 
     slices: tuple[FileSlice, ...]
     slots: tuple[SlotPlan, ...]
 
     def to_text(self) -> str:
-        """Print the job, to travel to a task."""
-        slices, slots = ([one.to_text() for one in held] for held in (self.slices, self.slots))
+        """Print the job as text, to send it to a task."""
+        slices, slots = ([part.to_text() for part in parts] for parts in (self.slices, self.slots))
         return json.dumps([slices, slots])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse a job; undoes :meth:`to_text`."""
+        """Parse what :meth:`to_text` printed."""
         slices, slots = json.loads(text)
         return cls(
-            tuple(FileSlice.from_text(one) for one in slices),
-            tuple(SlotPlan.from_text(one) for one in slots),
+            tuple(FileSlice.from_text(file_slice) for file_slice in slices),
+            tuple(SlotPlan.from_text(slot) for slot in slots),
         )
 
     @property
     def size_bytes(self) -> int:
-        """Size of the files that it reads."""
-        return sum(one.size_bytes for one in self.slices)
+        """Size of the files that the job reads."""
+        return sum(file_slice.size_bytes for file_slice in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class Rehash:
-    """What all jobs of one rehash share; a small picklable value."""
+    """The values that all jobs of one rehash share; small and picklable."""
 
     reader: SliceReader
     task: WriteTask
@@ -70,37 +70,39 @@ class Rehash:
     def run(self, job: RehashJob) -> list[SlotResult]:
         """Write the new slots of a job."""
         names = self.task.writer.schema.names
-        chunks = [chunk for one in job.slices for chunk in self.reader.read(one, names)]
+        chunks = [
+            chunk for file_slice in job.slices for chunk in self.reader.read(file_slice, names)
+        ]
         rows = pa.concat_tables(chunks) if chunks else self.task.writer.schema.empty_table()
         self._require_own(job, rows)
         return list(self.task.write(list(job.slots), rows, None))
 
     def _require_own(self, job: RehashJob, rows: pa.Table) -> None:
-        """Refuse rows that would find no slot of the job, and so be lost."""
+        """Raise IndexStateError for rows without a slot in the job: they would be lost."""
         tagged = self.task.tagger.tag(rows)
         partition = job.slices[0].partition_path
         strayed = [path for path in tagged.partitions if path != partition]
         if strayed:
             raise IndexStateError(
                 f"the rows of partition {partition!r} belong there",
-                f"some belong into {min(strayed)!r} by their columns",
+                f"the partition columns of some rows give partition {min(strayed)!r}",
                 "overwrite the partition with its own rows first",
             )
-        slots = sorted(job.slots, key=lambda one: one.key)
+        slots = sorted(job.slots, key=lambda slot: slot.key)
         if (Placement.of_slots(slots).positions(tagged) == NO_TASK).any():
             raise IndexStateError(
-                f"the keys of {job.slices[0].file_id} belong into its bucket",
-                "some belong into another one",
-                "another writer used another bucket count: overwrite the partition first",
+                f"the keys of {job.slices[0].file_id} belong to its bucket",
+                "some keys belong to another bucket",
+                "a writer used another bucket count: overwrite the partition first",
             )
 
 
 RehashRunner = Callable[[Rehash, Sequence[RehashJob]], list[SlotResult]]
-"""Has an engine run jobs, some at once."""
+"""A function that runs jobs on an engine, several at once."""
 
 
 class RehashSource:
-    """The rows of some slices as a source of a write, which never leave their part."""
+    """The rows of some slices as a source of a write; rows never leave their part."""
 
     def __init__(
         self,
@@ -123,10 +125,10 @@ class RehashSource:
         reader: SliceReader,
         run: RehashRunner,
     ) -> Self | None:
-        """Return the rows of some slices on their way from one layout to another.
+        """Return a source that moves the rows of some slices from one layout to another.
 
-        None where rows must be shuffled: the layouts have no parts in common, or the rows of a part
-        would not fit into the memory of a task.
+        Returns None if rows must be shuffled: the layouts have no parts in common, or the rows of a
+        part would not fit into the memory of a task.
 
         Raises
         ------
@@ -134,7 +136,7 @@ class RehashSource:
             If the slices contradict the old layout.
         """
         moves: dict[str, Moves] = {}
-        for partition in {one.partition_path for one in slices}:
+        for partition in {file_slice.partition_path for file_slice in slices}:
             found = old.moves_to(new, partition)
             if found is None:
                 return None
@@ -145,16 +147,16 @@ class RehashSource:
     @property
     def _fits(self) -> bool:
         """Whether the rows of every job fit into the memory of a task."""
-        sizes = (sum(one.size_bytes for one in held) for held in self._slices.values())
+        sizes = (sum(s.size_bytes for s in held) for held in self._slices.values())
         return max(sizes, default=0) <= JOB_BYTES_MAX
 
     @property
     def tasks_wanted(self) -> int:
-        """One task a job."""
+        """One task per job."""
         return max(1, len(self._slices))
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:  # noqa: ARG002 -- nothing is counted.
-        """Return every new slot that may get rows; how many is not known before."""
+        """Return every new slot that may get rows; the number of rows is not known before."""
         return {
             (partition, slot): UNCOUNTED
             for partition, moves in self._moves.items()
@@ -165,11 +167,11 @@ class RehashSource:
     def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         """Run the jobs of the plan."""
         slots: dict[tuple[str, int], list[SlotPlan]] = defaultdict(list)
-        for one in plan.slots:
-            part = self._moves[one.partition_path].part_of_new[one.slot]
-            slots[one.partition_path, part].append(one)
+        for slot in plan.slots:
+            part = self._moves[slot.partition_path].part_of_new[slot.slot]
+            slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
         return self._run(Rehash(self._reader, task), jobs)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the source keeps nothing."""

@@ -1,8 +1,8 @@
-"""What feeds a write: the seam between the driver's steps and the engine that holds the records.
+"""Sources of a write: the seam between the driver's steps and the engine that holds the records.
 
 An Arrow table in this process is one source (``write/arrow_source.py``), a Spark DataFrame another
-(``spark/source.py``). Both count the records of each slot first and then write the slots of a plan;
-everything else of a write is the same for both (``write/ingest.py``).
+(``spark/source.py``). Both first count the records of each slot and then write the slots of a plan;
+the other steps of a write are the same for both (``write/ingest.py``).
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ STABLE_INPUT = "write from a stable input, or cache it to storage first"
 
 
 class SlotSource(Protocol):
-    """Records on their way into slots."""
+    """Records to be written to slots."""
 
     @property
     def tasks_wanted(self) -> int:
-        """Tasks over which the engine likes to spread a write."""
+        """Number of tasks that the engine prefers for a write."""
         ...
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
-        """Count the records of each slot; InputError where one has no usable key."""
+        """Count the records of each slot; raise InputError if a record has no usable key."""
         ...
 
     def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
-        """Have every slot of the plan written; return a result for each of them."""
+        """Write every slot of the plan; return one result per slot."""
         ...
 
     def close(self) -> None:
-        """Drop what was kept for the write."""
+        """Drop everything that the source kept for the write."""
         ...
 
 
 class RecordSource(SlotSource, Protocol):
-    """Records as they are handed in, whose columns are yet to be looked at."""
+    """Records of the caller, whose columns are not checked yet."""
 
     @property
     def names(self) -> list[str]:
@@ -68,28 +68,28 @@ class RecordSource(SlotSource, Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the records as handed in, in Arrow's types; InputError where one has none."""
+        """Arrow schema of the caller's records; raises InputError for a type that Arrow lacks."""
         ...
 
     def keep(self, columns: list[str]) -> None:
-        """Leave all columns out but these, each of which is there once."""
+        """Drop all columns except these, each of which exists once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What tasks do with the rows of a write; a picklable value that all of them share.
+    """Writes the rows of a task; a picklable value that all tasks of a write share.
 
     Attributes
     ----------
     tagger : Tagger
-        Gives rows their slot.
+        Finds the slot of each row.
     writer : GroupWriter
         Writes the file groups of a slot.
     deletes_by_key : bool
-        Whether every row deletes its key, so that only key columns are there.
+        Whether every row deletes its key; then the rows have only key columns.
     delete_marker : (field, value) or None
-        The table's own sign of a delete, beside ``_hoodie_is_deleted``.
+        The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
     """
 
     tagger: Tagger
@@ -113,12 +113,12 @@ class WriteTask:
         rows : pa.Table
             The records of those slots, in any order.
         positions : ndarray of int64 or None
-            Where the rows stood in an input that has an order, see ``collapse_duplicates``.
+            Positions of the rows in an ordered input, see ``collapse_duplicates``.
         tagged : TaggedRecords, optional
-            Locations of the rows, where the caller has them.
+            Locations of the rows, if the caller has them.
         """
         tagged = tagged or self.tagger.tag(rows)
-        ordered = sorted(slots, key=lambda one: one.key)
+        ordered = sorted(slots, key=lambda slot: slot.key)
         places = Placement.of_slots(ordered).positions(tagged)
         for place, slot in enumerate(ordered):
             chosen = np.flatnonzero(places == place)
@@ -150,7 +150,7 @@ class WriteTask:
 
 
 def require_columns(source: RecordSource, names: tuple[str, ...], table: str, role: str) -> None:
-    """Refuse a batch that lacks columns it must have, or has one of them several times."""
+    """Raise InputError if the batch lacks a required column, or has it several times."""
     where = f"write to {table}"
     for name in names:
         if name not in source.names:
@@ -159,12 +159,12 @@ def require_columns(source: RecordSource, names: tuple[str, ...], table: str, ro
                 f"the {role} column {name!r} is missing; the batch has {source.names}",
                 "add the column to the batch",
             )
-        # Spark ignores case, and so could not tell which of them is meant.
+        # Spark ignores case, so the column name would be ambiguous.
         if sum(other.lower() == name.lower() for other in source.names) > 1:
             raise InputError(
                 where,
-                f"the {role} column {name!r} is there more than once; the batch has {source.names}",
-                "drop or rename the others",
+                f"the {role} column {name!r} occurs more than once; the batch has {source.names}",
+                "drop or rename the other columns",
             )
 
 

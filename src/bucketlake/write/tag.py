@@ -1,8 +1,8 @@
 """Tagging: the record key, partition path and slot of each incoming record.
 
-A pure function of the columns, so that the driver's count, the placement and the writing task all
-see the same slots (RFC-29: partition first, then bucket). Everything a task needs for it is in
-:class:`Tagger`, a small picklable value.
+Tagging is a pure function of the columns, so that the driver's count, the placement and the writing
+task all see the same slots (RFC-29: partition first, then bucket). :class:`Tagger`, a small
+picklable value, holds everything that a task needs for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bucketlake.model.schema import cast_table
 SLOT_COUNTS = pa.schema(
     [("partition_path", pa.string()), ("slot", pa.int32()), ("records", pa.int64())]
 )
-"""How many records of a batch belong to each slot: one row a slot."""
+"""Number of records of a batch in each slot: one row per slot."""
 
 _SLOT_BITS = np.int64(32)
 _SLOT_MASK = (np.int64(1) << _SLOT_BITS) - 1
@@ -31,7 +31,7 @@ _SLOT_MASK = (np.int64(1) << _SLOT_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class TaggedRecords:
-    """Locations of records, an entry each.
+    """Locations of records, one entry per record.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class TaggedRecords:
         )
 
     def counts(self) -> pa.RecordBatch:
-        """Return how many records belong to each slot, as one batch of ``SLOT_COUNTS``."""
+        """Return the number of records in each slot, as a batch of ``SLOT_COUNTS``."""
         codes, counts = np.unique(
             slot_codes(self.partition_codes.astype(np.int64), self.slots), return_counts=True
         )
@@ -84,16 +84,16 @@ class TaggedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Tagger:
-    """Gives records their location.
+    """Finds the location of each record.
 
     Attributes
     ----------
     key_spec : KeySpec
-        How the table makes keys and paths.
+        Key and partition columns of the table.
     layout : Layout
-        How a key finds its slot.
+        Maps keys to slots.
     schema : pa.Schema
-        Columns in the types of the table: a key's text depends on its column's type.
+        Columns with the types of the table: a key's text depends on its column's type.
     """
 
     key_spec: KeySpec
@@ -115,19 +115,19 @@ class Tagger:
         return self.tag_first(columns).counts()
 
     def tag_first(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
-        """Locate records at the first look at their keys, before anything is written.
+        """Locate records that were not checked before.
 
         Raises
         ------
         InputError
-            Where a key is missing, or its bytes are not of its type.
+            If a key is missing, or its bytes are not valid for its type.
         """
         columns = columns.select(self.columns)
         require_valid(columns, where="batch")
         return self.tag(columns)
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
-        """Locate records; InputError where a key is missing."""
+        """Locate records; raise InputError if a key is missing."""
         columns = cast_table(columns.select(self.columns), self._stored)
         keys = record_keys(columns, self.key_spec)
         keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
@@ -142,6 +142,6 @@ class Tagger:
 def slot_codes(
     partitions: npt.NDArray[np.int64], slots: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int64]:
-    """Put the numbers of partitions and their slots into one number each."""
+    """Combine partition number and slot into one number."""
     codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
     return codes

@@ -45,17 +45,19 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
     The savepoint includes the commits up to its own commit that were completed when it was made.
     Compactions planned later are undone too; pending writes are not.
     """
-    gone = [
-        one
-        for one in timeline.completed_commits()
-        if one.requested_at > savepoint.requested_at
-        or (timeline.completion_time(one.requested_at) or "") > (savepoint.completed_at or "")
+    undone = [
+        commit
+        for commit in timeline.completed_commits()
+        if commit.requested_at > savepoint.requested_at
+        or (timeline.completion_time(commit.requested_at) or "") > (savepoint.completed_at or "")
     ]
-    gone.sort(key=lambda one: timeline.completion_time(one.requested_at) or "", reverse=True)
+    undone.sort(key=lambda i: timeline.completion_time(i.requested_at) or "", reverse=True)
     planned = [
-        one for one in timeline.pending_compactions() if one.requested_at > savepoint.requested_at
+        compaction
+        for compaction in timeline.pending_compactions()
+        if compaction.requested_at > savepoint.requested_at
     ]
-    return planned[::-1] + gone
+    return planned[::-1] + undone
 
 
 def begin_restore(
@@ -106,24 +108,25 @@ def carry_out_restore(
             instant, "another writer treated this restore as dead before it began; restore again"
         )
     put_inflight(storage, config, instant, Action.RESTORE)
-    begun = {one.instant for one in _pending_rollbacks(storage, config, rollbacks).values()}
+    pending = _pending_rollbacks(storage, config, rollbacks)
+    begun = {rollback.instant for rollback in pending.values()}
     actions = {action.value: action for action in Action}
-    told = counted(f"restore {instant}", len(plan.undone), "instants")
-    for done, (one, name) in enumerate(plan.undone):
-        told(done)
-        if one not in rollbacks:
+    log_progress = counted(f"restore {instant}", len(plan.undone), "instants")
+    for done, (undone, name) in enumerate(plan.undone):
+        log_progress(done)
+        if undone not in rollbacks:
             continue  # It was undone before.
         timeline = load_timeline(storage, config)
-        if one not in begun and timeline.find(one) is not None:
-            content = encode_rollback_plan(rollbacks[one], storage.root)
+        if undone not in begun and timeline.find(undone) is not None:
+            content = encode_rollback_plan(rollbacks[undone], storage.root)
             put_plan(storage, config, timeline, clock, Action.ROLLBACK, content)
-        undo(storage, config, rollbacks[one], _begun_as(storage, config, one, actions[name]))
+        undo(storage, config, rollbacks[undone], _begun_as(storage, config, undone, actions[name]))
     inflight = Instant(instant, Action.RESTORE, State.INFLIGHT)
     complete_instant(storage, config, inflight, outcome.publication)
-    for rollback, plan_of_one in _pending_rollbacks(storage, config, rollbacks).items():
+    for rollback, own_plan in _pending_rollbacks(storage, config, rollbacks).items():
         if not withdraw_plan(storage, config, rollback, Action.ROLLBACK):
             # Another writer treated the rollback as left behind and has begun it.
-            carry_out_rollback(storage, config, clock, rollback, plan_of_one)
+            carry_out_rollback(storage, config, clock, rollback, own_plan)
 
 
 def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
@@ -138,7 +141,7 @@ def require_newest_savepoint(timeline: Timeline, savepoint: Instant) -> None:
 
 def _later_savepoint(timeline: Timeline, savepoint: InstantTime) -> InstantTime | None:
     savepoints = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
-    return next((one for one in savepoints if one > savepoint), None)
+    return next((later for later in savepoints if later > savepoint), None)
 
 
 def _read_plan(storage: Storage, config: TableConfig, instant: InstantTime) -> RestorePlan:
@@ -150,14 +153,14 @@ def _misfit(timeline: Timeline, plan: RestorePlan) -> str | None:
     """Return what happened on the timeline after the plan; None if nothing did."""
     if plan.savepoint is None:
         return "there is a plan without a savepoint"
-    savepoints = (one for one in timeline.completed() if one.action is Action.SAVEPOINT)
-    found = next((one for one in savepoints if one.requested_at == plan.savepoint), None)
+    savepoints = (i for i in timeline.completed() if i.action is Action.SAVEPOINT)
+    found = next((i for i in savepoints if i.requested_at == plan.savepoint), None)
     if found is None:
         return f"the savepoint {plan.savepoint} was deleted"
     later = _later_savepoint(timeline, plan.savepoint)
     if later is not None:
         return f"the later savepoint {later} was made"
-    listed = {one for one, _ in plan.undone}
+    listed = {undone for undone, _ in plan.undone}
     missed = [i for i in later_instants(timeline, found) if i.requested_at not in listed]
     return f"instant {missed[0].requested_at} was committed" if missed else None
 
@@ -168,13 +171,14 @@ def _rollbacks(
     """Return the remaining files of each instant."""
     while True:
         timeline = load_timeline(storage, config)
-        undone = {one for one, _ in plan.undone}
-        found = {one.instant: one for one in _pending_rollbacks(storage, config, undone).values()}
-        held = {one: timeline.find(one) for one in undone - found.keys()}
+        undone = {instant for instant, _ in plan.undone}
+        pending = _pending_rollbacks(storage, config, undone)
+        found = {rollback.instant: rollback for rollback in pending.values()}
+        held = {instant: timeline.find(instant) for instant in undone - found.keys()}
         with suppress(TimelineError):  # Another process also executes the restore and was faster.
             return found | {
-                one: rollback_plan(storage, timeline, instant)
-                for one, instant in held.items()
+                requested_at: rollback_plan(storage, timeline, instant)
+                for requested_at, instant in held.items()
                 if instant is not None
             }
 
@@ -184,11 +188,11 @@ def _pending_rollbacks(
 ) -> dict[InstantTime, RollbackPlan]:
     """Return the plans of rollbacks that the restore has already begun, by their instant."""
     found = {}
-    for one in load_timeline(storage, config).pending():
-        if one.action is Action.ROLLBACK:
-            plan = read_rollback_plan(storage, config, one.requested_at)
+    for pending in load_timeline(storage, config).pending():
+        if pending.action is Action.ROLLBACK:
+            plan = read_rollback_plan(storage, config, pending.requested_at)
             if plan.instant in undone:
-                found[one.requested_at] = plan
+                found[pending.requested_at] = plan
     return found
 
 

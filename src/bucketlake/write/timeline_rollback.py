@@ -85,7 +85,7 @@ def carry_out_rollback(
     UnsupportedFeatureError
         If the plan undoes a table service other than a pending compaction.
     """
-    action = next((one for one in _UNDONE if one.value == plan.action), None)
+    action = next((action for action in _UNDONE if action.value == plan.action), None)
     if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
         if load_timeline(storage, config).find(plan.instant) is not None:
             feature = f"rolling back a {plan.action}"
@@ -167,8 +167,8 @@ def delete_files(storage: Storage, instant: InstantTime, files: Iterable[str] = 
     """
     marked = (marker.data_path for marker in read_markers(storage, instant))
     paths = dict.fromkeys([*files, *marked])
-    told = counted(f"rollback of {instant}", len(paths), "files")
-    at_once(storage, storage.delete, paths, told)
+    log_progress = counted(f"rollback of {instant}", len(paths), "files")
+    at_once(storage, storage.delete, paths, log_progress)
     undo_state(storage, instant)
 
 

@@ -159,7 +159,7 @@ def test_opening_what_is_no_table_says_what_is_there(table_path: Path, make) -> 
 def test_a_table_is_not_made_over_what_something_else_has_written(table_path: Path, make) -> None:
     make(table_path)
     before = sorted(table_path.rglob("*"))
-    with pytest.raises(InputError, match=r"holds .*, which is no part of a Hudi table"):
+    with pytest.raises(InputError, match=r"holds .*, which is not part of a Hudi table"):
         bl.create_table(str(table_path), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1))
     options = {
         "hoodie.table.name": "t",
@@ -167,7 +167,7 @@ def test_a_table_is_not_made_over_what_something_else_has_written(table_path: Pa
         "hoodie.index.type": "BUCKET",
         "hoodie.bucket.index.num.buckets": "1",
     }
-    with pytest.raises(InputError, match=r"holds .*, which is no part of a Hudi table"):
+    with pytest.raises(InputError, match=r"holds .*, which is not part of a Hudi table"):
         bl.save(good_rows(), str(table_path), options=options)
     assert sorted(table_path.rglob("*")) == before
 

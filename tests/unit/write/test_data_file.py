@@ -44,7 +44,7 @@ def put(storage: MemoryStorage) -> None:
 
 def test_a_file_that_comes_after_the_rollback_goes_again(storage: MemoryStorage) -> None:
     forbid_commit(storage, INSTANT)
-    with pytest.raises(CommitConflictError, match="rolled back while a task still wrote"):
+    with pytest.raises(CommitConflictError, match="rolled back while a task was still writing"):
         put(storage)
     assert storage.stat(MARKER.data_path) is None
 

@@ -80,7 +80,7 @@ def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
     assert caught.value.instant == T
     assert sum(other.waited_ms) == 2_000
     assert [one.getMessage() for one in caplog.records] == [
-        f"wait for {T}, which writes bucket 1 of partition 'x'"
+        f"waiting for {T}, which writes bucket 1 of partition 'x'"
     ]
 
 
