@@ -26,6 +26,7 @@ from bucketlake.index.bucket_hash import (
     new_file_id,
     ordinal_of_file_id,
 )
+from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
 from bucketlake.index.layout import (
     Damage,
     DamagedGroups,
@@ -82,6 +83,19 @@ class BucketLayout:
         """Whether a bucket may have several file groups."""
         return self.counts.max_file_size is not None
 
+    @property
+    def opens_with_logs(self) -> bool:
+        """A bucket begins with a base file."""
+        return False
+
+    def pinned(self, partitions: Collection[str], *, creates: bool) -> BucketLayout:  # noqa: ARG002
+        """Return the layout: its counts hold for all partitions."""
+        return self
+
+    def renewed(self, partitions: Collection[str], instant: InstantTime) -> BucketLayout:  # noqa: ARG002
+        """Return the layout: ids of new file groups follow from the instant that opens them."""
+        return self
+
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
     ) -> SlotArray:
@@ -111,6 +125,18 @@ class BucketLayout:
     def slot_text(self, slot: int) -> str:
         """Return a bucket in words, such as ``bucket 3``."""
         return f"bucket {slot}"
+
+    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
+        """Return the key of a bucket."""
+        return key_of_slot(partition_path, slot)
+
+    def is_kept_by(self, newer: Layout, partition_path: str, slots: Collection[int]) -> bool:  # noqa: ARG002
+        """Return whether the partition has the same setting; its buckets are counted together."""
+        return self.setting_of(partition_path) == newer.setting_of(partition_path)
+
+    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:  # noqa: ARG002
+        """Return none: a change of bucket counts conflicts with every write."""
+        return frozenset()
 
     def setting_of(self, partition_path: str) -> str:
         """Return in words the bucket count, and whether buckets may have several file groups."""

@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import LogCopy
 
 SlotArray: TypeAlias = npt.NDArray[np.int32]
 
@@ -41,11 +43,17 @@ class GroupChoice:
         The live slice of the group; None for a new group.
     rows : ndarray of int64 or None
         Positions of its records among the incoming records; None for all of them.
+    log_version : int
+        Version in the name of the log file, if the records go into a log file.
+    log_copy : LogCopy or None
+        The log file that repeats these records, while the slot is resized.
     """
 
     file_id: FileId
     file_slice: FileSlice | None
     rows: npt.NDArray[np.int64] | None = None
+    log_version: int = 1
+    log_copy: LogCopy | None = None
 
 
 class Damage(Enum):
@@ -153,6 +161,36 @@ class Layout(Protocol):
         """
         ...
 
+    @property
+    def opens_with_logs(self) -> bool:
+        """Whether the first records of a group go into a log file in merge-on-read tables."""
+        ...
+
+    def pinned(self, partitions: Collection[str], *, creates: bool) -> Layout:
+        """Return the layout with the state of some partitions, so that tasks need not load it.
+
+        Parameters
+        ----------
+        partitions : collection of str
+            Paths of the partitions that a write touches.
+        creates : bool
+            Whether partitions without a state get their first one. It is the same whoever makes
+            it, and stays if the write is rolled back.
+
+        Raises
+        ------
+        CommitConflictError
+            If another writer gave a partition another first state meanwhile.
+        """
+        ...
+
+    def renewed(self, partitions: Collection[str], instant: InstantTime) -> Layout:
+        """Return the layout after an overwrite of whole partitions by an instant.
+
+        The slots of keys are the same, but their file groups are new.
+        """
+        ...
+
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
     ) -> SlotArray:
@@ -185,6 +223,28 @@ class Layout(Protocol):
 
     def slot_text(self, slot: int) -> str:
         """Return a slot in words, for messages: ``bucket 3``."""
+        ...
+
+    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
+        """Return the name by which the slot is compared with what other commits wrote."""
+        ...
+
+    def is_kept_by(self, newer: Layout, partition_path: str, slots: Collection[int]) -> bool:
+        """Return whether the table's layout at a later time still serves what was written.
+
+        Parameters
+        ----------
+        newer : Layout
+            The same kind at a later point of the timeline.
+        partition_path : str
+            A partition.
+        slots : collection of int
+            Its slots into which records were written, or in which keys were looked for.
+        """
+        ...
+
+    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:
+        """Return the resizes that a write under this layout serves, so they do not conflict."""
         ...
 
     def setting_of(self, partition_path: str) -> str:

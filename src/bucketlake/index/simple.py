@@ -13,12 +13,18 @@ from typing import Self
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.bucket_layout import BucketCounts, BucketLayout
-from bucketlake.model.names import Names, names_of
+from bucketlake.index.hash_fields import (
+    COUNT_OPTION,
+    ENGINE_OPTION,
+    TYPE_OPTION,
+    check_hash_fields,
+    checked_fields,
+    count_option,
+    hash_field_options,
+    hash_fields_from_options,
+    require_engine,
+)
 
-_INDEX_TYPE = "hoodie.index.type"
-_ENGINE = "hoodie.index.bucket.engine"
-_COUNT = "hoodie.bucket.index.num.buckets"
-_HASH_FIELD = "hoodie.bucket.index.hash.field"
 MAX_FILE_SIZE_OPTION = "hoodie.bucket.index.ext.max.file.size"  # Hudi ignores it.
 
 
@@ -59,7 +65,7 @@ class SimpleBucket:
                 "bucket count", self.count, f"give an integer from 1 to {BUCKET_COUNT_MAX}"
             )
         if self.hash_fields is not None:
-            object.__setattr__(self, "hash_fields", _checked_fields(self.hash_fields))
+            object.__setattr__(self, "hash_fields", checked_fields(self.hash_fields))
         size = self.max_file_size
         if size is not None and (type(size) is not int or size < 1):
             raise ConfigError("max_file_size", size, "give a number of bytes, or None")
@@ -88,20 +94,16 @@ class SimpleBucket:
         ConfigError
             If a hash field is not among ``record_key_fields``.
         """
-        for name in self.hash_fields or ():
-            if name not in record_key_fields:
-                raise ConfigError(
-                    "hash_fields",
-                    tuple(self.hash_fields or ()),
-                    f"{name!r} is not a field of the record key, which is "
-                    f"{', '.join(map(repr, record_key_fields))}",
-                )
+        check_hash_fields(self.hash_fields, record_key_fields)
 
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options of this index, for a Hudi job."""
-        options = {_INDEX_TYPE: "BUCKET", _ENGINE: "SIMPLE", _COUNT: str(self.count)}
-        if self.hash_fields:
-            options[_HASH_FIELD] = ",".join(self.hash_fields)
+        options = {
+            TYPE_OPTION: "BUCKET",
+            ENGINE_OPTION: "SIMPLE",
+            COUNT_OPTION: str(self.count),
+            **hash_field_options(self.hash_fields),
+        }
         if self.max_file_size is not None:
             options[MAX_FILE_SIZE_OPTION] = str(self.max_file_size)
         return options
@@ -116,16 +118,11 @@ class SimpleBucket:
             If the options name another index, or no bucket count. There is no default count,
             because Hudi's engines have different defaults.
         """
-        _require_option(options, _INDEX_TYPE, "BUCKET", default="")
-        _require_option(options, _ENGINE, "SIMPLE", default="SIMPLE")
-        count = options.get(_COUNT, "").strip()
-        if not (count.isascii() and count.isdigit()):
-            raise ConfigError(_COUNT, options.get(_COUNT), "give the number of buckets")
-        hash_fields = options.get(_HASH_FIELD, "")
-        # Hudi does not trim the names, so they are not trimmed here.
-        fields = tuple(hash_fields.split(",")) if hash_fields else None
+        require_engine(options, "SIMPLE", "simple bucket")
+        count = count_option(options, COUNT_OPTION)
+        fields = hash_fields_from_options(options)
         size = options.get(MAX_FILE_SIZE_OPTION)
-        return cls(int(count), fields, None if size is None else _size(size))
+        return cls(count, fields, None if size is None else _size(size))
 
 
 def group_facts(index: BucketCounts) -> dict[str, object]:
@@ -140,18 +137,3 @@ def _size(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ConfigError(MAX_FILE_SIZE_OPTION, text, "give a number of bytes")
     return int(text)
-
-
-def _checked_fields(hash_fields: Names) -> tuple[str, ...] | None:
-    names = names_of(hash_fields)
-    for name in names:
-        if not name or "," in name or names.count(name) > 1:
-            raise ConfigError(
-                "hash_fields", names, "name each field once; a name is not empty and has no comma"
-            )
-    return names or None
-
-
-def _require_option(options: Mapping[str, str], key: str, value: str, *, default: str) -> None:
-    if options.get(key, default).strip().upper() != value:
-        raise ConfigError(key, options.get(key), f"a simple bucket index needs {value}")

@@ -59,12 +59,15 @@ def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: I
 
 def record_written(
     index: TableIndex,
+    layout: Layout,
     storage: Storage,
     timeline: Timeline,
     instant: InstantTime,
     partitions: Collection[str],
 ) -> None:
-    """Record the bucket counts of the partitions that a commit writes."""
+    """Save the index state that a commit brings: bucket counts, and rings of an overwrite."""
+    if isinstance(layout, RingLayout):
+        save_rings(storage, instant, layout.renewals)
     if isinstance(index, PartitionBucket):
         counts = {path: index.count_of(path) for path in partitions}
         record_counts(storage, timeline, instant, counts)

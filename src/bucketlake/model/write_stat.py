@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, InstantTime
 
 NO_PREVIOUS_COMMIT = "null"  # Hudi writes this word instead of an absent value.
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopy:
+    """Where the records of a log file are repeated while their file group is resized (RFC-42).
+
+    Attributes
+    ----------
+    file_id : FileId
+        The file group that takes the records over.
+    resize : InstantTime
+        Instant of the resize.
+    number : int
+        Position of the file group among those that the resize takes the records from.
+    """
+
+    file_id: FileId
+    resize: InstantTime
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +45,17 @@ class WriteStat:
     delete_count: int = 0
     file_size_bytes: int = 0
     opens_group: bool = False  # Whether the file group did not exist before this commit.
+    log_copy: LogCopy | None = None  # Until the commit, which makes the copy.
 
-    def to_facts(self) -> dict[str, object]:
+    def to_facts(self) -> dict[str, Any]:
         """Return the fields by name, to travel as JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Undo :meth:`to_facts`."""
+        copy = facts.get("log_copy")
+        return cls(**{**facts, "log_copy": None if copy is None else LogCopy(**copy)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def compact_in(
         stat = compactor.compact(FileSlice.from_text(text))
         return [json.dumps(stat.to_facts())]
 
-    return [WriteStat(**json.loads(text)) for text in _run(work, compact)]
+    return [WriteStat.from_facts(json.loads(text)) for text in _run(work, compact)]
 
 
 def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -65,6 +65,7 @@ from bucketlake.write.conflict import (
     require_no_conflict,
     require_no_undoing,
 )
+from bucketlake.write.log_copies import LogCopyFile, log_copies, make_log_copies
 from bucketlake.write.pending_actions import begin_instant
 
 _DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
@@ -152,6 +153,8 @@ class CommitPlan:
         Extra metadata of the commit.
     batch : Batch or None
         The batch of a stream that this commit writes.
+    allowed : collection of InstantTime
+        Resizes that the write serves: their commits are no conflict (``Layout.allowed_resizes``).
     """
 
     stats: Sequence[WriteStat] = ()
@@ -161,6 +164,7 @@ class CommitPlan:
     saves: tuple[CommitStep, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
+    allowed: Collection[InstantTime] = frozenset()
 
     @property
     def touched(self) -> ConflictKeys:
@@ -212,7 +216,9 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         If storage failed while the outcome was claimed or the commit was published.
     """
     with write.lock.held(write.storage) as require_held:
-        timeline, turn, content = _take_turn(write, plan)
+        timeline, turn, content, copies = _take_turn(write, plan)
+        # Made between the turn and the decision: no resize can complete meanwhile.
+        make_log_copies(write.storage, write.instant, copies)
         completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
         require_held()
         outcome = claim_commit(write.storage, write.instant, completed_at, write.action, content)
@@ -224,7 +230,9 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         return _complete_decided(write, outcome.publication)
 
 
-def _take_turn(write: PendingWrite, plan: CommitPlan) -> tuple[Timeline, Turn | None, bytes]:
+def _take_turn(
+    write: PendingWrite, plan: CommitPlan
+) -> tuple[Timeline, Turn | None, bytes, list[LogCopyFile]]:
     """Check, save, and take the next turn; return the checked timeline, turn and commit metadata.
 
     Checks come before the turn, because other writers wait between a turn and its decision.
@@ -239,9 +247,10 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> tuple[Timeline, Turn | 
             check(view)
         for save in plan.saves:
             save(view)
-        content = _metadata(view, plan)
+        copies = log_copies(write.storage, timeline, write.instant, plan.stats)
+        content = _metadata(view, plan, copies)
         if take_turn(write.storage, write.instant, after=turn):
-            return timeline, turn, content
+            return timeline, turn, content, copies
 
 
 def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> CommitView:
@@ -254,19 +263,21 @@ def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Commi
     cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
         write.storage, write.config, write.pinned, timeline
     )
-    require_no_conflict(write.instant, plan.touched | plan.looked_at, since, cleaned=cleaned)
+    others = [(instant, commit) for instant, commit in since if instant not in plan.allowed]
+    require_no_conflict(write.instant, plan.touched | plan.looked_at, others, cleaned=cleaned)
     return CommitView(write, timeline, since)
 
 
-def _metadata(view: CommitView, plan: CommitPlan) -> bytes:
+def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile]) -> bytes:
     write = view.write
     extra = {
         **plan.extra,
         **carried_on(write.storage, write.config, view.timeline, write.instant, plan.batch),
         **looked_at_metadata(plan.looked_at - plan.touched),
     }
+    stats = [*plan.stats, *(copy.stat for copy in copies)]
     return encode_commit_metadata(
-        CommitMetadata(write.operation.value, by_partition(plan.stats), extra, dict(plan.replaced))
+        CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
     )
 
 
@@ -321,7 +332,7 @@ def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcom
     instant = pending.requested_at
     deadline = time.monotonic() + _DECISION_SECONDS_MAX
     while (outcome := read_outcome(storage, instant)) is None:
-        if pending.action not in WRITES:
+        if pending.action not in WRITES and pending.action is not Action.CLUSTERING:
             return None  # It changes no row, and may stay pending for years.
         if not is_alive(storage, instant, clock.now_ms) or time.monotonic() > deadline:
             return claim_rollback(storage, instant)

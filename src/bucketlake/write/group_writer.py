@@ -74,6 +74,8 @@ class GroupWriter:
         Number of slots of the whole write.
     appends : bool
         Whether existing groups get log files, as in merge-on-read tables.
+    opens_with_logs : bool
+        Whether new groups get log files, too (``Layout.opens_with_logs``).
     log_format : LogFormat
         The block type of records in log files.
     """
@@ -88,6 +90,7 @@ class GroupWriter:
     inflight: str
     slot_count: int
     appends: bool = False
+    opens_with_logs: bool = False
     log_format: LogFormat = LogFormat.PARQUET
 
     def write(self, plan: SlotPlan, incoming: IncomingRecords) -> SlotResult:
@@ -126,7 +129,7 @@ class GroupWriter:
 
         Returns None if a new group would be empty.
         """
-        if self.appends and choice.file_slice is not None:
+        if self.appends and (choice.file_slice is not None or self.opens_with_logs):
             return self._append(partition, choice, incoming, number)
         base = None
         if choice.file_slice is not None:
@@ -152,8 +155,8 @@ class GroupWriter:
     def _append(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
     ) -> WriteStat:
-        name = LogFileName(choice.file_id, self.instant, 1, WRITE_TOKEN).to_file_name()
-        path = file_path(partition, name)
+        name = LogFileName(choice.file_id, self.instant, choice.log_version, WRITE_TOKEN)
+        path = file_path(partition, name.to_file_name())
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, number, partition, choice.file_id)
@@ -163,15 +166,19 @@ class GroupWriter:
             self._put(partition, path, memoryview(data), MarkerType.CREATE)
         size_bytes = len(data) if stored is None else stored.size_bytes
         deletes = int(incoming.deleted.sum())
+        opens_group = choice.file_slice is None
         return WriteStat(
             file_id=choice.file_id,
             path=path,
             partition_path=partition,
-            previous_commit=self.instant,
+            previous_commit=NO_PREVIOUS_COMMIT if opens_group else self.instant,
             record_count=len(incoming) - deletes,
-            update_count=len(incoming) - deletes,
+            insert_count=len(incoming) - deletes if opens_group else 0,
+            update_count=0 if opens_group else len(incoming) - deletes,
             delete_count=deletes,
             file_size_bytes=size_bytes,
+            opens_group=opens_group,
+            log_copy=choice.log_copy,
         )
 
     def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:

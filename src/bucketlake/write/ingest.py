@@ -8,6 +8,7 @@ written, because the count reads all keys.
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from bucketlake.errors import (
     InputError,
 )
 from bucketlake.format.avro.schema import avro_from_arrow
-from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
+from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.settings import (
     StoredSetting,
@@ -73,6 +74,10 @@ from bucketlake.write.source import (
     require_columns,
 )
 from bucketlake.write.tag import Tagger
+
+
+_LOGGED = frozenset({Operation.UPSERT, Operation.INSERT, Operation.DELETE})
+"""Operations whose records go into log files where the layout opens groups with logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,7 @@ def write_records(
     _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
-    wait_for_writers(target.storage, timeline, target.clock, _keys_of(counts))
+    wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
     with _begun(target, operation) as write:
         listed.require_uncleaned(write.begun)
         return _write(write, target, source, tagger, counts, listed.slices, batch=batch)
@@ -279,8 +284,13 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
         )
     slices = [file_slice for found in held.values() for file_slice in found]
     with _begun(target, Operation.DELETE_PARTITION) as write:
-        plan = plan_write(Operation.DELETE_PARTITION, {}, slices, target.layout, tasks_wanted=1)
-        return _commit(write, target, plan, target.snapshot.schema, CommitPlan())
+        layout = _layout_of_write(target, write, held)
+        plan = plan_write(Operation.DELETE_PARTITION, {}, slices, layout, tasks_wanted=1)
+        own = CommitPlan(
+            checks=(partial(_require_same_settings, target, layout, dict.fromkeys(held, ())),),
+            saves=(partial(_record, target.index, layout, ()),),
+        )
+        return _commit(write, target, plan, target.snapshot.schema, own)
 
 
 def _write(
@@ -295,7 +305,9 @@ def _write(
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
     operation = write.operation
-    layout = target.layout
+    slots = _slots_by_partition(counts)
+    layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
+    tagger = replace(tagger, layout=layout)
     plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
     writer = GroupWriter(
         target.storage,
@@ -308,6 +320,7 @@ def _write(
         instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
         slot_count=len(plan.slots),
         appends=target.appends,
+        opens_with_logs=layout.opens_with_logs and operation in _LOGGED,
         log_format=target.log_format,
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
@@ -319,24 +332,33 @@ def _write(
     stats = [stat for result in results for stat in result.stats]
     written = {stat.partition_path for stat in stats}
     # A delete that found no key has still looked in the slots of its partitions.
-    looked = {path for path, _ in counts}
-    settings = {path: layout.setting_of(path) for path in looked | written}
     own = CommitPlan(
         stats,
-        looked_at=_keys_of(counts),
-        checks=(check or partial(_require_same_settings, target, settings),),
-        saves=(partial(_record, target.index, written),),
+        looked_at=_keys_of(layout, counts),
+        allowed=layout.allowed_resizes(slots) if target.appends else frozenset(),
+        checks=(check or partial(_require_same_settings, target, layout, slots),),
+        saves=(partial(_record, target.index, layout, written),),
         batch=batch,
     )
     return _commit(write, target, plan, tagger.schema, own)
 
 
-def _keys_of(slots: Iterable[Slot]) -> set[ConflictKey]:
-    return {key_of_slot(*slot) for slot in slots}
+def _keys_of(layout: Layout, slots: Iterable[Slot]) -> set[ConflictKey]:
+    return {layout.conflict_key(*slot) for slot in slots}
 
 
-def _record(index: TableIndex, partitions: Collection[str], view: CommitView) -> None:
-    record_written(index, view.write.storage, view.timeline, view.write.instant, partitions)
+def _slots_by_partition(slots: Iterable[Slot]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = defaultdict(set)
+    for path, slot in slots:
+        found[path].add(slot)
+    return found
+
+
+def _record(
+    index: TableIndex, layout: Layout, partitions: Collection[str], view: CommitView
+) -> None:
+    write = view.write
+    record_written(index, layout, write.storage, view.timeline, write.instant, partitions)
 
 
 def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
@@ -425,6 +447,12 @@ def _begun(target: Target, operation: Operation) -> Iterator[PendingWrite]:
             raise
 
 
+def _layout_of_write(target: Target, write: PendingWrite, partitions: Collection[str]) -> Layout:
+    """Return the layout with the state of the partitions that a write touches."""
+    layout = target.layout.pinned(partitions, creates=write.operation is not Operation.DELETE)
+    return layout.renewed(partitions, write.instant) if write.operation.replaces else layout
+
+
 def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
     # A delete by key has no ordering value, so it removes every older record with the key.
     return MergeRule(config.merge_mode, config.ordering_fields, operation is Operation.DELETE)
@@ -442,11 +470,14 @@ def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     assert set(answered) == {slot.key for slot in plan.slots}, "each slot of the plan has a result"
     slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
     known = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
-    stats = [stat for result in results for stat in result.stats]
-    groups = [(stat.partition_path, stat.file_id) for stat in stats]
-    assert len(set(groups)) == len(groups), "two slots wrote one file group"
-    for stat, group in zip(stats, groups, strict=True):
-        assert stat.opens_group != (group in known), "a file group is new, or in the plan"
+    writers: dict[tuple[str, FileId], Slot] = {}
+    for result in results:
+        for stat in result.stats:
+            group = stat.partition_path, stat.file_id
+            assert writers.setdefault(group, result.key) == result.key, "two slots wrote one group"
+            assert stat.opens_group != (group in known), "a file group is new, or in the plan"
+    paths = [stat.path for result in results for stat in result.stats]
+    assert len(set(paths)) == len(paths), "a slot wrote one file twice"
 
 
 def _commit(
@@ -471,7 +502,7 @@ def _commit(
         inserted=sum(s.insert_count for s in stats),
         updated=sum(s.update_count for s in stats),
         deleted=sum(s.delete_count for s in stats),
-        file_groups=len(stats) + replaced_count,
+        file_groups=len({(s.partition_path, s.file_id) for s in stats}) + replaced_count,
     )
 
 
@@ -500,7 +531,9 @@ def _require_same_setting(
         )
 
 
-def _require_same_settings(target: Target, settings: Mapping[str, str], view: CommitView) -> None:
+def _require_same_settings(
+    target: Target, used: Layout, slots: Mapping[str, Collection[int]], view: CommitView
+) -> None:
     """Raise CommitConflictError if the setting that gave the slots is no longer valid (RFC-89).
 
     The setting must also be older than the commit by requested time, because time travel and
@@ -514,12 +547,12 @@ def _require_same_settings(target: Target, settings: Mapping[str, str], view: Co
         now = resolve_index(target.storage, known, target.index, target.stored)
         assert now is not None, "the write had an index"
         layout = now.layout()
-        for partition, used in sorted(settings.items()):
-            held = layout.setting_of(partition)
-            if used != held:
+        for partition, written in sorted(slots.items()):
+            if not used.is_kept_by(layout, partition, written):
                 raise CommitConflictError(
                     instant,
-                    f"the write used {used} in partition {partition!r}, which has {held} from "
+                    f"the write used {used.setting_of(partition)} in partition {partition!r}, "
+                    f"which has {layout.setting_of(partition)} from "
                     f"{setting_origin(target.storage, known, partition)}; retry it",
                 )
 

@@ -119,7 +119,7 @@ class SlotResult:
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
         partition_path, slot, stats = json.loads(text)
-        return cls(partition_path, slot, tuple(WriteStat(**facts) for facts in stats))
+        return cls(partition_path, slot, tuple(WriteStat.from_facts(facts) for facts in stats))
 
 
 @dataclass(frozen=True, slots=True)

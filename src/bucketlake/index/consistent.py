@@ -1,0 +1,154 @@
+"""The consistent hashing index: buckets that split and merge while the table is written (RFC-42).
+
+A value that users hand in. How a key finds its bucket is in ``index/ring_layout.py``, where the
+rings are stored in ``index/rings.py``, and what splits and merges in ``services/resize/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from bucketlake.errors import ConfigError
+from bucketlake.hashing.ring import initial_ring
+from bucketlake.index.hash_fields import (
+    COUNT_OPTION,
+    ENGINE_OPTION,
+    TYPE_OPTION,
+    check_hash_fields,
+    checked_fields,
+    count_option,
+    hash_field_options,
+    hash_fields_from_options,
+    require_engine,
+)
+from bucketlake.index.ring_layout import RingLayout
+from bucketlake.index.rings import RingSource
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+
+ENGINE = "CONSISTENT_HASHING"
+_MIN = "hoodie.bucket.index.min.num.buckets"
+_MAX = "hoodie.bucket.index.max.num.buckets"
+_MAX_DEFAULT = 10_000
+
+
+@dataclass(frozen=True)
+class ConsistentBucket:
+    """Buckets that are split and merged while the table is written: Hudi's consistent hashing.
+
+    Each partition has a hash ring of its own. A bucket is a range of the ring and one file group.
+    :meth:`Table.resize` splits large buckets and merges small ones; all others are left alone.
+
+    Parameters
+    ----------
+    initial : int
+        Buckets that a partition begins with.
+    min, max : int
+        Limits to the number of buckets of a partition. A resize keeps to them. Hudi's own default
+        for both is ``initial``, so that Hudi never resizes unless they are set.
+    hash_fields : sequence of str, optional
+        Record key fields that choose the bucket; None for all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a number is out of range, ``min <= initial <= max`` does not hold, or a hash field is
+        empty, repeated, or holds a comma.
+
+    Notes
+    -----
+    RFC-42.
+
+    Examples
+    --------
+    >>> ConsistentBucket(4, max=64)
+    ConsistentBucket(initial=4, min=1, max=64, hash_fields=None)
+    """
+
+    initial: int
+    min: int = 1
+    max: int = _MAX_DEFAULT
+    hash_fields: Sequence[str] | None = None
+    # Where the rings are; no part of what a user asks for.
+    _layout: RingLayout | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "min", "max"):
+            count = getattr(self, name)
+            if type(count) is not int or count < 1:
+                raise ConfigError(f"bucket count {name}", count, "give an integer of at least 1")
+        if not self.min <= self.initial <= self.max:
+            raise ConfigError(
+                "bucket count initial",
+                self.initial,
+                f"give an integer from min ({self.min}) to max ({self.max})",
+            )
+        initial_ring("", self.initial)  # Raises ConfigError if there are too many.
+        if self.hash_fields is not None:
+            object.__setattr__(self, "hash_fields", checked_fields(self.hash_fields))
+
+    @property
+    def max_file_size(self) -> None:
+        """A bucket has one file group."""
+        return None
+
+    def bound(self, storage: Storage, timeline: Timeline) -> Self:
+        """Return the index with the rings of a table at a point of its timeline."""
+        index = replace(self)
+        source = RingSource(storage, timeline)
+        layout = RingLayout(source, self.initial, tuple(self.hash_fields or ()))
+        object.__setattr__(index, "_layout", layout)
+        return index
+
+    def layout(self) -> RingLayout:
+        """Return how keys find their bucket."""
+        assert self._layout is not None, "the index of a table is bound to its rings"
+        return self._layout
+
+    def facts(self) -> dict[str, object]:
+        """Return the settings as plain facts, ready to be shown."""
+        return {
+            "index": "consistent_bucket",
+            "initial_buckets": self.initial,
+            "min_buckets": self.min,
+            "max_buckets": self.max,
+            "hash_fields": list(self.hash_fields or ()),
+        }
+
+    def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
+        """Raise ConfigError for a hash field that is not a record key field."""
+        check_hash_fields(self.hash_fields, record_key_fields)
+
+    def to_options(self) -> dict[str, str]:
+        """Return the ``hoodie.*`` options that tell Hudi of this index."""
+        return {
+            TYPE_OPTION: "BUCKET",
+            ENGINE_OPTION: ENGINE,
+            COUNT_OPTION: str(self.initial),
+            _MIN: str(self.min),
+            _MAX: str(self.max),
+            **hash_field_options(self.hash_fields),
+        }
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Read the index from the ``hoodie.*`` options of a Hudi job.
+
+        Raises
+        ------
+        ConfigError
+            If the options name another index, or no initial number of buckets.
+
+        Notes
+        -----
+        Hudi raises a maximum that is less than the initial number to that number, and lowers a
+        minimum that is greater. Where a limit is missing, Hudi takes the initial number; here the
+        limit is that of ``ConsistentBucket``, since otherwise nothing would ever be resized.
+        """
+        require_engine(options, ENGINE, "consistent hashing bucket")
+        initial = count_option(options, COUNT_OPTION)
+        least, most = count_option(options, _MIN, 1), count_option(options, _MAX, _MAX_DEFAULT)
+        fields = hash_fields_from_options(options)
+        return cls(initial, min(least, initial), max(most, initial), fields)
