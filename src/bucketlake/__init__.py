@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bucketlake.hudi_job import save
+    from bucketlake.index.consistent import ConsistentBucket
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.simple import SimpleBucket
     from bucketlake.model.keys import TimestampPartition
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
 
 __all__ = [
+    "ConsistentBucket",
     "FileSystemLock",
     "InProcessLock",
     "PartitionBucket",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ConsistentBucket": "index.consistent",
     "FileSystemLock": "timeline.locks",
     "InProcessLock": "timeline.locks",
     "PartitionBucket": "index.partition",

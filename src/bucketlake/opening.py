@@ -10,7 +10,12 @@ import pyarrow as pa
 from bucketlake.config.support import check_readable
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
-from bucketlake.index.settings import TableIndex, require_given, resolve_index
+from bucketlake.index.settings import (
+    TableIndex,
+    require_given,
+    resolve_index,
+    without_state,
+)
 from bucketlake.model.keys import (
     KeyGenerator,
     KeySpec,
@@ -181,7 +186,8 @@ def open_table(
             raise
         found = None  # Rules that cannot be followed are no hindrance to a reader.
     require_given(storage, index, found)
-    return Table(path, found, storage_options or {}, formats[log_format], lock)
+    given = None if found is None else without_state(found)
+    return Table(path, given, storage_options or {}, formats[log_format], lock)
 
 
 def convert(

@@ -447,7 +447,8 @@ class Table:
         -------
         list of Bucket
         """
-        return list_buckets(self._snapshot(), self.index)
+        snapshot = self._snapshot()
+        return list_buckets(snapshot, self._index_of(snapshot))
 
     def timeline(self) -> list[Instant]:
         """Return the instants of the active timeline, oldest first.

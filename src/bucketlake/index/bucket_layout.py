@@ -130,7 +130,14 @@ class BucketLayout:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)
 
-    def is_kept_by(self, newer: Layout, partition_path: str, slots: Collection[int]) -> bool:  # noqa: ARG002
+    def is_kept_by(
+        self,
+        newer: Layout,
+        partition_path: str,
+        slots: Collection[int],  # noqa: ARG002 -- as other kinds have it.
+        *,
+        appends: bool,  # noqa: ARG002
+    ) -> bool:
         """Return whether the partition has the same setting; its buckets are counted together."""
         return self.setting_of(partition_path) == newer.setting_of(partition_path)
 

@@ -94,6 +94,12 @@ class ConsistentBucket:
         """A bucket has one file group."""
         return None
 
+    def with_max_file_size(self, max_file_size: int | None) -> Self:
+        """Return the same index; a bucket of a ring has one file group."""
+        if max_file_size is not None:
+            raise ConfigError("max_file_size", max_file_size, "a ConsistentBucket has none")
+        return self
+
     def bound(self, storage: Storage, timeline: Timeline) -> Self:
         """Return the index with the rings of a table at a point of its timeline."""
         index = replace(self)

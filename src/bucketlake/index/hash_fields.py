@@ -1,4 +1,4 @@
-"""What the kinds of Hudi's ``BUCKET`` index have in common: hash fields, and options of Hudi jobs."""
+"""Hash fields, and options of Hudi jobs: what the kinds of Hudi's ``BUCKET`` index share."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ def count_option(options: Mapping[str, str], key: str, default: int | None = Non
     return int(text)
 
 
-def _require(
-    options: Mapping[str, str], key: str, value: str, default: str, kind: str
-) -> None:
+def _require(options: Mapping[str, str], key: str, value: str, default: str, kind: str) -> None:
     if options.get(key, default).strip().upper() != value:
         raise ConfigError(key, options.get(key), f"a {kind} index needs {value}")

@@ -229,7 +229,9 @@ class Layout(Protocol):
         """Return the name by which the slot is compared with what other commits wrote."""
         ...
 
-    def is_kept_by(self, newer: Layout, partition_path: str, slots: Collection[int]) -> bool:
+    def is_kept_by(
+        self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
+    ) -> bool:
         """Return whether the table's layout at a later time still serves what was written.
 
         Parameters
@@ -240,6 +242,8 @@ class Layout(Protocol):
             A partition.
         slots : collection of int
             Its slots into which records were written, or in which keys were looked for.
+        appends : bool
+            Whether groups that exist got log files (merge-on-read).
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bucketlake.errors import ConfigError
+from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler
 from bucketlake.index.settings import TableIndex
@@ -24,7 +25,7 @@ def rescaled_index(
 
     Parameters
     ----------
-    held : SimpleBucket or PartitionBucket
+    held : TableIndex
         The index of the table.
     rules : mapping of str to int, optional
         All rules of the new index.
@@ -38,10 +39,18 @@ def rescaled_index(
     Raises
     ------
     ConfigError
-        If not exactly one of ``rules`` and ``add`` is given, or the rules are invalid.
+        If not exactly one of ``rules`` and ``add`` is given, or the rules are invalid; or if the
+        table has hash rings.
     """
     if (rules is None) == (add is None):
         raise ConfigError("rescale", None, "give rules= for a new list, or add= for further rules")
+    if isinstance(held, ConsistentBucket):
+        raise ConfigError(
+            "rescale",
+            held,
+            "a rescale sets bucket counts by rules; the buckets of a ConsistentBucket split and "
+            "merge by Table.resize (bucketlake resize)",
+        )
     pairs = _pairs(rules if rules is not None else add or ())
     if isinstance(held, SimpleBucket):
         default = held.count if default is None else default

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
+from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -25,7 +25,9 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.index.consistent import ENGINE, ConsistentBucket
 from bucketlake.index.group_sizes import latest_size
+from bucketlake.index.hash_fields import ENGINE_OPTION
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     HashingConfig,
@@ -36,23 +38,23 @@ from bucketlake.index.hashing_config import (
 from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
 from bucketlake.index.recorded_counts import recorded_counts, with_recorded
+from bucketlake.index.rings import has_rings
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
-TableIndex: TypeAlias = SimpleBucket | PartitionBucket
+TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
 _WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of the settings file.
-
-_OTHER_KINDS = {
-    f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata": "consistent hashing bucket",
-}
+_RINGS = 1  # The version for hash rings.
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
     """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
+    if options.get(ENGINE_OPTION, "").strip().upper() == ENGINE:
+        return ConsistentBucket.from_options(options)
     if options.get(EXPRESSIONS_OPTION, "").strip():
         return PartitionBucket.from_options(options)
     return SimpleBucket.from_options(options)
@@ -64,13 +66,14 @@ class StoredSetting:
 
     Attributes
     ----------
-    index : SimpleBucket
-        Bucket count, hash fields and maximum file size before the first version.
+    index : SimpleBucket or ConsistentBucket
+        Bucket count, hash fields and maximum file size before the first version; or the limits of
+        the rings.
     has_versions : bool
         Whether the maximum file size may have versions (``index/group_sizes.py``).
     """
 
-    index: SimpleBucket
+    index: SimpleBucket | ConsistentBucket
     has_versions: bool = False
 
 
@@ -83,6 +86,8 @@ def read_stored(storage: Storage) -> StoredSetting | None:
     try:
         stored = json.loads(data)
         engine, version = stored["engine"], stored["version"]
+        if engine == ENGINE and version == _RINGS:
+            return StoredSetting(_decode_rings(stored))
         size = stored["maxFileSize"] if version == _WITH_SIZE else None
         index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None, size)
     except (ValueError, KeyError, TypeError) as error:
@@ -109,12 +114,12 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         # Save the rules first: a table that stores only a count would be read as a simple index.
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
-    simple = _as_simple(index)
+    basis = index if isinstance(index, ConsistentBucket) else _as_simple(index)
     try:
-        storage.put_if_absent(SETTINGS_FILE, _encode(simple, simple.max_file_size is not None))
+        storage.put_if_absent(SETTINGS_FILE, _encode(basis, basis.max_file_size is not None))
     except AlreadyExistsError:
         stored = read_stored(storage)
-        require_given(storage, simple, stored.index if stored is not None else None)
+        require_given(storage, basis, stored.index if stored is not None else None)
 
 
 def keep_versions(storage: Storage) -> None:
@@ -127,13 +132,15 @@ def keep_versions(storage: Storage) -> None:
         storage.put(SETTINGS_FILE, _encode(stored.index, with_size=True))
 
 
-def _as_simple(index: TableIndex) -> SimpleBucket:
+def _as_simple(index: SimpleBucket | PartitionBucket) -> SimpleBucket:
     if isinstance(index, SimpleBucket):
         return index
     return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
 
 
-def _encode(index: SimpleBucket, with_size: bool) -> bytes:
+def _encode(index: SimpleBucket | ConsistentBucket, with_size: bool) -> bytes:
+    if isinstance(index, ConsistentBucket):
+        return json.dumps(_ring_entries(index), indent=2).encode()
     entries: dict[str, object] = {
         "engine": "SIMPLE",
         "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
@@ -143,6 +150,26 @@ def _encode(index: SimpleBucket, with_size: bool) -> bytes:
     if with_size:
         entries["maxFileSize"] = index.max_file_size
     return json.dumps(entries, indent=2).encode()
+
+
+def _ring_entries(index: ConsistentBucket) -> dict[str, object]:
+    return {
+        "engine": ENGINE,
+        "version": _RINGS,
+        "bucketCount": index.initial,
+        "minBucketCount": index.min,
+        "maxBucketCount": index.max,
+        "hashFields": list(index.hash_fields or ()),
+    }
+
+
+def _decode_rings(stored: Mapping[str, Any]) -> ConsistentBucket:
+    return ConsistentBucket(
+        stored["bucketCount"],
+        stored["minBucketCount"],
+        stored["maxBucketCount"],
+        tuple(stored["hashFields"]) or None,
+    )
 
 
 def resolve_index(
@@ -159,15 +186,16 @@ def resolve_index(
         The table's storage.
     timeline : Timeline
         The table's timeline; restrict it to a time for the index at that time.
-    given : SimpleBucket, PartitionBucket or None
+    given : TableIndex or None
         The index that the caller passed: used if the table stores none, and for a custom rule.
     stored : StoredSetting, optional
         The stored setting, if the caller has read it.
 
     Returns
     -------
-    SimpleBucket, PartitionBucket or None
-        None if neither the table nor the caller has an index.
+    TableIndex or None
+        None if neither the table nor the caller has an index. A consistent hashing index has the
+        table's rings at that point.
 
     Raises
     ------
@@ -175,15 +203,20 @@ def resolve_index(
         If the table's rules cannot be evaluated.
     """
     stored = stored or read_stored(storage)
+    basis = given if stored is None else stored.index
+    if isinstance(basis, ConsistentBucket):
+        return basis.bound(storage, timeline)
+    if stored is None and has_rings(storage):
+        return None  # Only Hudi's writers know their settings, and those given are of another kind.
     config = latest_config(storage, timeline)
     known = _stored_index(storage, timeline, stored)
     if config is None:
         # Rules that were added later are not valid for the time before.
         is_later = isinstance(given, PartitionBucket) and is_partition_level(storage)
         return known or (None if is_later else given)
-    basis = known or given
-    hash_fields = basis.hash_fields if basis is not None else None
-    size = basis.max_file_size if basis is not None else None
+    other = known or given
+    hash_fields = other.hash_fields if other is not None else None
+    size = other.max_file_size if other is not None else None
     rule: str | RuleCompiler = config.rule
     if isinstance(given, PartitionBucket) and given.rule_name == config.rule:
         rule = given.rule
@@ -205,14 +238,19 @@ def _stored_index(
     """Return the stored index at a point of the timeline."""
     if stored is None:
         return None
+    assert isinstance(stored.index, SimpleBucket), "rings are no hash buckets"
     newest = latest_size(storage, timeline) if stored.has_versions else None
     if newest is None:
         return stored.index
     return stored.index.with_max_file_size(newest.max_file_size)
 
 
-def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) -> str:
+def setting_origin(
+    index: TableIndex, storage: Storage, timeline: Timeline, partition_path: str
+) -> str:
     """Return in words which instant set the index setting of a partition."""
+    if isinstance(index, ConsistentBucket):
+        return "a resize or an overwrite"
     config, size = latest_config(storage, timeline), latest_size(storage, timeline)
     if size is not None and (config is None or config.instant < size.instant):
         return f"the conversion of instant {size.instant}"
@@ -220,6 +258,11 @@ def setting_origin(storage: Storage, timeline: Timeline, partition_path: str) ->
     if recorded is not None and (config is None or recorded.instant >= config.instant):
         return f"the record of instant {recorded.instant}"
     return f"the hashing config of instant {config.instant if config else None}"
+
+
+def without_state(index: TableIndex) -> TableIndex:
+    """Return the settings of an index alone, as a user passes them."""
+    return replace(index) if isinstance(index, ConsistentBucket) else index
 
 
 def has_rules(index: TableIndex | None) -> bool:
@@ -239,16 +282,9 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
             f"index={given!r} was asked for",
             f"{storage.root} holds {found!r}",
             "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
-            "to change max_file_size use bucketlake.convert",
+            "to change max_file_size use bucketlake.convert, to split or merge the buckets of a "
+            "ConsistentBucket use Table.resize (bucketlake resize)",
         )
-
-
-def other_index_kind(storage: Storage) -> str | None:
-    """Return the name of an index kind that bucketlake does not support; None if there is none."""
-    for folder, kind in _OTHER_KINDS.items():
-        if next(iter(storage.list(folder)), None) is not None:
-            return kind
-    return None
 
 
 def require_index(
@@ -258,18 +294,22 @@ def require_index(
     stored: StoredSetting | None = None,
 ) -> TableIndex:
     """Return the index for a write; raise an error if it is unknown or not supported."""
-    kind = other_index_kind(storage)
-    if kind is not None:
-        raise UnsupportedFeatureError(
-            f"writing to a table with a {kind} index", storage.root, "write to it with Hudi"
-        )
     index = resolve_index(storage, timeline, given, stored)
     if index is None:
         raise ConfigError(
             "index",
             None,
             "the table stores no bucket setting; open it with "
-            "open_table(path, index=SimpleBucket(count)), on the command line with --buckets; the "
-            "count is that of the table's Hudi writers (hoodie.bucket.index.num.buckets)",
+            f"open_table(path, index={_kind_of(storage)}), on the command line with "
+            f"{_option_of(storage)}; the count is that of the table's Hudi writers "
+            "(hoodie.bucket.index.num.buckets)",
         )
     return index
+
+
+def _kind_of(storage: Storage) -> str:
+    return "ConsistentBucket(count)" if has_rings(storage) else "SimpleBucket(count)"
+
+
+def _option_of(storage: Storage) -> str:
+    return "--consistent" if has_rings(storage) else "--buckets"

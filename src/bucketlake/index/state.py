@@ -25,8 +25,11 @@ from bucketlake.index.hashing_config import (
     latest_config,
     save_config,
 )
+from bucketlake.index.layout import Layout
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
+from bucketlake.index.ring_layout import RingLayout
+from bucketlake.index.rings import noted_instants, save_rings, undo_rings
 from bucketlake.index.settings import TableIndex, keep_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -42,9 +45,10 @@ def latest_setting(storage: Storage, timeline: Timeline) -> SettingVersion:
 
 
 def setting_instants(storage: Storage, timeline: Timeline) -> set[InstantTime]:
-    """Return the commits that saved a version of the setting."""
+    """Return the commits that saved a version of the setting, or of rings."""
     configs, sizes = committed_configs(storage, timeline), committed_sizes(storage, timeline)
-    return {config.instant for config in configs} | {size.instant for size in sizes}
+    rings = {instant for instant in noted_instants(storage) if timeline.is_completed(instant)}
+    return rings | {config.instant for config in configs} | {size.instant for size in sizes}
 
 
 def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: InstantTime) -> None:
@@ -73,13 +77,16 @@ def record_written(
         record_counts(storage, timeline, instant, counts)
 
 
-def undo_state(storage: Storage, instant: InstantTime) -> None:
+def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[str] = ()) -> None:
     """Delete the index state of a rolled-back commit.
+
+    ``partitions`` are those of a clustering, whose rings may be Hudi's.
 
     It would become valid when its instant is older than the active timeline (RFC-89, "Loading").
     """
     for path in (config_path(instant), record_path(instant), size_path(instant)):
         storage.delete(path)
+    undo_rings(storage, instant, partitions)
 
 
 def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:

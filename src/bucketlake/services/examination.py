@@ -10,7 +10,7 @@ from bucketlake.config.layout import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
-from bucketlake.index.settings import TableIndex, other_index_kind, resolve_index
+from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.write_stat import WriteStat
@@ -77,8 +77,6 @@ class Examination:
     @cached_property
     def index(self) -> TableIndex | None:
         """The table's index; None where it is not known, or none of ours."""
-        if other_index_kind(self.storage) is not None:
-            return None
         try:
             return resolve_index(self.storage, self.timeline, self.given)
         except UnsupportedFeatureError:  # Rules that cannot be followed.

@@ -18,6 +18,7 @@ from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant
+from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
 from bucketlake.format.commit_metadata import decode_commit_metadata, may_change_schema
 from bucketlake.format.compaction_plan import decode_compaction_plan
 from bucketlake.model.file_name import FileId, InstantTime
@@ -218,6 +219,21 @@ class Timeline:
         """
         path = self.path_of(replace(pending, state=State.REQUESTED))
         return decode_compaction_plan(storage.read(path), path)
+
+    def read_clustering_plan(self, storage: Storage, pending: Instant) -> ClusteringPlan:
+        """Return the plan of a pending clustering; the plan has no file sizes, so they are 0.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If the plan was withdrawn after the listing.
+        FormatError
+            If the requested file does not hold a plan.
+        UnsupportedFeatureError
+            If a slice has a bootstrap file.
+        """
+        path = self.path_of(replace(pending, state=State.REQUESTED))
+        return decode_clustering_plan(storage.read(path), path)
 
     def recall(self, earlier: Timeline) -> None:
         """Take over the metadata that an earlier load of this timeline has read."""

@@ -37,6 +37,7 @@ from bucketlake.index.settings import (
 )
 from bucketlake.index.state import SettingVersion, latest_setting, record_written, save_setting
 from bucketlake.merge.group_merge import MergeRule
+from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
@@ -74,7 +75,6 @@ from bucketlake.write.source import (
     require_columns,
 )
 from bucketlake.write.tag import Tagger
-
 
 _LOGGED = frozenset({Operation.UPSERT, Operation.INSERT, Operation.DELETE})
 """Operations whose records go into log files where the layout opens groups with logs."""
@@ -548,12 +548,12 @@ def _require_same_settings(
         assert now is not None, "the write had an index"
         layout = now.layout()
         for partition, written in sorted(slots.items()):
-            if not used.is_kept_by(layout, partition, written):
+            if not used.is_kept_by(layout, partition, written, appends=target.appends):
                 raise CommitConflictError(
                     instant,
                     f"the write used {used.setting_of(partition)} in partition {partition!r}, "
                     f"which has {layout.setting_of(partition)} from "
-                    f"{setting_origin(target.storage, known, partition)}; retry it",
+                    f"{setting_origin(now, target.storage, known, partition)}; retry it",
                 )
 
 

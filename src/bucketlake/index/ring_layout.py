@@ -1,0 +1,335 @@
+"""The layout of a hash ring: a key's slot is the node whose range holds its hash (RFC-42).
+
+A node is one file group. The ring of a partition is its state (``index/rings.py``): tasks that
+count records load the rings of their own rows, tasks that write get them with the plan.
+
+While a resize is pending, a slot stays a node of the ring as it was, and so do conflicts: equal
+keys are in one node, before and after. On merge-on-read tables the records of a node that is
+resized go into a log file for each new node that takes them over; the commit repeats these files in
+the new file groups (``write/log_copies.py``). So the write serves the ring before the resize and
+the ring after it. On copy-on-write tables a write knows nothing of a pending resize, which looks
+for changed nodes when it completes (``services/resize/``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.format.hashing_metadata import HashingMetadata
+from bucketlake.hashing.ring import Ring
+from bucketlake.hashing.xx_hash import hash_ring_keys
+from bucketlake.index.conflict_keys import ConflictKey, key_of_group
+from bucketlake.index.layout import (
+    Damage,
+    DamagedGroups,
+    GroupChoice,
+    Layout,
+    Moves,
+    Slot,
+    SlotArray,
+    StoredKeys,
+    StrayedKeys,
+)
+from bucketlake.index.rings import (
+    ResizeGroup,
+    RingSource,
+    RingState,
+    create_ring,
+    file_id_of_node,
+)
+from bucketlake.merge.records import IncomingRecords
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import LogCopy
+from bucketlake.storage.at_once import at_once
+
+
+@dataclass(frozen=True, slots=True)
+class RingLayout:
+    """Hash rings at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
+
+    Attributes
+    ----------
+    source : RingSource
+        Loads the rings of partitions.
+    initial_count : int
+        Buckets that a partition begins with.
+    hash_fields : tuple of str
+        Record key fields that choose the node; empty for all of them.
+    states : mapping of str to RingState
+        Rings of the partitions that a write touches, by partition path.
+    renewals : mapping of str to HashingMetadata
+        Rings that an overwrite brings, by partition path.
+    """
+
+    source: RingSource
+    initial_count: int
+    hash_fields: tuple[str, ...] = ()
+    states: Mapping[str, RingState] = field(default_factory=dict)
+    renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
+
+    @property
+    def looks_up(self) -> bool:
+        """A node has one file group."""
+        return False
+
+    @property
+    def opens_with_logs(self) -> bool:
+        """A node begins with a log file, as in tables that Hudi writes."""
+        return True
+
+    def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
+        """Return the layout with the rings of some partitions; store first rings."""
+        states = self.source.load(partitions, self.initial_count)
+        if creates:
+            new = [state.metadata for state in states.values() if not state.is_stored]
+            made = at_once(
+                self.source.storage, lambda ring: create_ring(self.source.storage, ring), new
+            )
+            for ring, is_own in zip(new, made, strict=True):
+                if not is_own:
+                    raise CommitConflictError(
+                        ring.instant,
+                        f"another writer made the hash ring of partition {ring.partition_path!r} "
+                        "meanwhile, with another number of buckets; retry it",
+                    )
+        return replace(self, states=states)
+
+    def renewed(self, partitions: Collection[str], instant: InstantTime) -> RingLayout:
+        """Return the layout with rings of the same values and new file groups."""
+        renewals = {
+            path: _with_new_groups(self.state(path).metadata, instant) for path in partitions
+        }
+        states = {path: RingState(metadata) for path, metadata in renewals.items()}
+        return replace(self, states={**self.states, **states}, renewals=renewals)
+
+    def state(self, partition_path: str) -> RingState:
+        """Return the ring of a partition."""
+        known = self.states.get(partition_path)
+        return known or self.source.state(partition_path, self.initial_count)
+
+    def slots_of_keys(
+        self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
+    ) -> SlotArray:
+        """Return the node of each key."""
+        hashes = hash_ring_keys(keys, self.hash_fields)
+        if len(partitions) == 1:
+            return self.state(partitions[0]).ring.locate(hashes)
+        slots = np.empty(len(hashes), np.int32)
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(partitions) + 1))
+        for place, path in enumerate(partitions):
+            rows = order[bounds[place] : bounds[place + 1]]
+            if len(rows):
+                slots[rows] = self.state(path).ring.locate(hashes[rows])
+        return slots
+
+    def slots_of_literals(
+        self, partitions: Collection[str], keys: Sequence[str]
+    ) -> dict[str, frozenset[int]]:
+        """Return the nodes that can hold any of some record keys, by partition."""
+        hashes = hash_ring_keys(pa.array(keys, pa.string()), self.hash_fields)
+        states = self._states_of(partitions)
+        return {path: frozenset(states[path].ring.locate(hashes).tolist()) for path in partitions}
+
+    def slot_count(self, partition_path: str) -> int:
+        """Return the number of nodes of a partition."""
+        return len(self.state(partition_path).ring)
+
+    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
+        """Return the node of a file group; None if the group is not on the ring."""
+        return self.state(partition_path).positions.get(file_id)
+
+    def slot_text(self, slot: int) -> str:
+        """Return a node in words."""
+        return f"ring node {slot}"
+
+    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
+        """Return the key of a node: that of its file group."""
+        return key_of_group(partition_path, self.state(partition_path).file_id(slot))
+
+    def is_kept_by(
+        self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
+    ) -> bool:
+        """Return whether the nodes are on the later ring, or the write serves the resize."""
+        if not isinstance(newer, RingLayout):
+            return False
+        own, now = self.state(partition_path), newer.state(partition_path)
+        if partition_path in self.renewals:
+            before = own.metadata.sequence_number - 1
+            return now.metadata.sequence_number == before
+        return all(self._is_kept(own, now, newer, slot, appends=appends) for slot in slots)
+
+    def _is_kept(
+        self, own: RingState, now: RingState, newer: RingLayout, slot: int, *, appends: bool
+    ) -> bool:
+        file_id, served = own.file_id(slot), own.resizes if appends else ()
+        position = now.positions.get(file_id)
+        if position is not None:
+            found = now.resize_of(file_id) if appends else None
+            is_served = found is None or found[0] in served
+            return is_served and own.hash_range(slot) == now.hash_range(position)
+        for resize in served:
+            group = resize.find(file_id)
+            if group is not None and newer.source.timeline.is_completed(resize.instant):
+                # The next resize may have begun, of which the write knows nothing.
+                return all(
+                    new in now.positions and now.resize_of(new) is None
+                    for new in group.new_file_ids
+                )
+        return False
+
+    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:
+        """Return the pending resizes of the partitions."""
+        return frozenset(
+            resize.instant for path in partitions for resize in self.state(path).resizes
+        )
+
+    def setting_of(self, partition_path: str) -> str:
+        """Return how many nodes the ring has, and its version."""
+        metadata = self.state(partition_path).metadata
+        return f"a hash ring of {len(metadata.ring)} nodes (version {metadata.instant})"
+
+    def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
+        """Return the slice of each node; raise IndexStateError for a group that is not on it."""
+        states = self._states_of({found.partition_path for found in slices})
+        found: dict[Slot, tuple[FileSlice, ...]] = {}
+        for file_slice in slices:
+            partition = file_slice.partition_path
+            position = states[partition].positions.get(file_slice.file_id)
+            if position is None:
+                raise IndexStateError(
+                    f"each file group of partition {partition!r} is on its hash ring",
+                    f"file group {file_slice.file_id} (instant {file_slice.instant}) is not on "
+                    f"{self.setting_of(partition)}",
+                    "a clustering without the index options of the table, or an overwrite by "
+                    "Hudi, makes such groups: rewrite the partition by table.repair() (bucketlake "
+                    "repair)",
+                )
+            found[partition, position] = (file_slice,)
+        return found
+
+    def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:
+        """Find groups that are not on the ring."""
+        states = self._states_of({found.partition_path for found in slices})
+        for file_slice in slices:
+            partition = file_slice.partition_path
+            if file_slice.file_id not in states[partition].positions:
+                problem = (
+                    f"file group {file_slice.file_id} is not on {self.setting_of(partition)}, and "
+                    "writes to the partition fail"
+                )
+                yield DamagedGroups(Damage.UNKNOWN_GROUP, partition, (file_slice,), problem)
+
+    def strayed_keys(
+        self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
+    ) -> StrayedKeys | None:
+        """Find keys of a file group whose hash is in the range of another node."""
+        state = self.state(partition_path)
+        position = state.positions.get(file_id)
+        if position is None:
+            return None
+        positions = state.ring.locate(hash_ring_keys(keys, self.hash_fields))
+        wrong = np.flatnonzero(positions != position)
+        if not len(wrong):
+            return None
+        first = int(wrong[0])
+        return StrayedKeys(
+            len(wrong),
+            str(keys[first].as_py()),
+            self.slot_text(position),
+            self.slot_text(int(positions[first])),
+        )
+
+    def choose(
+        self,
+        slot: Slot,
+        slices: Sequence[FileSlice],
+        incoming: IncomingRecords,
+        instant: InstantTime,  # noqa: ARG002 -- ids of file groups are those of the ring.
+        stored: StoredKeys,  # noqa: ARG002 -- nothing is looked up.
+        *,
+        appends: bool,
+    ) -> list[GroupChoice]:
+        """Choose the file group of a node; its records are split where the node is resized."""
+        partition, position = slot
+        state = self.state(partition)
+        file_id = state.file_id(position)
+        held = slices[0] if slices else None
+        found = state.resize_of(file_id) if appends else None
+        if found is None:
+            return [GroupChoice(file_id, held)]
+        hashes = hash_ring_keys(incoming.keys, self.hash_fields)
+        shares = _shares(found[1], found[0].instant, file_id, hashes)
+        return [
+            GroupChoice(file_id, held, rows, version, copy)
+            for version, (rows, copy) in enumerate(shares, 1)
+        ]
+
+    def groups_of_keys(
+        self,
+        slices: Sequence[FileSlice],
+        keys: Sequence[str],  # noqa: ARG002 -- a node has one file group.
+        stored: StoredKeys,  # noqa: ARG002
+    ) -> list[FileSlice]:
+        """Return the one group of a node."""
+        return [*slices]
+
+    def moves_to(self, new: Layout, partition_path: str) -> Moves | None:  # noqa: ARG002
+        """Return None: rows move by resizes, which are planned by themselves."""
+        return None
+
+    def _states_of(self, partitions: Collection[str]) -> dict[str, RingState]:
+        left = [path for path in partitions if path not in self.states]
+        return {**self.states, **self.source.load(left, self.initial_count)}
+
+
+def _shares(
+    group: ResizeGroup, resize: InstantTime, file_id: FileId, hashes: npt.NDArray[np.int32]
+) -> Iterator[tuple[npt.NDArray[np.int64], LogCopy]]:
+    """Yield the records of each new node, and where their log file is repeated."""
+    ring = group.new_ring
+    positions = ring.locate(hashes)
+    number = group.file_ids.index(file_id)
+    for position, prefix in enumerate(ring.prefixes):
+        rows = np.flatnonzero(positions == position)
+        if len(rows):
+            yield rows, LogCopy(file_id_of_node(prefix), resize, number)
+
+
+def _with_new_groups(metadata: HashingMetadata, instant: InstantTime) -> HashingMetadata:
+    """Return the next version of a ring, with the same values and new file groups."""
+    values = metadata.ring.values
+    prefixes = tuple(
+        new_prefix(instant, metadata.partition_path, value) for value in values.tolist()
+    )
+    return replace(
+        metadata,
+        instant=instant,
+        sequence_number=metadata.sequence_number + 1,
+        ring=Ring(values, prefixes),
+        stats={},
+    )
+
+
+def new_prefix(instant: InstantTime, partition_path: str, value: int) -> str:
+    """Return the file id prefix of a node that an instant makes.
+
+    Hudi draws a random one. Here it follows from the instant, the partition and the value, so that
+    a repeated attempt makes the same.
+
+    Examples
+    --------
+    >>> new_prefix("20240101120000000", "region=eu", 1073741824)
+    'X'
+    """
+    name = "\0".join([instant, partition_path, str(value)])
+    return str(uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16], version=4))

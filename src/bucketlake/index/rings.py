@@ -1,0 +1,437 @@
+"""Hash rings in storage: which version of a partition's ring counts, and its life (RFC-42).
+
+Each partition has a folder of versions, ``<instant>.hashing_meta``. The first version has fourteen
+zeros for an instant and follows from the partition and the number of buckets, so that all writers
+make the same. A resize or an overwrite writes the next version before it commits. The version
+counts once the commit is completed; its ``<instant>.commit`` file tells that to Hudi when the
+timeline does not any more.
+
+Hudi looks at base files to decide whether a version counts whose instant is not on the active
+timeline. It may then take the version of a rolled-back resize, and writes keys twice. Here the
+timeline, the outcome object and the archive decide.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
+from bucketlake.errors import (
+    AlreadyExistsError,
+    FormatError,
+    HashingMetadataError,
+    ObjectNotFoundError,
+)
+from bucketlake.format.hashing_metadata import (
+    HashingMetadata,
+    decode_child_nodes,
+    decode_hashing_metadata,
+    encode_hashing_metadata,
+)
+from bucketlake.hashing.ring import ChildNode, Ring, initial_ring
+from bucketlake.model.file_name import FileId, InstantTime, file_path
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.archive_reader import find_archived
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.outcome import is_rolled_back
+
+RINGS_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata"
+FIRST_VERSION = InstantTime("00000000000000")
+
+_METADATA = ".hashing_meta"
+_MARKER = ".commit"
+_NOTES_FOLDER = f"{EXTENSION_FOLDER}/rings"
+_VERSIONS_KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeGroup:
+    """File groups of a ring that are rewritten together, and the nodes that take their place.
+
+    Attributes
+    ----------
+    file_ids : tuple of FileId
+        The file groups, in the order of the plan.
+    children : tuple of ChildNode
+        What happens to the ring.
+    """
+
+    file_ids: tuple[FileId, ...]
+    children: tuple[ChildNode, ...]
+
+    @property
+    def new_ring(self) -> Ring:
+        """The new nodes: a record of the group belongs to the one that holds its hash here."""
+        return Ring.of({c.value: c.file_id_prefix for c in self.children if c.file_id_prefix})
+
+    @property
+    def new_file_ids(self) -> tuple[FileId, ...]:
+        """The file groups of the new nodes."""
+        return tuple(file_id_of_node(prefix) for prefix in self.new_ring.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingResize:
+    """What a pending resize does to the ring of one partition.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        The clustering on the timeline.
+    partition_path : str
+        The partition.
+    groups : tuple of ResizeGroup
+        The groups of the plan in this partition.
+    sequence_number : int
+        Number of changes of the ring that the plan was made from.
+    """
+
+    instant: InstantTime
+    partition_path: str
+    groups: tuple[ResizeGroup, ...]
+    sequence_number: int
+
+    @property
+    def children(self) -> tuple[ChildNode, ...]:
+        """What happens to the ring in all groups."""
+        return tuple(child for group in self.groups for child in group.children)
+
+    def find(self, file_id: FileId) -> ResizeGroup | None:
+        """Return the group of the plan that rewrites a file group."""
+        return next((group for group in self.groups if file_id in group.file_ids), None)
+
+
+@dataclass(frozen=True)
+class RingState:
+    """The ring of a partition at a point of the timeline, and the resizes that are pending."""
+
+    metadata: HashingMetadata
+    resizes: tuple[PendingResize, ...] = ()
+    is_stored: bool = True  # Otherwise it is the first version, which nobody has stored yet.
+
+    @property
+    def ring(self) -> Ring:
+        """The nodes."""
+        return self.metadata.ring
+
+    @cached_property
+    def positions(self) -> dict[FileId, int]:
+        """Positions of the nodes by the ids of their file groups."""
+        return {file_id_of_node(prefix): i for i, prefix in enumerate(self.ring.prefixes)}
+
+    def file_id(self, position: int) -> FileId:
+        """Return the file group of a node."""
+        return file_id_of_node(self.ring.prefixes[position])
+
+    def resize_of(self, file_id: FileId) -> tuple[PendingResize, ResizeGroup] | None:
+        """Return the pending resize of a file group, and its group of the plan."""
+        for resize in self.resizes:
+            group = resize.find(file_id)
+            if group is not None:
+                return resize, group
+        return None
+
+    def hash_range(self, position: int) -> tuple[int, int]:
+        """Return the range of a node: its start, which is excluded, and its end."""
+        found = self.ring.range_of(int(self.ring.values[position]))
+        return found.start, found.end
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the positions, which are made again where they are asked for.
+        return {name: getattr(self, name) for name in ("metadata", "resizes", "is_stored")}
+
+
+def file_id_of_node(prefix: str) -> FileId:
+    """Return the file group of a node."""
+    return FileId(f"{prefix}-0")
+
+
+@dataclass(frozen=True)
+class RingSource:
+    """Loads rings as of a point of the timeline; a small picklable value that remembers them."""
+
+    storage: Storage
+    timeline: Timeline
+
+    def state(self, partition_path: str, initial_count: int) -> RingState:
+        """Return the ring of a partition, and the pending resizes that concern it.
+
+        Parameters
+        ----------
+        partition_path : str
+            The partition.
+        initial_count : int
+            Buckets that a partition without a stored ring begins with.
+
+        Raises
+        ------
+        FormatError, HashingMetadataError
+            If the stored ring cannot be used.
+        """
+        known = self._states.get(partition_path)
+        if known is None:
+            found = load_ring(self.storage, self.timeline, partition_path)
+            metadata = found or first_version(partition_path, initial_count)
+            resizes = tuple(self.resizes.get(partition_path, ()))
+            known = RingState(metadata, resizes, found is not None)
+            self._states[partition_path] = known
+        return known
+
+    def load(self, partitions: Iterable[str], initial_count: int) -> dict[str, RingState]:
+        """Return the states of several partitions, some requests at once."""
+        paths = sorted(set(partitions))
+        states = at_once(self.storage, partial(self.state, initial_count=initial_count), paths)
+        return dict(zip(paths, states, strict=True))
+
+    @cached_property
+    def resizes(self) -> dict[str, list[PendingResize]]:
+        """The pending resizes, by partition path."""
+        found: dict[str, list[PendingResize]] = defaultdict(list)
+        for resize in pending_resizes(self.storage, self.timeline):
+            found[resize.partition_path].append(resize)
+        return dict(found)
+
+    @cached_property
+    def _states(self) -> dict[str, RingState]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was loaded stays behind: a task loads the partitions of its own rows.
+        return {"storage": self.storage, "timeline": self.timeline}
+
+
+def first_version(partition_path: str, initial_count: int) -> HashingMetadata:
+    """Return the ring that a partition begins with."""
+    ring = initial_ring(partition_path, initial_count)
+    return HashingMetadata(partition_path, FIRST_VERSION, initial_count, 0, ring)
+
+
+def has_rings(storage: Storage) -> bool:
+    """Return whether a table has rings, whoever made them."""
+    return next(iter(storage.list(RINGS_FOLDER)), None) is not None
+
+
+def load_ring(storage: Storage, timeline: Timeline, partition_path: str) -> HashingMetadata | None:
+    """Return the version of a partition's ring that counts as of a timeline; None without one.
+
+    Raises
+    ------
+    FormatError, HashingMetadataError
+        If it is broken.
+    """
+    versions, markers = _listed(storage, partition_path)
+    for instant in sorted(versions, reverse=True):
+        if instant == FIRST_VERSION or _counts(storage, timeline, instant, instant in markers):
+            return read_ring(storage, partition_path, instant)
+    return None
+
+
+def read_ring(storage: Storage, partition_path: str, instant: InstantTime) -> HashingMetadata:
+    """Return one version of a partition's ring."""
+    path = metadata_path(partition_path, instant)
+    metadata = decode_hashing_metadata(storage.read(path), path)
+    if metadata.partition_path != partition_path:
+        found = f"the ring of partition {metadata.partition_path!r}"
+        raise HashingMetadataError(path, f"the ring of partition {partition_path!r}", found)
+    return metadata
+
+
+def create_ring(storage: Storage, metadata: HashingMetadata) -> bool:
+    """Store the first version of a ring; return False if another ring is stored.
+
+    It stays if the write that needs it is rolled back.
+    """
+    path = metadata_path(metadata.partition_path, metadata.instant)
+    with suppress(AlreadyExistsError):
+        storage.put_if_absent(path, encode_hashing_metadata(metadata))
+        return True
+    return decode_hashing_metadata(storage.read(path), path).ring == metadata.ring
+
+
+def save_rings(
+    storage: Storage, instant: InstantTime, versions: Mapping[str, HashingMetadata]
+) -> None:
+    """Save the versions that a commit brings, before it is decided; repeating it does no harm.
+
+    A note of the partitions comes first, so that a rollback finds the versions.
+    """
+    if not versions:
+        return
+    storage.put(_note_path(instant), json.dumps(sorted(versions)).encode())
+
+    def save(metadata: HashingMetadata) -> None:
+        with suppress(AlreadyExistsError):
+            path = metadata_path(metadata.partition_path, instant)
+            storage.put_if_absent(path, encode_hashing_metadata(metadata))
+
+    at_once(storage, save, versions.values())
+
+
+def publish_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]) -> None:
+    """Tell Hudi that the versions of a completed commit count, whatever is archived later."""
+    at_once(
+        storage, lambda path: storage.put(_marker_path(path, instant), b""), sorted(set(partitions))
+    )
+
+
+def undo_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str] = ()) -> None:
+    """Delete the versions of a commit that is rolled back.
+
+    ``partitions`` are those that a plan on the timeline names; others are in the commit's note.
+    """
+    paths = {*partitions, *_noted(storage, instant)}
+
+    def undo(path: str) -> None:
+        storage.delete(_marker_path(path, instant))  # Hudi fails on a marker without a version.
+        storage.delete(metadata_path(path, instant))
+
+    at_once(storage, undo, sorted(paths))
+    storage.delete(_note_path(instant))
+
+
+def forget_old_rings(
+    storage: Storage, timeline: Timeline, partitions: Iterable[str], earliest: InstantTime
+) -> int:
+    """Delete versions that no reader of a retained commit needs; return how many (RFC-42).
+
+    The newest version that counts, the version of the earliest retained commit, and two versions in
+    any case stay; so do versions that do not count, or not yet.
+
+    Parameters
+    ----------
+    storage, timeline
+        The table.
+    partitions : iterable of str
+        Partitions in which to look.
+    earliest : InstantTime
+        The earliest retained commit.
+    """
+
+    def forget(path: str) -> int:
+        versions, markers = _listed(storage, path)
+        counting = sorted(
+            instant
+            for instant in versions
+            if instant == FIRST_VERSION or _counts(storage, timeline, instant, instant in markers)
+        )
+        before = [instant for instant in counting if instant <= earliest]
+        old = [instant for instant in before[:-1] if instant in counting[:-_VERSIONS_KEPT]]
+        for instant in old:
+            storage.delete(_marker_path(path, instant))
+            storage.delete(metadata_path(path, instant))
+        return len(old)
+
+    return sum(at_once(storage, forget, sorted(set(partitions))))
+
+
+def pending_resizes(storage: Storage, timeline: Timeline) -> Iterator[PendingResize]:
+    """Yield what the pending resizes of a timeline do, a value for each partition."""
+    for instant in timeline.pending_clusterings():
+        at = instant.requested_at
+        with suppress(ObjectNotFoundError):  # It was completed or withdrawn since the listing.
+            plan = timeline.read_clustering_plan(storage, instant)
+            groups: dict[str, list[ResizeGroup]] = defaultdict(list)
+            numbers: dict[str, int] = {}
+            for group in plan.groups:
+                if group.resize is None:
+                    continue
+                facts = group.resize
+                children = decode_child_nodes(facts.child_nodes, f"plan of clustering {at}")
+                ids = tuple(planned.file_id for planned in group.slices)
+                groups[facts.partition_path].append(ResizeGroup(ids, children))
+                numbers[facts.partition_path] = facts.sequence_number
+            for path, found in groups.items():
+                yield PendingResize(at, path, tuple(found), numbers[path])
+
+
+def metadata_path(partition_path: str, instant: InstantTime) -> str:
+    """Return the path of a version, relative to the table."""
+    return file_path(_folder(partition_path), f"{instant}{_METADATA}")
+
+
+def stored_versions(storage: Storage) -> dict[str, set[InstantTime]]:
+    """Return all versions of all rings, by partition path; the cost follows the table."""
+    found: dict[str, set[InstantTime]] = defaultdict(set)
+    for stored in storage.list(RINGS_FOLDER):
+        folder, _, name = stored.path.rpartition("/")
+        if name.endswith(_METADATA):
+            partition = folder.removeprefix(RINGS_FOLDER).removeprefix("/")
+            found[partition].add(InstantTime(name.removesuffix(_METADATA)))
+    return found
+
+
+def ring_after(
+    metadata: HashingMetadata, children: Collection[ChildNode], instant: InstantTime
+) -> HashingMetadata:
+    """Return the version that a resize makes of a ring."""
+    return HashingMetadata(
+        metadata.partition_path,
+        instant,
+        metadata.initial_count,
+        metadata.sequence_number + 1,
+        metadata.ring.with_children(children),
+    )
+
+
+def _marker_path(partition_path: str, instant: InstantTime) -> str:
+    return file_path(_folder(partition_path), f"{instant}{_MARKER}")
+
+
+def _note_path(instant: InstantTime) -> str:
+    return f"{_NOTES_FOLDER}/{instant}.json"
+
+
+def noted_instants(storage: Storage) -> set[InstantTime]:
+    """Return the commits of bucketlake that brought versions, also commits that are pending."""
+    names = (stored.path.rpartition("/")[2] for stored in storage.list(_NOTES_FOLDER))
+    return {InstantTime(name.removesuffix(".json")) for name in names}
+
+
+def _noted(storage: Storage, instant: InstantTime) -> list[str]:
+    path = _note_path(instant)
+    try:
+        data = storage.read(path)
+    except ObjectNotFoundError:
+        return []
+    try:
+        return [str(partition) for partition in json.loads(data)]
+    except (ValueError, TypeError):
+        raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
+
+
+def _folder(partition_path: str) -> str:
+    return f"{RINGS_FOLDER}/{partition_path}" if partition_path else RINGS_FOLDER
+
+
+def _listed(storage: Storage, partition_path: str) -> tuple[set[InstantTime], set[InstantTime]]:
+    """Return the versions and the markers of a partition."""
+    versions, markers = set(), set()
+    for stored in storage.list(_folder(partition_path), recursive=False):
+        name = stored.path.rpartition("/")[2]
+        if name.endswith(_METADATA):
+            versions.add(InstantTime(name.removesuffix(_METADATA)))
+        elif name.endswith(_MARKER):
+            markers.add(InstantTime(name.removesuffix(_MARKER)))
+    return versions, markers
+
+
+def _counts(storage: Storage, timeline: Timeline, instant: InstantTime, is_marked: bool) -> bool:
+    """Return whether the commit that brought a version is completed."""
+    if not timeline.is_completed(instant):
+        return False
+    if timeline.find_completed(instant) is not None:
+        return True
+    if is_rolled_back(storage, instant):
+        return False
+    if is_marked or timeline.history_folder is None:
+        return True
+    action = Action.REPLACE_COMMIT.value
+    return find_archived(storage, timeline.history_folder, instant, action) is not None
