@@ -105,19 +105,31 @@ def encode_base_file(
     each footer. It is left out, because it takes 431 kB per file and only Hudi's BLOOM index uses
     it, not the bucket index.
     """
-    writer = _Writer(schema, compression, key_filter)
+    encoder = BaseFileEncoder(schema, compression=compression, key_filter=key_filter)
     for table in tables:
-        writer.write(table)
-    told = dict(CALENDAR)
+        encoder.write(table)
+    told: dict[str, str] = {}
     if table_name is not None:
         told[AVRO_SCHEMA_KEY] = avro_from_arrow(with_meta(schema), table_name)
-    return writer.finish(told, footer)
+    return encoder.finish(lambda: {**told, **footer()})
 
 
-class _Writer:
-    """Splits rows into row groups, depending only on the rows, and writes them to memory."""
+class BaseFileEncoder:
+    """Encodes one base file from tables that come one after another.
 
-    def __init__(self, schema: pa.Schema, compression: str, key_filter: bool) -> None:
+    It splits rows into row groups, depending only on the rows, and writes them to memory. Its
+    parameters are those of :func:`encode_base_file`.
+
+    Attributes
+    ----------
+    row_count : int
+        Rows so far.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, *, compression: str = "zstd", key_filter: bool = False
+    ) -> None:
+        self.row_count = 0
         self._target = _file_schema(schema)
         self._compression = compression
         self._sink = pa.BufferOutputStream()
@@ -131,6 +143,7 @@ class _Writer:
     def write(self, table: pa.Table) -> None:
         """Add rows; write the row groups that are full."""
         cast = cast_table(table, self._target)
+        self.row_count += cast.num_rows
         self._null_elements.update(dict.fromkeys(columns_with_null_elements(cast)))
         self._waiting = pa.concat_tables([self._waiting, cast])
         while self._waiting.num_rows >= SAMPLE_ROWS:
@@ -140,14 +153,12 @@ class _Writer:
                 return
             self._write_group()
 
-    def finish(
-        self, told: Mapping[str, str], footer: Callable[[], Mapping[str, str]]
-    ) -> memoryview:
-        """Write the remaining rows and the footer."""
+    def finish(self, footer: Callable[[], Mapping[str, str]] = dict) -> memoryview:
+        """Write the remaining rows and the footer; return the bytes."""
         while self._waiting.num_rows or self._parquet is None:
             self._plan_group()
             self._write_group()
-        self._parquet.add_key_value_metadata({**told, **self._key_values(), **footer()})
+        self._parquet.add_key_value_metadata({**CALENDAR, **self._key_values(), **footer()})
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
         return memoryview(self._sink.getvalue())

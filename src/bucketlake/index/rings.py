@@ -28,6 +28,7 @@ from bucketlake.errors import (
     HashingMetadataError,
     ObjectNotFoundError,
 )
+from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.hashing_metadata import (
     HashingMetadata,
     decode_child_nodes,
@@ -335,21 +336,27 @@ def forget_old_rings(
 def pending_resizes(storage: Storage, timeline: Timeline) -> Iterator[PendingResize]:
     """Yield what the pending resizes of a timeline do, a value for each partition."""
     for instant in timeline.pending_clusterings():
-        at = instant.requested_at
-        with suppress(ObjectNotFoundError):  # It was completed or withdrawn since the listing.
+        if is_rolled_back(storage, instant.requested_at):
+            continue  # Its plan goes next.
+        with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
             plan = timeline.read_clustering_plan(storage, instant)
-            groups: dict[str, list[ResizeGroup]] = defaultdict(list)
-            numbers: dict[str, int] = {}
-            for group in plan.groups:
-                if group.resize is None:
-                    continue
-                facts = group.resize
-                children = decode_child_nodes(facts.child_nodes, f"plan of clustering {at}")
-                ids = tuple(planned.file_id for planned in group.slices)
-                groups[facts.partition_path].append(ResizeGroup(ids, children))
-                numbers[facts.partition_path] = facts.sequence_number
-            for path, found in groups.items():
-                yield PendingResize(at, path, tuple(found), numbers[path])
+            yield from resizes_of_plan(instant.requested_at, plan)
+
+
+def resizes_of_plan(instant: InstantTime, plan: ClusteringPlan) -> Iterator[PendingResize]:
+    """Yield what a plan does, a value for each partition."""
+    groups: dict[str, list[ResizeGroup]] = defaultdict(list)
+    numbers: dict[str, int] = {}
+    for group in plan.groups:
+        facts = group.resize
+        if facts is None:
+            continue
+        children = decode_child_nodes(facts.child_nodes, f"plan of clustering {instant}")
+        ids = tuple(planned.file_id for planned in group.slices)
+        groups[facts.partition_path].append(ResizeGroup(ids, children))
+        numbers[facts.partition_path] = facts.sequence_number
+    for path, found in groups.items():
+        yield PendingResize(instant, path, tuple(found), numbers[path])
 
 
 def metadata_path(partition_path: str, instant: InstantTime) -> str:

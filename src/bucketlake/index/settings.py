@@ -307,6 +307,21 @@ def require_index(
     return index
 
 
+def require_rings(
+    storage: Storage, timeline: Timeline, given: TableIndex | None
+) -> ConsistentBucket:
+    """Return the consistent hashing index of a table; raise ConfigError for another index."""
+    index = require_index(storage, timeline, given)
+    if not isinstance(index, ConsistentBucket):
+        raise ConfigError(
+            "resize",
+            index,
+            "only a table with a ConsistentBucket index has hash rings; to change the bucket count "
+            "of others use Table.rescale (bucketlake rescale)",
+        )
+    return index
+
+
 def _kind_of(storage: Storage) -> str:
     return "ConsistentBucket(count)" if has_rings(storage) else "SimpleBucket(count)"
 

@@ -91,6 +91,11 @@ class CommitMetadata:
         return written | {(path, str(file_id)) for path, ids in replaced for file_id in ids}
 
     @property
+    def resizes(self) -> bool:
+        """Whether the commit is a clustering: it moved rows to other file groups."""
+        return self.operation == "CLUSTER"
+
+    @property
     def partitions(self) -> set[str]:
         """Partitions that the commit changed."""
         return {*self.write_stats, *self.replaced_file_ids}

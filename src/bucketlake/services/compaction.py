@@ -312,13 +312,13 @@ def _carry_out(
         raise CommitConflictError(instant, "another process carries this compaction out")
     timeline = load_timeline(storage, config)
     planned = timeline.read_compaction_plan(storage, _pending(timeline, instant))
-    slices = _with_sizes(storage, instant, planned)
+    slices = with_sizes(storage, instant, planned)
     inflight = instant_path(config, Instant(instant, Action.COMPACTION, State.INFLIGHT))
     with beating(storage, instant, is_new=False):
         with suppress(AlreadyExistsError):
             storage.put_if_absent(inflight, b"")
         _drop_files_of_others(storage, instant)
-        snapshot = _with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
+        snapshot = with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
         reader = SliceReader.of_snapshot(snapshot)
         index = resolve_index(storage, timeline, None)
         filters = index is not None and index.layout().looks_up
@@ -330,7 +330,7 @@ def _carry_out(
     return instant
 
 
-def _with_schema_of_plan(
+def with_schema_of_plan(
     snapshot: Snapshot, instant: InstantTime, planned: Sequence[FileSlice]
 ) -> Snapshot:
     """Give a snapshot the schema that the table had when a compaction was planned.
@@ -391,7 +391,7 @@ def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
     raise TimelineError(instant, "is not a pending compaction (any more)")
 
 
-def _with_sizes(
+def with_sizes(
     storage: Storage, instant: InstantTime, slices: Sequence[FileSlice]
 ) -> list[FileSlice]:
     """Look the sizes of the files up, which plans do not tell."""

@@ -16,11 +16,12 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import is_alive, is_of_this_thread
-from bucketlake.timeline.instant import WRITES
+from bucketlake.timeline.instant import WRITES, Action
 from bucketlake.timeline.markers import read_markers
 from bucketlake.write.progress import LOGGER
 
 WAIT_SECONDS_MAX = 600.0
+_HOLDING = WRITES | {Action.CLUSTERING}  # A resize has such markers in its last rounds.
 _LOOK_SECONDS = 0.5
 
 
@@ -48,7 +49,7 @@ def wait_for_writers(
     """
     for pending in timeline.pending():
         instant = pending.requested_at
-        if pending.action not in WRITES or is_of_this_thread(instant):
+        if pending.action not in _HOLDING or is_of_this_thread(instant):
             continue
         common = wanted & _begun(storage, instant)
         if common and is_alive(storage, instant, clock.now_ms):

@@ -136,7 +136,7 @@ def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[I
 
 
 def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    """Return the begun compactions whose plan was removed meanwhile."""
+    """Return the begun compactions, and the resizes, that were withdrawn meanwhile."""
     begun = (
         compaction
         for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})

@@ -19,7 +19,8 @@ from bucketlake.format.rollback_metadata import (
     encode_rollback,
 )
 from bucketlake.index.state import undo_state
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.read.file_system_view import list_files
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -35,6 +36,10 @@ from bucketlake.write.pending_actions import decide_plan, put_inflight, withdraw
 from bucketlake.write.progress import counted
 
 _UNDONE = (*WRITES, Action.COMPACTION)
+_SERVICES_OF = {
+    Action.COMMIT: (Action.COMPACTION,),
+    Action.REPLACE_COMMIT: (Action.CLUSTERING,),
+}
 
 
 def carry_on_rollback(
@@ -116,7 +121,10 @@ def read_rollback_plan(storage: Storage, config: TableConfig, instant: InstantTi
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
     """Return the files of an instant: those that its metadata or its markers name."""
     if instant.state is State.COMPLETED:
-        paths = [stat.path for stat in timeline.read_commit(storage, instant).stats]
+        commit = timeline.read_commit(storage, instant)
+        paths = [stat.path for stat in commit.stats]
+        if commit.resizes:
+            paths += copies_for_resize(storage, instant.requested_at, commit.partitions)
     else:
         paths = [marker.data_path for marker in read_markers(storage, instant.requested_at)]
     files: dict[str, list[str]] = defaultdict(list)
@@ -127,12 +135,26 @@ def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> Rol
     return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
 
 
+def copies_for_resize(
+    storage: Storage, instant: InstantTime, partitions: Iterable[str]
+) -> list[str]:
+    """Return the log files that writes left for a resize: they have its instant in their names."""
+    return [
+        file.path
+        for file in list_files(storage, sorted(partitions))
+        if isinstance(file.name, LogFileName) and file.name.instant == instant
+    ]
+
+
 def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Action) -> None:
     """Remove a commit from the timeline, then delete its files and leftovers.
 
     ``action`` is the action of its pending files.
     """
     forbid_commit(storage, plan.instant)
+    requested = Instant(plan.instant, Action.CLUSTERING, State.REQUESTED)
+    if action is Action.REPLACE_COMMIT and storage.stat(instant_path(config, requested)):
+        undo_state(storage, plan.instant, plan.files)
     _reopen(storage, config, plan.instant, action)
     take_back(storage, config, plan.instant, action, plan.paths)
     # A slow helper may have published it again; from now on the helper notices the rollback.
@@ -153,8 +175,9 @@ def take_back(
     Its commit must be forbidden before. A task that writes a file later deletes it itself.
     """
     delete_files(storage, instant, files)
-    if action is Action.COMMIT:  # The instant may have been a compaction; remove its plan too.
-        remove_pending(storage, config, instant, Action.COMPACTION)
+    # The instant may have been a table service; remove its plan too.
+    for service in _SERVICES_OF.get(action, ()):
+        remove_pending(storage, config, instant, service)
     remove_pending(storage, config, instant, action)
     delete_heartbeat(storage, instant)
 

@@ -1,0 +1,52 @@
+"""Withdrawing a resize: a pending clustering that must not complete any more.
+
+The outcome comes first: it forbids the completion. Then a turn in the order of commits: writes that
+took a turn before are decided by then, with all of their copies (``write/log_copies.py``); writes
+that take one later find the outcome and make no copies. So the files that are listed after the turn
+are all there will be. Files, rings and the plan go together; every step can be repeated.
+"""
+
+from __future__ import annotations
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ObjectNotFoundError
+from bucketlake.index.state import undo_state
+from bucketlake.model.file_name import InstantTime
+from bucketlake.read.file_system_view import list_files
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.write.commit import after_turn
+from bucketlake.write.timeline_rollback import take_back
+
+
+def withdraw_resize(
+    storage: Storage, config: TableConfig, clock: InstantClock, instant: InstantTime
+) -> bool:
+    """Withdraw a pending resize; return False if it is decided to be completed."""
+    if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
+        return False
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, clock, turn, instant)
+        turn_time = clock.next_instant(timeline, after=turn.instant if turn else None)
+        if take_turn(storage, turn_time, after=turn):
+            break
+    partitions = partitions_of_plan(storage, timeline, instant)
+    files = [f.path for f in list_files(storage, partitions) if f.name.instant == instant]
+    undo_state(storage, instant, partitions)
+    take_back(storage, config, instant, Action.CLUSTERING, files)
+    return True
+
+
+def partitions_of_plan(storage: Storage, timeline: Timeline, instant: InstantTime) -> list[str]:
+    """Return the partitions that a pending clustering names; none if its plan is gone."""
+    pending = Instant(instant, Action.CLUSTERING, State.REQUESTED)
+    try:
+        plan = timeline.read_clustering_plan(storage, pending)
+    except ObjectNotFoundError:
+        return []
+    return sorted({planned.partition_path for planned in plan.slices})

@@ -1,0 +1,215 @@
+"""Resizing file groups of a hash ring: the rows of some groups become new file groups (RFC-42).
+
+A split has one old group and several new ones, a merge has several old groups and one new one. Runs
+in a task, which may run twice or late: the names and rows of the files follow from the plan, and
+they are published by put-if-absent while the resize is pending, as in ``write/group_writer.py``.
+Rows keep the time of the commit that wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
+from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
+from bucketlake.hashing.ring import Ring
+from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
+from bucketlake.index.rings import file_id_of_node
+from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.timeline.markers import Marker, MarkerType
+from bucketlake.write.data_file import put_data_file
+from bucketlake.write.group_writer import WRITE_TOKEN
+
+_RING_SIZE = RING_HASH_MAX + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeJob:
+    """A group of a resize plan.
+
+    Attributes
+    ----------
+    slices : tuple of FileSlice
+        The slices whose rows are moved.
+    nodes : tuple of (int, str)
+        Value and file id prefix of each new node.
+    start : int
+        Hash value after which the range of all of them begins.
+    """
+
+    slices: tuple[FileSlice, ...]
+    nodes: tuple[tuple[int, str], ...]
+    start: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that are read."""
+        return sum(file_slice.size_bytes for file_slice in self.slices)
+
+    def to_text(self) -> str:
+        """Return the job as text, to send it to a task."""
+        return json.dumps([[held.to_text() for held in self.slices], self.nodes, self.start])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a job; undoes :meth:`to_text`."""
+        slices, nodes, start = json.loads(text)
+        return cls(
+            tuple(FileSlice.from_text(held) for held in slices),
+            tuple((value, prefix) for value, prefix in nodes),
+            start,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeResult:
+    """What a task did to one group of a plan; it travels to the driver.
+
+    Attributes
+    ----------
+    stats : tuple of WriteStat
+        The new base files.
+    distributions : mapping of str to NodeStats
+        How the keys lie in the new nodes, by file id prefix; empty if an earlier attempt wrote the
+        files.
+    """
+
+    stats: tuple[WriteStat, ...]
+    distributions: Mapping[str, NodeStats]
+
+    def to_text(self) -> str:
+        """Return the result as text."""
+        found = {
+            prefix: [stats.row_count, list(stats.quantiles)]
+            for prefix, stats in self.distributions.items()
+        }
+        return json.dumps([[stat.to_facts() for stat in self.stats], found])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a result; undoes :meth:`to_text`."""
+        stats, found = json.loads(text)
+        return cls(
+            tuple(WriteStat.from_facts(facts) for facts in stats),
+            {prefix: NodeStats(rows, tuple(points)) for prefix, (rows, points) in found.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Resizer:
+    """What all tasks of one resize share; a small picklable value.
+
+    Attributes
+    ----------
+    reader : SliceReader
+        Merges slices.
+    instant : InstantTime
+        Instant of the resize.
+    schema : pa.Schema
+        Data schema of the new files, without meta columns.
+    inflight : str
+        Path of the inflight file, which says that the resize is pending.
+    hash_fields : tuple of str
+        Record key fields that choose the node; empty for all of them.
+    """
+
+    reader: SliceReader
+    instant: InstantTime
+    schema: pa.Schema
+    inflight: str
+    hash_fields: tuple[str, ...] = ()
+
+    def resize(self, job: ResizeJob) -> ResizeResult:
+        """Write the base file of each new node that gets rows, unless another attempt has."""
+        partition = job.slices[0].partition_path
+        ring = Ring.of(dict(job.nodes))
+        names = [self._name(prefix) for prefix in ring.prefixes]
+        storage = self.reader.storage
+        distributions: dict[str, NodeStats] = {}
+        if not all(storage.stat(file_path(partition, name)) is not None for name in names):
+            distributions = self._write(job, partition, ring, names)
+        found = (
+            self._stat(partition, prefix, name)
+            for prefix, name in zip(ring.prefixes, names, strict=True)
+        )
+        return ResizeResult(tuple(stat for stat in found if stat is not None), distributions)
+
+    def _name(self, prefix: str) -> str:
+        return BaseFileName(file_id_of_node(prefix), WRITE_TOKEN, self.instant).to_file_name()
+
+    def _write(
+        self, job: ResizeJob, partition: str, ring: Ring, names: Sequence[str]
+    ) -> dict[str, NodeStats]:
+        encoders = [BaseFileEncoder(self.schema) for _ in names]
+        seen: list[list[npt.NDArray[np.int32]]] = [[] for _ in names]
+        for chunk in self._rows(job):
+            hashes = hash_ring_keys(chunk[RECORD_KEY], self.hash_fields)
+            positions = ring.locate(hashes)
+            for position, (encoder, name) in enumerate(zip(encoders, names, strict=True)):
+                rows = np.flatnonzero(positions == position)
+                if len(rows):
+                    encoder.write(_named(chunk.take(pa.array(rows)), name))
+                    seen[position].append(hashes[rows])
+        for encoder, name in zip(encoders, names, strict=True):
+            if encoder.row_count:
+                marker = Marker(partition, name, MarkerType.CREATE)
+                put_data_file(
+                    self.reader.storage, self.instant, self.inflight, marker, encoder.finish()
+                )
+        return {
+            prefix: distribution_of(np.concatenate(hashes), job.start)
+            for prefix, hashes in zip(ring.prefixes, seen, strict=True)
+            if hashes
+        }
+
+    def _rows(self, job: ResizeJob) -> Iterator[pa.Table]:
+        columns = [*META_NAMES, *self.schema.names]
+        for file_slice in job.slices:
+            yield from self.reader.read(file_slice, columns)
+
+    def _stat(self, partition: str, prefix: str, name: str) -> WriteStat | None:
+        path = file_path(partition, name)
+        if self.reader.storage.stat(path) is None:
+            return None  # No row belongs to the node.
+        with BaseFileReader(self.reader.storage, path) as reader:
+            return WriteStat(
+                file_id=file_id_of_node(prefix),
+                path=path,
+                partition_path=partition,
+                record_count=reader.row_count,
+                insert_count=reader.row_count,
+                file_size_bytes=reader.size_bytes,
+                opens_group=True,
+            )
+
+
+def distribution_of(hashes: npt.NDArray[np.int32], start: int) -> NodeStats:
+    """Return how keys lie in a range of the ring (RFC-42, "hash distribution statistics").
+
+    Parameters
+    ----------
+    hashes : ndarray of int32, shape (n_keys,)
+        Hashes of the keys, at least one.
+    start : int
+        Hash value after which the range begins; it may wrap around the end of the ring.
+    """
+    distances = np.sort((hashes.astype(np.int64) - start - 1) % _RING_SIZE)
+    places = len(hashes) * np.arange(1, QUANTILE_COUNT + 1) // (QUANTILE_COUNT + 1)
+    points = (distances[places] + start + 1) % _RING_SIZE
+    return NodeStats(len(hashes), tuple(points.tolist()))
+
+
+def _named(rows: pa.Table, file_name: str) -> pa.Table:
+    place = rows.column_names.index(FILE_NAME)
+    return rows.set_column(place, FILE_NAME, pa.repeat(file_name, rows.num_rows))
