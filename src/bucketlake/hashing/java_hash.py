@@ -62,8 +62,8 @@ def hash_strings(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
     return hash_spans(data, offsets[:-1], offsets[1:]).view(np.int32)
 
 
-def text_buffers(keys: pa.Array) -> tuple[Bytes, Positions]:
-    """Return a text column's bytes and its ``n + 1`` offsets into them; a null spans no bytes."""
+def text_buffers(keys: pa.Array, null_text: str = "") -> tuple[Bytes, Positions]:
+    """Return a text column's bytes and its ``n + 1`` offsets into them; a null is ``null_text``."""
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()
     if not _is_text(keys.type):
@@ -71,7 +71,7 @@ def text_buffers(keys: pa.Array) -> tuple[Bytes, Positions]:
     if not pa.types.is_string(keys.type) and not pa.types.is_large_string(keys.type):
         keys = keys.cast(pa.large_string())
     if keys.null_count:
-        keys = keys.fill_null("")  # In Arrow, a null may have any bytes.
+        keys = keys.fill_null(null_text)  # In Arrow, a null may have any bytes.
     width = np.int32 if pa.types.is_string(keys.type) else np.int64
     _, offset_buffer, data_buffer = keys.buffers()
     if len(keys) == 0 or offset_buffer is None:
