@@ -3,8 +3,8 @@
 A node stands at a value on the ring and holds the hashes after the node before it up to and
 including its own value. Hashes behind the last node belong to the first one, so one range may wrap
 around the end of the hash space. A split puts nodes inside a range; a merge removes nodes, whose
-hashes pass to the next one. Values only: where rings are stored is left to ``format/``, and which
-nodes to split or merge to whoever plans a resize.
+hashes pass to the next node. This module does no I/O: ``format/`` stores rings, and the plan of a
+resize decides which nodes to split or merge.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ INITIAL_COUNT_MAX = 46_340
 
 _RING_BITS = 31
 _RING_SIZE = 1 << _RING_BITS
-_CELLS_PER_NODE_BITS = 4  # Few cells hold a node then, and fewer still hold several.
-_ROWS_AT_ONCE = 1 << 15  # Keeps the positions of a step in the processor's cache.
+_CELLS_PER_NODE_BITS = 4  # With 16 cells per node, few cells have several nodes.
+_ROWS_AT_ONCE = 1 << 15  # The positions of so many rows fit into the processor's cache.
 
 
 class NodeTag(Enum):
@@ -198,7 +198,7 @@ class Ring:
         True
         """
         hash_range = self.range_of(value)
-        # A wrapping range goes on behind the end of the ring, where its end is one ring further.
+        # A wrapping range ends in the next turn of the ring, so its end is one ring size larger.
         end = value if hash_range.start < value else value + _RING_SIZE
         middle = (hash_range.start + end) // 2 % _RING_SIZE
         return None if middle in (hash_range.start, hash_range.end) else middle
@@ -370,10 +370,10 @@ def _initial_prefix(start: int, end: int, name: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Cuts the hash space into equal cells, each with the first node that may hold its hashes.
+    """Equal cells of the hash space, each with the first node that may hold its hashes.
 
-    A search takes one step through a table instead of a bisection. The number of cells follows
-    that of the nodes: building them costs as little as the ring itself.
+    A lookup reads this table instead of a binary search. The number of cells grows with the number
+    of nodes, so the table of a small ring is cheap.
     """
 
     shift: int

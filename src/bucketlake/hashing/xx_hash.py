@@ -2,9 +2,9 @@
 
 Consistent hashing places a record key by XXH32 (seed 0) of the values of its hash fields, joined
 without a separator. All texts of a block advance together: four lanes of 16 bytes, then words,
-then single bytes. Texts of one length lie in memory at equal distances and are read in place; other
-texts are sorted by falling length, so that those with bytes left are always the first ones. Which
-values of a key count is left to ``index_key``, and which node holds a hash to ``ring``.
+then single bytes. Texts of one length lie in memory at equal distances and are read in place. Other
+texts are sorted by falling length, so that the texts with bytes left are always the first ones.
+``index_key`` joins the values of a key, and ``ring`` finds the node of a hash.
 """
 
 from __future__ import annotations
