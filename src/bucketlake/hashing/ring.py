@@ -30,7 +30,7 @@ INITIAL_COUNT_MAX = 46_340
 
 _RING_BITS = 31
 _RING_SIZE = 1 << _RING_BITS
-_CELLS_PER_NODE_BITS = 4  # With 16 cells per node, few cells have several nodes.
+_CELLS_PER_NODE_BITS = 4  # From 16 cells per node on, few cells have several nodes.
 _ROWS_AT_ONCE = 1 << 15  # The positions of so many rows fit into the processor's cache.
 
 
