@@ -1,7 +1,7 @@
-"""The engine of a call: Spark for DataFrames and where a session is at hand, else this process.
+"""The engine of a call: Spark for DataFrames and if there is a session, else this process.
 
-Each function imports the Spark room where it needs it, so that bucketlake works, and is quick to
-import, where there is no Spark.
+Each function imports ``spark/`` only when it needs it, so that bucketlake works without Spark and
+is fast to import.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from bucketlake.read.plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.services.compaction import Runner, compact_here
 from bucketlake.services.rescale import rehash_here
+from bucketlake.services.resize.resize import Runner as ResizeRunner
+from bucketlake.services.resize.resize import resize_here
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.rehash import RehashRunner
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def active_session() -> SparkSession | None:
-    """Return the active Spark session; None where there is none."""
-    if "pyspark" not in sys.modules:  # Where nobody imported it there is no session.
+    """Return the active Spark session; None if there is none."""
+    if "pyspark" not in sys.modules:  # Without the import there can be no session.
         return None
     from bucketlake.spark.read import running_session
 
@@ -39,14 +41,14 @@ def active_session() -> SparkSession | None:
 
 
 def require_session(spark: SparkSession | None) -> SparkSession:
-    """Return a session that was handed in, or the active one; ConfigError where there is none."""
+    """Return the given session, or the active session; raise ConfigError if there is none."""
     from bucketlake.spark.read import active_session
 
     return active_session(spark)
 
 
 def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
-    """Return a schema in Arrow's types, whichever of the two it came in."""
+    """Return a Spark or Arrow schema as an Arrow schema."""
     if isinstance(schema, pa.Schema):
         return schema
     from bucketlake.spark.schema import arrow_from_spark
@@ -55,7 +57,7 @@ def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
 
 
 def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> RecordSource:
-    """Return the records of a write, for the engine that holds them.
+    """Return the records of a write, as a source for their engine.
 
     Parameters
     ----------
@@ -64,7 +66,7 @@ def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> Record
     storage : Storage
         The table's storage.
     root : str
-        The table's path, as it was given.
+        The table's path, as the user passed it.
 
     Raises
     ------
@@ -80,15 +82,15 @@ def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> Record
         return SparkSource(data, Spool(storage, root))
     raise InputError(
         f"write to {root}",
-        f"{type(data).__name__} is no data that can be written",
-        "hand in a Spark DataFrame or a pyarrow.Table",
+        f"data of type {type(data).__name__} cannot be written",
+        "pass a Spark DataFrame or a pyarrow.Table",
     )
 
 
 def stored_rows(
     plan: ReadPlan, storage: Storage, root: str, session: SparkSession | None
 ) -> RecordSource:
-    """Return the rows of a plan as the records of a write; without a session, of this process."""
+    """Return the rows of a plan as the records of a write; this process reads without a session."""
     if session is None:
         return ArrowSource(read_arrow(storage, plan))
     from bucketlake.spark.read import read_files
@@ -112,7 +114,7 @@ def read_frame(
 
 
 def rehash_runner(session: SparkSession | None) -> RehashRunner:
-    """Return what moves the rows of a rescale bucket by bucket."""
+    """Return the function that moves the rows of a rescale bucket by bucket."""
     if session is None:
         return rehash_here
     from bucketlake.spark.slices import rehash_in
@@ -120,8 +122,17 @@ def rehash_runner(session: SparkSession | None) -> RehashRunner:
     return partial(rehash_in, session)
 
 
+def resize_runner(session: SparkSession | None) -> ResizeRunner:
+    """Return the function that executes the jobs of a resize."""
+    if session is None:
+        return resize_here
+    from bucketlake.spark.slices import resize_in
+
+    return partial(resize_in, session)
+
+
 def compaction_runner(session: SparkSession | None) -> Runner:
-    """Return what merges the slices of a compaction."""
+    """Return the function that merges the slices of a compaction."""
     if session is None:
         return compact_here
     from bucketlake.spark.slices import compact_in

@@ -15,6 +15,7 @@
     │   └── CommitOutcomeUnknownError     look before any retry
     ├── LockError                         the lock, its owner, how long the caller waited
     ├── IndexStateError                   what the index believes, what the table holds
+    │   ├── HashingMetadataError          path, expected, found: no hash ring
     │   └── BucketOutOfRangeError         file_id, bucket_id, bucket_count
     └── UnsupportedFeatureError           feature, where, next step
 
@@ -155,6 +156,17 @@ class IndexStateError(BucketLakeError):
 
     def __str__(self) -> str:
         return f"{self.believed}, but {self.held}; {self.next_step}"
+
+
+class HashingMetadataError(IndexStateError):
+    """The nodes of a partition do not make a hash ring."""
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        BucketLakeError.__init__(self, path, expected, found)
+        self.path, self.expected, self.found = path, expected, found
+        self.believed = f"{path}: expected {expected}"
+        self.held = f"the hash ring has {found}"
+        self.next_step = "restore the file, or run table.doctor() (bucketlake doctor)"
 
 
 class BucketOutOfRangeError(IndexStateError):

@@ -1,4 +1,4 @@
-"""``save``: the write of an existing Hudi job, options unchanged."""
+"""``save``: writes as an existing Hudi job does, with the same options."""
 
 from __future__ import annotations
 
@@ -48,38 +48,38 @@ def save(
     df : DataFrame or pa.Table
         Records, or keys for operation ``delete``.
     path : str
-        Folder of the table; it is created where there is none.
+        Folder of the table; ``save`` creates a missing table.
     mode : {"append", "overwrite", "errorifexists", "error", "ignore"}
-        As Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the
-        table's history, where Hudi deletes the table. A table that nobody has committed to yet is
-        none to ``errorifexists`` and ``ignore``: a job that failed on bad rows runs again.
-        Operations ``delete`` and ``delete_partition`` take ``append`` alone.
+        Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the table's
+        history; Hudi would delete the table. ``errorifexists`` and ``ignore`` treat a table without
+        commits as missing, so that a job that failed on bad rows can run again. Operations
+        ``delete`` and ``delete_partition`` need ``append``.
     options : mapping of str to str
-        Options as the job has them. Tuning of Hudi's engine is passed over; an option that is not
-        known is named in a warning; one that bucketlake cannot follow, in an error.
+        Options of the job. Tuning options of Hudi's engine are ignored; a warning names unknown
+        options; an option that bucketlake cannot follow raises an error.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
     Returns
     -------
     WriteResult
-        Without an instant where ``mode`` is ``ignore`` and there is a table.
+        Without an instant if ``mode`` is ``ignore`` and the table exists.
 
     Raises
     ------
     ConfigError
         If an option cannot be followed, or contradicts the table.
     AlreadyExistsError
-        If there is a table, and ``mode`` is ``errorifexists``.
+        If the table exists and ``mode`` is ``errorifexists``.
     TableNotFoundError
-        If there is none, and the operation is ``delete`` or ``delete_partition``.
+        If the table does not exist and the operation is ``delete`` or ``delete_partition``.
     BucketLakeError
-        Further as ``Table.upsert``.
+        The other errors of ``Table.upsert``.
 
     Warns
     -----
     UserWarning
-        Naming the options that are not known.
+        Names the unknown options.
     ServiceWarning
         If the rows were committed, but a compaction, clean or archival after it failed.
 
@@ -98,11 +98,11 @@ def save(
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
     job = parse_job_options(options or {})
     if job.operation in _DELETES and mode.lower() != "append":
-        raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} takes 'append'")
+        raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} needs 'append'")
     lock = lock_from_options(job.lock_options)
     if job.unknown:
         warnings.warn(
-            f"options without effect, bucketlake does not know them: {', '.join(job.unknown)}",
+            f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
             stacklevel=2,
         )
     storage = open_storage(path, storage_options)
@@ -113,7 +113,7 @@ def save(
         raise AlreadyExistsError(
             path,
             "save",
-            f"a Hudi table is there and mode is {mode!r}; write with mode='append' or 'overwrite'",
+            f"the table exists and mode is {mode!r}; write with mode='append' or 'overwrite'",
         )
     if exists or job.operation in _DELETES:
         table = _open(path, job, storage_options)
@@ -125,11 +125,12 @@ def save(
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
     try:
         _serve(table, job)
-    except Exception as error:  # An engine's own among them.
-        # What was written is committed: an error here would say that it is not.
+    except Exception as error:  # Also errors of Spark.
+        # The rows are committed; an error here would suggest that they are not.
         warnings.warn(
-            f"the rows are committed (instant {result.instant}), but what follows a write was not "
-            f"done: {error}; the next write does it, or table.compact(), clean() and archive()",
+            f"the rows are committed (instant {result.instant}), but a table service after the "
+            f"write failed: {error}; the next write runs it again, or call table.compact(), "
+            "clean() and archive()",
             ServiceWarning,
             stacklevel=2,
         )
@@ -137,12 +138,12 @@ def save(
 
 
 def _has_commits(storage: Storage) -> bool:
-    """Tell whether anybody has committed to a table; no archival takes the last commit."""
+    """Return whether a table has commits; an archival always leaves the last commit."""
     return bool(load_timeline(storage, read_table_config(storage)).completed_commits())
 
 
 def _serve(table: Table, job: JobOptions) -> None:
-    """Compact, clean and archive, as far as the options ask for it."""
+    """Compact, clean and archive, if the options say so."""
     if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
         table.compact(after_delta_commits=job.compact_after)
     if job.retention is not None:
@@ -220,13 +221,13 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
             raise ConfigError(
                 what,
                 _spelled(stated),
-                f"the table {path} has {_spelled(known)!r}; name that, or leave the option out",
+                f"the table {path} has {_spelled(known)!r}; use this value, or omit the option",
             )
     return table
 
 
 def _spelled(value: object) -> object:
-    """Return an enum's value, as an option has it; anything else as it is."""
+    """Return the value of an enum, as in an option; return other values unchanged."""
     return value.value if isinstance(value, Enum) else value
 
 
@@ -235,18 +236,17 @@ def _with_one_group(index: TableIndex | None) -> TableIndex | None:
 
 
 def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:
-    """Open a table; its own rules, once it has some, outweigh those of a job (RFC-89)."""
+    """Open a table; rules that the table stores win over those of a job (RFC-89)."""
     held = open_table(path, storage_options=storage_options)
     if held.index == asked:
         return held
-    # The options of Hudi's jobs know no file size: the table's own counts.
+    # Hudi's jobs have no option for a maximum file size, so the table's size is used.
     if asked.max_file_size is None and asked == _with_one_group(held.index):
         return held
     if not has_rules(held.index):
         return open_table(path, asked, storage_options)
     warnings.warn(
-        f"the options ask for {asked!r}; the table has rules of its own, which count: "
-        f"{held.index!r}",
+        f"the options name {asked!r}; the table stores other rules, which are used: {held.index!r}",
         stacklevel=4,
     )
     return held

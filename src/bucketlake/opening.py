@@ -1,4 +1,4 @@
-"""Making and opening tables: what gives a :class:`~bucketlake.table.Table`."""
+"""Creates and opens tables; each function returns a :class:`~bucketlake.table.Table`."""
 
 from __future__ import annotations
 
@@ -51,22 +51,23 @@ def create_table(
     timestamp_partition: TimestampPartition | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make an empty Hudi table (table version 9).
+    """Create an empty Hudi table (table version 9).
 
     Parameters
     ----------
     path : str
         Folder of the table: a local path, or ``s3://``, ``s3a://``, ``gs://``, ``abfs://`` …
     schema : StructType or pa.Schema
-        Columns of the records, partition columns among them.
+        Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
     index : SimpleBucket or PartitionBucket
         How keys find their file group.
     partition_by : str or sequence of str
-        Partition columns, outermost first; none makes a table without partitions.
+        Partition columns, outermost first; empty for a table without partitions.
     ordering : str, sequence of str or None
-        Columns whose greater value wins (event-time ordering); None lets the later commit win.
+        Ordering fields: the record with the greater value wins (event-time ordering). None: the
+        later commit wins.
     table_type : {"copy_on_write", "merge_on_read"}
         Whether updates write new base files, or log files that readers merge.
     name : str, optional
@@ -76,24 +77,24 @@ def create_table(
     url_encode : bool
         Encode special characters of partition values in folder names.
     timestamp_partition : TimestampPartition, optional
-        Turn the one partition column from a time into text.
+        How to format the times of the only partition column as text.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
     Returns
     -------
     Table
-        Without a lock, and writing Parquet log files: :func:`open_table` takes other settings.
+        Without a lock, and with Parquet log blocks; :func:`open_table` takes other settings.
 
     Raises
     ------
     InputError
-        If the schema lacks a named column or holds one that cannot be stored, or the folder holds
-        files of something else.
+        If a named column is not in the schema, a column cannot be stored, or the folder contains
+        other files.
     AlreadyExistsError
-        If there is a table already.
+        If the folder already contains a table.
     IndexStateError
-        If the folder holds another index setting, of a table that was not made to its end.
+        If the folder contains another index setting, from a create that did not finish.
 
     Examples
     --------
@@ -134,22 +135,21 @@ def open_table(
     log_format: str = "parquet",
     lock: TableLock = NO_LOCK,
 ) -> Table:
-    """Open a Hudi table, whoever made it.
+    """Open a Hudi table that bucketlake or another program created.
 
     Parameters
     ----------
     path : str
         Folder of the table.
     index : SimpleBucket or PartitionBucket, optional
-        Needed to *write* to a table of Hudi's that stores no bucket setting; never to read.
+        Needed only to *write* to a table of Hudi, which stores no bucket setting.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
     log_format : {"parquet", "avro"}
-        What the log files of a merge-on-read table are written in. Every reader knows both; Avro
-        is Hudi's default, Parquet is smaller and quicker.
+        Format of the records in new log files of a merge-on-read table. Every reader supports
+        both; Avro is Hudi's default, Parquet is smaller and faster.
     lock : FileSystemLock, StorageLock or InProcessLock, optional
-        The lock that writers of Hudi's use on this table; needed only where they write at the same
-        time.
+        The lock that Hudi's writers use on this table; needed only if they write at the same time.
 
     Returns
     -------
@@ -158,9 +158,9 @@ def open_table(
     Raises
     ------
     TableNotFoundError
-        If there is no Hudi table, saying what is there.
+        If there is no Hudi table; the error names what was found.
     UnsupportedFeatureError
-        If the table cannot be read, naming the feature.
+        If the table cannot be read; the error names the feature.
     IndexStateError
         If the table stores another index setting.
 
@@ -184,7 +184,7 @@ def open_table(
     except UnsupportedFeatureError:
         if index is not None:
             raise
-        found = None  # Rules that cannot be followed are no hindrance to a reader.
+        found = None  # A read does not need the rules.
     require_given(storage, index, found)
     given = None if found is None else without_state(found)
     return Table(path, given, storage_options or {}, formats[log_format], lock)
@@ -198,10 +198,10 @@ def convert(
     storage_options: Mapping[str, str] | None = None,
     lock: TableLock = NO_LOCK,
 ) -> Table:
-    """Put an existing table under another index, and open it.
+    """Change the index of an existing table, and open the table.
 
-    Today the one change is that of ``max_file_size``: from one file group a bucket to several, and
-    back. See :meth:`Table.convert`, which also tells what would be done.
+    Currently only ``max_file_size`` can change: from one file group per bucket to several, and
+    back. See :meth:`Table.convert`, which can also show the changes without making them.
 
     Parameters
     ----------
@@ -210,11 +210,11 @@ def convert(
     index : SimpleBucket or PartitionBucket
         The table's own index with another ``max_file_size``.
     spark : SparkSession, optional
-        Session that rewrites rows; by default the active one, and this process where there is none.
+        Session that rewrites rows; by default the active session, or this process without one.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
     lock : FileSystemLock, StorageLock or InProcessLock, optional
-        The lock that writers of Hudi's use on this table.
+        The lock that Hudi's writers use on this table.
 
     Returns
     -------
@@ -225,7 +225,7 @@ def convert(
     ConfigError
         If the index differs from the table's in more than its ``max_file_size``.
     CommitConflictError
-        If other writers came in between several times.
+        If other writers caused a conflict in every attempt.
 
     Examples
     --------

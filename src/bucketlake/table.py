@@ -1,8 +1,8 @@
-"""The table handle: an address and options; each verb calls one room.
+"""The table handle: a path and options; each method calls one part of the library.
 
-``create_table`` and ``open_table`` (``opening.py``) give a :class:`Table`. It can be pickled and
-holds no session, lock or cache: every call looks at storage anew. Which engine works, Spark or
-Arrow in this process, is chosen in ``engine.py``.
+``create_table`` and ``open_table`` (``opening.py``) return a :class:`Table`. It can be pickled and
+holds no session, held lock or cache: every call reads storage again. ``engine.py`` chooses the
+engine: Spark, or Arrow in this process.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bucketlake.engine import (
     read_frame,
     rehash_runner,
     require_session,
+    resize_runner,
     source_of,
     stored_rows,
 )
@@ -58,6 +59,8 @@ from bucketlake.services.rescale import (
     plan_rescale,
     run_rescale,
 )
+from bucketlake.services.resize.limits import MAX_FILE_SIZE_DEFAULT, ResizeLimits
+from bucketlake.services.resize.resize import ResizeReport, resize
 from bucketlake.services.restore_service import RestoreReport, restore
 from bucketlake.services.rollback_service import RollbackReport, roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
@@ -79,23 +82,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Hudi table: where it lies, and how to reach it.
+    """A handle of a Hudi table: its path, and how to access it.
 
-    Made by ``create_table`` or ``open_table``.
+    Use ``create_table`` or ``open_table`` to get one.
 
     Attributes
     ----------
     path : str
-        Folder of the table, as it was given.
+        Folder of the table, as the user passed it.
     index : SimpleBucket, PartitionBucket or None
-        How keys found their file group when the table was opened; None where it is not known, and
-        so not written to.
+        The index when the table was opened; None if it is not known, then writes fail.
     storage_options : mapping of str to str
-        As handed in. No text shows their values, and a pickle does not in readable form.
+        The options of the caller. ``repr`` does not show their values, and a pickle holds them in
+        unreadable form.
     log_format : LogFormat
-        The kind of block that this handle writes records of log files in.
+        Format of the records in log files that this handle writes.
     lock : TableLock
-        What this handle shares with writers of Hudi's.
+        The lock that this handle shares with Hudi's writers.
     """
 
     path: str
@@ -110,22 +113,22 @@ class Table:
     # Writes.
 
     def upsert(self, data: DataFrame | pa.Table) -> WriteResult:
-        """Insert new records, update known ones.
+        """Insert new records and update existing records.
 
         Parameters
         ----------
         data : DataFrame or pa.Table
-            Records, with all columns of the table; further ones are added to it. Of several with
-            one key the greatest ordering value stays; of equal ones the later row of an Arrow
-            table, or one that its contents decide on in a DataFrame, which has no order. Against
-            a stored record the incoming one stays unless its ordering value is less. A record
-            whose ``_hoodie_is_deleted`` is true deletes its key; where its ordering value is null,
-            whatever is stored.
+            Records with all columns of the table; new columns are added to the table. If several
+            records have the same key, the record with the greatest ordering value is written. If
+            ordering values are equal, the later row of an Arrow table is written; a DataFrame has
+            no order, so the contents of the rows decide. An incoming record replaces a stored
+            record unless its ordering value is less. A record whose ``_hoodie_is_deleted`` is true
+            deletes its key; if its ordering value is null, it always deletes the key.
 
         Returns
         -------
         WriteResult
-            Without an instant where ``data`` has no rows.
+            Without an instant if ``data`` has no rows.
 
         Raises
         ------
@@ -134,13 +137,13 @@ class Table:
         ConfigError
             If the table stores no bucket setting and was opened without ``index``.
         UnsupportedFeatureError
-            If the table has a feature that a writer must know and bucketlake does not.
+            If the table has a feature that bucketlake cannot write.
         IndexStateError
             If the files of the table contradict the index.
         CommitConflictError
             If another writer changed the same buckets meanwhile; retry.
         CommitOutcomeUnknownError
-            If storage failed at the decisive step; look at the timeline before any retry.
+            If storage failed during the commit; look at the timeline before a retry.
 
         Examples
         --------
@@ -156,19 +159,19 @@ class Table:
         return self._write(Operation.UPSERT, data)
 
     def upsert_batch(self, query_name: str) -> BatchUpsert:
-        """Return what upserts the batches of a stream, each once: a function for ``foreachBatch``.
+        """Return a function for ``foreachBatch`` that upserts each batch of a stream once.
 
         Parameters
         ----------
         query_name : str
-            Names the stream, and stays the same when it restarts from its checkpoint.
+            Name of the stream. Keep it when the stream restarts from its checkpoint.
 
         Returns
         -------
         callable
-            Takes a batch and its id, and returns a :class:`WriteResult`. A batch that was committed
-            already is passed over, whatever came in between; one before that is an InputError,
-            since then a checkpoint was reset or is another query's.
+            Takes a batch and its id, and returns a :class:`WriteResult`. If the stream's last
+            committed batch has this id, the batch is skipped, also after other commits. An earlier
+            id raises InputError, because the checkpoint was reset or belongs to another query.
 
         Notes
         -----
@@ -177,14 +180,14 @@ class Table:
         return BatchUpsert(self, query_name)
 
     def insert(self, data: DataFrame | pa.Table) -> WriteResult:
-        """Write records as :meth:`upsert` does: a bucket index keeps keys unique (RFC-29).
+        """Write records like :meth:`upsert`, because a bucket index keeps keys unique (RFC-29).
 
-        Only the operation in the commit's metadata differs.
+        Only the operation in the commit's metadata is different.
 
         Parameters
         ----------
         data : DataFrame or pa.Table
-            As for :meth:`upsert`, and with its errors.
+            Records as for :meth:`upsert`; the errors are the same, too.
 
         Returns
         -------
@@ -193,12 +196,12 @@ class Table:
         return self._write(Operation.INSERT, data)
 
     def bulk_insert(self, data: DataFrame | pa.Table) -> WriteResult:
-        """Write records into partitions that hold none yet.
+        """Write records to partitions without records.
 
         Parameters
         ----------
         data : DataFrame or pa.Table
-            As for :meth:`upsert`. Of several records with one key one stays.
+            Records as for :meth:`upsert`. If several records have the same key, one is written.
 
         Returns
         -------
@@ -207,26 +210,26 @@ class Table:
         Raises
         ------
         InputError
-            If one of the partitions holds records; further as :meth:`upsert`.
+            If one of the partitions has records. The other errors are those of :meth:`upsert`.
         """
         return self._write(Operation.BULK_INSERT, data)
 
     def insert_overwrite(
         self, data: DataFrame | pa.Table, *, whole_table: bool = False
     ) -> WriteResult:
-        """Replace the partitions that the records fall into, or the whole table.
+        """Replace the partitions of the records, or the whole table.
 
         Parameters
         ----------
         data : DataFrame or pa.Table
-            As for :meth:`upsert`, and with its errors.
+            Records as for :meth:`upsert`; the errors are the same, too.
         whole_table : bool
-            Whether partitions without a record in ``data`` are emptied, too.
+            Whether to empty partitions without a record in ``data``, too.
 
         Returns
         -------
         WriteResult
-            ``file_groups`` counts those written and those replaced.
+            ``file_groups`` counts the file groups that were written or replaced.
         """
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
         return self._write(operation, data)
@@ -237,8 +240,8 @@ class Table:
         Parameters
         ----------
         keys : DataFrame or pa.Table
-            Record key and partition columns; others are not looked at. Keys that the table does
-            not hold are passed over. No ordering value is compared: whatever is stored goes.
+            Record key and partition columns; other columns are ignored. Keys that are not in the
+            table are ignored. Ordering values are not compared: a key is always deleted.
 
         Returns
         -------
@@ -247,7 +250,7 @@ class Table:
         Raises
         ------
         InputError
-            If a key or partition column is missing; further as :meth:`upsert`.
+            If a key or partition column is missing. The other errors are those of :meth:`upsert`.
 
         Examples
         --------
@@ -268,18 +271,18 @@ class Table:
         Parameters
         ----------
         partitions : str or sequence of str
-            Partition paths, as :meth:`buckets` shows them.
+            Partition paths, as in :meth:`buckets`.
 
         Returns
         -------
         WriteResult
-            ``file_groups`` counts the file groups that went; rows are not counted. Without an
-            instant where no partition was named.
+            ``file_groups`` counts the removed file groups; rows are not counted. Without an
+            instant if ``partitions`` is empty.
 
         Raises
         ------
         InputError
-            If one of the partitions holds no records.
+            If one of the partitions has no records.
         """
         storage, config = self._open()
         paths = names_of(partitions)
@@ -303,24 +306,24 @@ class Table:
         Parameters
         ----------
         spark : SparkSession, optional
-            The session; by default the active one.
+            The session; by default the active session.
         where : str, optional
-            SQL condition. Partitions and buckets that cannot match are not read; a ``.filter()``
-            on the result is right too, but prunes no buckets.
+            SQL condition. Partitions and buckets that cannot match are not read. A ``.filter()``
+            on the result returns the same rows, but does not prune buckets.
         columns : str or sequence of str, optional
-            Columns to return; meta columns only by name.
+            Columns to return; meta columns are returned only if they are named.
         as_of : str, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
-            on the clock of the table's timeline; a date alone is its first moment. Reaches back
-            as far as no clean took the files.
+            in the time zone of the table's timeline; a date means its begin. Times whose files a
+            clean has deleted cannot be read.
         since : str, optional
             Incremental read: records that were changed by commits completed after this time, in
-            the forms of ``as_of``. Deleted records do not show up.
+            the formats of ``as_of``. Deleted records are not returned.
         until : str, optional
-            Incremental read: no later than this time, and records as they were then.
+            Incremental read: commits completed up to this time, and records as they were then.
         read_optimized : bool
-            Leave the log files of a merge-on-read table out: quicker, and as old as the last
-            compaction of each file group.
+            Ignore the log files of a merge-on-read table: faster, but each file group is as old as
+            its last compaction.
 
         Returns
         -------
@@ -333,10 +336,10 @@ class Table:
         ConfigError
             If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
         TimelineError
-            If a clean took files that the table of that time needs.
+            If a clean deleted files that the table of that time needs.
         CommitConflictError
-            If a clean or a rollback took files while they were read; read again. Where Spark reads
-            them itself, the error is its own of a missing file.
+            If a clean or a rollback deleted files while they were read; read again. If Spark itself
+            reads the files, it raises its own error for a missing file.
         """
         session = require_session(spark)
         names = None if columns is None else names_of(columns)
@@ -358,11 +361,11 @@ class Table:
         Parameters
         ----------
         where : str, optional
-            SQL condition, of comparisons of a column with literals (``IN``, ``BETWEEN``, ``LIKE``
-            and ``IS NULL`` among them), ``AND``, ``OR`` and ``NOT``. Another one is refused, for
-            only Spark can answer it.
+            SQL condition of comparisons of a column with literals (also ``IN``, ``BETWEEN``,
+            ``LIKE`` and ``IS NULL``), ``AND``, ``OR`` and ``NOT``. Other conditions raise
+            UnsupportedFeatureError, because only Spark can evaluate them.
         columns : str or sequence of str, optional
-            Columns to return; meta columns only by name.
+            Columns to return; meta columns are returned only if they are named.
         as_of : str, optional
             Time travel, as in :meth:`read`.
         since : str, optional
@@ -370,7 +373,7 @@ class Table:
         until : str, optional
             Incremental read, as in :meth:`read`.
         read_optimized : bool
-            Leave log files out, as in :meth:`read`.
+            Ignore log files, as in :meth:`read`.
 
         Returns
         -------
@@ -383,9 +386,9 @@ class Table:
         ConfigError
             If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
         TimelineError
-            If a clean took files that the table of that time needs.
+            If a clean deleted files that the table of that time needs.
         CommitConflictError
-            If a clean or a rollback took files while they were read; read again.
+            If a clean or a rollback deleted files while they were read; read again.
         UnsupportedFeatureError
             If ``where`` needs Spark.
 
@@ -406,7 +409,7 @@ class Table:
         return read_arrow(pinned.snapshot.storage, plan)
 
     def explain(self, where: str | None = None) -> PruningReport:
-        """Tell which partitions and buckets a read with this condition would look at, and why.
+        """Return which partitions and buckets a read with this condition would use, and why.
 
         Parameters
         ----------
@@ -423,19 +426,19 @@ class Table:
     def locate(
         self, key: str | Mapping[str, Any], partition: str | None = None
     ) -> list[RecordLocation]:
-        """Find where a record lies.
+        """Find the file group and file of a record.
 
         Parameters
         ----------
         key : str or mapping
-            The record key as stored, or its columns' values.
+            The record key as stored, or the values of its columns.
         partition : str, optional
-            Partition path to look in; by default all.
+            Partition path to search; by default all partitions.
 
         Returns
         -------
         list of RecordLocation
-            One entry for each partition that holds the key; empty where none does.
+            One entry for each partition with the key; empty if no partition has the key.
         """
         snapshot = self._snapshot()
         return locate_key(snapshot, self._index_of(snapshot), key, partition)
@@ -456,30 +459,30 @@ class Table:
         Returns
         -------
         list of Instant
-            Pending ones among them; archived ones are not.
+            Including pending instants, without archived instants.
         """
         storage, config = self._open()
         return list(load_timeline(storage, config).instants)
 
     def rule_versions(self) -> list[HashingConfig]:
-        """Return the versions of a partition-level table's rules that count (RFC-89).
+        """Return the valid versions of a partition-level table's rules (RFC-89).
 
         Returns
         -------
         list of HashingConfig
-            Oldest first, archived ones among them; empty where the table has one count for all.
+            Oldest first, including archived versions; empty if the table has no partition rules.
         """
         storage, config = self._open()
         return committed_configs(storage, load_timeline(storage, config))
 
     def recorded_counts(self) -> dict[str, RecordedCount]:
-        """Return the bucket counts that partitions of a partition-level table got (RFC-89).
+        """Return the recorded bucket counts of a partition-level table's partitions (RFC-89).
 
         Returns
         -------
         dict
-            Count and the commit that gave it, by partition path. A recorded count stays when the
-            rules change without a rescale; a later rescale, of Hudi's too, outweighs it.
+            Count and the commit that set it, by partition path. A recorded count stays valid if the
+            rules change without a rescale; a later rescale, also by Hudi, replaces it.
         """
         storage, config = self._open()
         return recorded_counts(storage, load_timeline(storage, config))
@@ -504,27 +507,27 @@ class Table:
         spark: SparkSession | None = None,
         dry_run: bool = True,
     ) -> RescaleReport:
-        """Give partitions other bucket counts, by writing those anew whose count changes (RFC-89).
+        """Change the bucket counts of partitions, and rewrite the changed partitions (RFC-89).
 
-        A table with a simple bucket index becomes a partition-level one. Rules, rows and the file
-        groups that leave are one commit.
+        A table with a simple bucket index gets a partition-level bucket index. One commit changes
+        the rules, writes the rows and removes the old file groups.
 
         Parameters
         ----------
         rules : mapping of str to int, or pairs, optional
-            All rules that the table gets, as in :class:`PartitionBucket`.
+            All new rules, as in :class:`PartitionBucket`.
         add : mapping of str to int, or pairs, optional
-            Rules to put before those that the table has.
+            Rules to put before the table's rules.
         default : int, optional
-            Count of partitions that no rule fits; by default the one that the table has. Another
-            one may change many partitions.
+            Count of partitions that match no rule; by default the table's default. Another default
+            may change many partitions.
         rule : str or callable, optional
-            Kind of the rules; by default the one that the table has.
+            Kind of the rules; by default the table's kind of rules.
         spark : SparkSession, optional
-            Session that rewrites the rows; by default the active one, and this process where
-            there is none.
+            Session that rewrites the rows; by default the active session, or this process without
+            one.
         dry_run : bool
-            Tell what would be done, and do nothing.
+            Only return what would be done.
 
         Returns
         -------
@@ -534,7 +537,7 @@ class Table:
         Raises
         ------
         ConfigError
-            If not exactly one of ``rules`` and ``add`` is given, or they are none.
+            If not exactly one of ``rules`` and ``add`` is given, or the rules are invalid.
         CommitConflictError
             If one of the partitions, or the rules, changed meanwhile.
 
@@ -561,23 +564,23 @@ class Table:
         spark: SparkSession | None = None,
         dry_run: bool = True,
     ) -> ConversionReport:
-        """Let buckets have several file groups, or one again (RFC-29, patterns 1 and 2).
+        """Allow several file groups per bucket, or one again (RFC-29, patterns 1 and 2).
 
         Parameters
         ----------
         index : SimpleBucket or PartitionBucket
-            The table's own index with another ``max_file_size``. With a size no file is written;
-            with None, partitions that have buckets of several file groups are written anew.
+            The table's own index with another ``max_file_size``. With a size, no data is rewritten;
+            with None, partitions with several file groups in a bucket are rewritten.
         spark : SparkSession, optional
-            Session that rewrites the rows; by default the active one, and this process where
-            there is none.
+            Session that rewrites the rows; by default the active session, or this process without
+            one.
         dry_run : bool
-            Tell what would be done, and do nothing.
+            Only return what would be done.
 
         Returns
         -------
         ConversionReport
-            The partitions that are written anew, with their file groups and bytes.
+            The partitions that are rewritten, with their file groups and bytes.
 
         Raises
         ------
@@ -604,6 +607,93 @@ class Table:
 
         return retried(convert_once)
 
+    def resize(
+        self,
+        *,
+        max_file_size: int = MAX_FILE_SIZE_DEFAULT,
+        split_threshold: float = 2.0,
+        merge_threshold: float = 0.2,
+        split_into: int = 2,
+        split_at: str = "middle",
+        max_bytes: int | None = 2 << 30,
+        max_partitions: int | None = None,
+        max_groups: int | None = 30,
+        partitions: Sequence[str] | None = None,
+        schedule_only: bool = False,
+        spark: SparkSession | None = None,
+        dry_run: bool = False,
+    ) -> ResizeReport:
+        """Split large buckets and merge small ones of a consistent hashing index.
+
+        Only these buckets are rewritten. Readers and writers continue meanwhile, and no row changes.
+        Pending plans are executed first. Hudi can execute a plan of bucketlake on a merge-on-read
+        table, and bucketlake a plan of Hudi. One call does as much as the limits allow; the report
+        says how much is left.
+
+        Parameters
+        ----------
+        max_file_size : int
+            Bytes that a bucket should have.
+        split_threshold : float
+            A bucket of more than ``max_file_size`` times this is split.
+        merge_threshold : float
+            Neighbours on the hash ring of at most ``max_file_size`` times this are merged.
+        split_into : int
+            Largest number of parts of a split; a split makes as many as the size asks for.
+        split_at : {"middle", "balanced"}
+            Split a range into equal parts, or into parts with equal numbers of keys.
+        max_bytes : int, optional
+            Largest number of bytes to read in total; the largest buckets are split first.
+        max_partitions, max_groups : int, optional
+            Largest numbers of partitions, and of splits and merges.
+        partitions : sequence of str, optional
+            Paths of the partitions to look at; None for all.
+        schedule_only : bool
+            Only put a plan on the timeline; another process executes it.
+        spark : SparkSession, optional
+            Session that rewrites; by default the active session, or this process without one.
+        dry_run : bool
+            Only return what would be planned.
+
+        Returns
+        -------
+        ResizeReport
+
+        Raises
+        ------
+        ConfigError
+            If the table has another index, or a limit is out of range.
+        IndexStateError
+            If a hash ring is broken, or a file group is not on its ring.
+        CommitConflictError
+            If another process executes the same plan, or programs that know no resize kept writing
+            to the same buckets.
+
+        Notes
+        -----
+        RFC-42. Examples: ``docs/how-to/resize-buckets.md``.
+        """
+        limits = ResizeLimits(
+            max_file_size,
+            split_threshold,
+            merge_threshold,
+            split_into,
+            split_at,
+            max_bytes,
+            max_partitions,
+            max_groups,
+            partitions,
+        )
+        return resize(
+            *self._open(),
+            self.index,
+            limits,
+            resize_runner(spark or active_session()),
+            schedule_only=schedule_only,
+            dry_run=dry_run,
+            lock=self.lock,
+        )
+
     def compact(
         self,
         *,
@@ -616,29 +706,29 @@ class Table:
         spark: SparkSession | None = None,
         dry_run: bool = False,
     ) -> CompactionReport:
-        """Merge log files into base files; plans that are pending are carried out first.
+        """Merge log files into base files; pending plans are executed first.
 
-        Writers go on meanwhile, and no row changes. Hudi carries out a plan of ours, too, and the
-        other way round.
+        Writers can continue meanwhile, and no row changes. Hudi can execute a plan of bucketlake,
+        and bucketlake a plan of Hudi.
 
         Parameters
         ----------
         min_log_files : int
-            Log files that a slice has at least, to be compacted.
+            Smallest number of log files of a slice to compact.
         min_log_bytes : int
-            Bytes of log files that it has at least.
+            Smallest size of the log files of a slice to compact, in bytes.
         max_bytes : int, optional
-            Bytes to read in all; slices with most log bytes come first.
+            Largest number of bytes to read in total; slices with most log bytes come first.
         after_delta_commits : int
-            Plan nothing before so many delta commits since the last plan.
+            Smallest number of delta commits between two plans.
         after_seconds : int
-            Plan nothing before so much time since the last plan, in seconds.
+            Shortest time between two plans, in seconds.
         schedule_only : bool
-            Put a plan on the timeline, and leave it to somebody else.
+            Only put a plan on the timeline; another process executes it.
         spark : SparkSession, optional
-            Session that does it; by default the active one, and this process where there is none.
+            Session that compacts; by default the active session, or this process without one.
         dry_run : bool
-            Tell what would be planned, and do nothing.
+            Only return what would be planned.
 
         Returns
         -------
@@ -649,7 +739,7 @@ class Table:
         ConfigError
             If the table is not merge-on-read.
         CommitConflictError
-            If another process carries out the same plan.
+            If another process executes the same plan.
 
         Notes
         -----
@@ -670,33 +760,33 @@ class Table:
     def archive(
         self, *, keep_min: int = 20, keep_max: int = 30, dry_run: bool = False
     ) -> ArchiveReport:
-        """Move old instants from the active timeline to the archive, in Hudi's form.
+        """Move old instants from the active timeline to the archive, in Hudi's format.
 
-        Whoever opens the table lists the active timeline, so a short one is quick to load. No row
-        changes. Reads of what changed since some time find archived commits, too; a rollback does
-        not. Several processes may do it at once, and writers and readers go on meanwhile; not so
-        beside an archival of Hudi's, unless the table was opened with the lock that Hudi uses.
+        Every open of a table lists the active timeline, so a short timeline is fast to load. No row
+        changes. Incremental reads find archived commits; a rollback cannot undo them. Several
+        processes may archive at once, and writers and readers may continue. But to archive while
+        Hudi archives, open the table with the lock that Hudi uses.
 
         Parameters
         ----------
         keep_min : int
-            Commits that stay in the active timeline: more than a cleaner retains, and more than
-            the delta commits between two compactions.
+            Number of commits that stay in the active timeline: more than a clean retains, and more
+            than the delta commits between two compactions.
         keep_max : int
-            Commits up to which nothing is archived.
+            Number of commits up to which nothing is archived.
         dry_run : bool
-            Tell what would be moved, and do nothing.
+            Only return what would be moved.
 
         Returns
         -------
         ArchiveReport
-            The instants that leave the active timeline, and what holds others back: a pending
-            instant, a savepoint, files of replaced file groups that are not cleaned yet.
+            The instants that leave the active timeline, and why others stay: a pending instant, a
+            savepoint, or files of replaced file groups that are not cleaned yet.
 
         Raises
         ------
         ConfigError
-            If ``keep_max`` is not more than ``keep_min``, or one of them is no count.
+            If ``keep_max`` is not greater than ``keep_min``, or a number is invalid.
 
         Notes
         -----
@@ -713,23 +803,23 @@ class Table:
         retain_versions: int | None = None,
         dry_run: bool = False,
     ) -> CleanReport:
-        """Delete old versions of files; a clean that is pending is carried out first.
+        """Delete old versions of files; a pending clean is executed first.
 
-        Time travel goes back as far as something is retained, and to savepoints. Writers may go on
-        meanwhile; a reader or writer that still needs a deleted version gets an error, and a
-        writer tries again. Hudi carries out a plan of ours, too, and the other way round.
+        Time travel can read retained times and savepoints. Writers may continue meanwhile; a reader
+        or writer that still needs a deleted version gets an error, and a writer retries. Hudi can
+        execute a plan of bucketlake, and bucketlake a plan of Hudi.
 
         Parameters
         ----------
         retain_commits : int, optional
-            Newest commits that can still be read as they were; ten, if nothing is said.
+            Number of newest commits that time travel can still read; 10 if no limit is given.
         retain_hours : int, optional
-            Or all times of so many hours.
+            Alternatively, number of hours that time travel can still read.
         retain_versions : int, optional
-            Or so many versions of each file group, whenever they were written. File groups that
-            were overwritten go at once.
+            Alternatively, number of versions of each file group to keep, of any age. Overwritten
+            file groups are deleted at once.
         dry_run : bool
-            Tell what would be deleted, and do nothing.
+            Only return what would be deleted.
 
         Returns
         -------
@@ -740,7 +830,7 @@ class Table:
         ConfigError
             If more than one of the three is given, or less than 1.
         CommitOutcomeUnknownError
-            If storage failed while files were deleted; the next clean carries it on then.
+            If storage failed while files were deleted; the next clean continues.
 
         Notes
         -----
@@ -754,32 +844,32 @@ class Table:
     def rollback(
         self, instant: str, *, cascade: bool = False, dry_run: bool = False
     ) -> RollbackReport:
-        """Roll a commit back: its files, its rules and the commit itself go, as if it never was.
+        """Roll back a commit: remove its files, its rules and its instant.
 
         Parameters
         ----------
         instant : str
-            Requested time of the commit, as :meth:`timeline` shows it.
+            Requested time of the commit, as in :meth:`timeline`.
         cascade : bool
-            Roll back the later commits that build on it, too, and lose what they wrote. A commit
-            builds on another one where it touched the same file groups, or, after a rescale,
-            changed the rules or counted by them (RFC-89).
+            Also roll back the later commits that depend on it; their changes are lost. A commit
+            depends on an earlier commit if it touched the same file groups, or, after a rescale,
+            if it changed the rules or used their bucket counts (RFC-89).
         dry_run : bool
-            Tell what would be done, and do nothing.
+            Only return what would be done.
 
         Returns
         -------
         RollbackReport
-            The commits that go, newest first.
+            The commits that are rolled back, newest first.
 
         Raises
         ------
         TimelineError
-            If there is no such commit, a savepoint holds it, or later ones build on it.
+            If there is no such commit, a savepoint keeps it, or later commits depend on it.
         IndexStateError
-            If files of before were cleaned meanwhile.
+            If earlier file versions that are needed were cleaned.
         CommitOutcomeUnknownError
-            If storage failed after it may have begun; the next write carries it on then.
+            If storage failed after the rollback may have begun; the next write then continues it.
 
         Notes
         -----
@@ -791,24 +881,24 @@ class Table:
         )
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> InstantTime:
-        """Make a savepoint: no clean deletes what a commit needs, and it can be restored.
+        """Make a savepoint: no clean deletes the files of its commit, and it can be restored.
 
         Parameters
         ----------
         instant : str, optional
-            Requested time of the commit, as :meth:`timeline` shows it; by default the newest.
+            Requested time of the commit, as in :meth:`timeline`; by default the newest commit.
         comment : str
-            What it is for; Hudi shows it.
+            Purpose of the savepoint; Hudi shows it.
 
         Returns
         -------
         InstantTime
-            That of the commit.
+            Requested time of the commit.
 
         Raises
         ------
         TimelineError
-            If there is no such commit, or a clean took files of its.
+            If there is no such commit, or a clean deleted files of it.
 
         Notes
         -----
@@ -820,12 +910,12 @@ class Table:
         )
 
     def delete_savepoint(self, instant: str) -> None:
-        """Give the files of a savepoint free, for the next clean to delete.
+        """Delete a savepoint, so that the next clean may delete its files.
 
         Parameters
         ----------
         instant : str
-            Requested time of its commit.
+            Requested time of the savepoint's commit.
 
         Raises
         ------
@@ -835,40 +925,40 @@ class Table:
         delete_savepoint(*self._open(), InstantTime(instant), lock=self.lock)
 
     def restore(self, instant: str, *, dry_run: bool = False) -> RestoreReport:
-        """Restore the table to a savepoint: all that was written later goes.
+        """Restore the table to a savepoint: undo all later commits.
 
-        Rules and recorded bucket counts go back, too; compactions and rescales go, planned
-        compactions as well. A write that is under way begins anew on the restored table.
+        This also restores rules and recorded bucket counts, and undoes compactions (also planned
+        ones) and rescales. A write that is in progress starts again on the restored table.
 
         Parameters
         ----------
         instant : str
             Requested time of the savepoint's commit.
         dry_run : bool
-            Tell what would go, and do nothing.
+            Only return what would be undone.
 
         Returns
         -------
         RestoreReport
-            The commits that go, newest first.
+            The commits that are undone, newest first.
 
         Raises
         ------
         TimelineError
-            If there is no such savepoint, or a later one is in the way.
+            If there is no such savepoint, or a later savepoint exists.
         CommitConflictError
-            If others committed meanwhile; restore again.
+            If another writer committed meanwhile; restore again.
         CommitOutcomeUnknownError
-            If storage failed after it may have begun; the next write carries it on then.
+            If storage failed after the restore may have begun; the next write then continues it.
         """
         return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
 
     def drop_metadata_table(self) -> None:
-        """Take Hudi's metadata table off, so that bucketlake can write.
+        """Remove Hudi's metadata table, so that bucketlake can write.
 
-        A commit that skips an existing metadata table is invisible to its readers, so the table is
-        taken off the list in ``hoodie.properties`` first and its files go after. The next write of
-        Hudi builds it anew.
+        Readers of the metadata table would not see a commit that does not update it. So this call
+        first removes the metadata table from ``hoodie.properties``, then deletes its files. The
+        next write of Hudi builds it again.
         """
         storage, _ = self._open()
         drop_metadata_table(storage, self.lock)
@@ -880,24 +970,23 @@ class Table:
         check_files: bool = False,
         min_age_seconds: int = MIN_AGE_SECONDS,
     ) -> list[Finding]:
-        """Look the table over: what is wrong, what was left behind, what may become wrong.
+        """Check the table for errors, leftovers, and states that may lead to errors.
 
-        Nothing is changed. The cost is one listing of the table, and its commits' metadata.
+        This changes nothing. It lists the table once, and reads the metadata of its commits.
 
         Parameters
         ----------
         check_keys : bool
-            Read all keys, too: are they in their buckets, and there once?
+            Also read all keys, and check that each is stored once and in its bucket.
         check_files : bool
-            Read all live files, too: do they decode, and fit the schema?
+            Also read all live files, and check that they decode and match the schema.
         min_age_seconds : int
-            Age from which on something counts as left behind. What is younger may be of a writer
-            that is at work.
+            Smallest age of a leftover. Younger files may belong to an active writer.
 
         Returns
         -------
         list of Finding
-            The worst first; empty where all is well.
+            The worst finding first; empty if there are none.
 
         Raises
         ------
@@ -926,34 +1015,34 @@ class Table:
         check_files: bool = False,
         min_age_seconds: int = MIN_AGE_SECONDS,
     ) -> RepairReport:
-        """Repair what :meth:`doctor` finds, as far as no committed row is lost by it.
+        """Repair the findings of :meth:`doctor`, if no committed row is lost.
 
-        No data file is deleted: those of no commit are moved to quarantine, below ``.hoodie``.
-        Partitions whose keys are in wrong buckets, or there twice, are written anew in this
-        process, with one row a key by the table's merge rule.
+        No data file is deleted: files of no commit are moved to quarantine, below ``.hoodie``. If
+        keys of a partition are in wrong buckets or stored twice, the partition is rewritten in this
+        process, with one row per key by the table's merge rule.
 
         Parameters
         ----------
         dry_run : bool
-            Tell what would be done, and do nothing.
+            Only return what would be done.
         check_keys : bool
-            As for :meth:`doctor`; what it is not asked to look for is not repaired.
+            As for :meth:`doctor`. Only what is checked is repaired.
         check_files : bool
             As for :meth:`doctor`.
         min_age_seconds : int
-            Age from which on something counts as left behind. What is younger is left alone.
+            Smallest age of a leftover. Younger files are not touched.
 
         Returns
         -------
         RepairReport
-            What is repaired, and what is left to a person.
+            What is repaired, and what needs a decision by a person.
 
         Raises
         ------
         UnsupportedFeatureError
-            If the table cannot be read, or written where that is needed.
+            If the table cannot be read, or if a repair needs a write that is not supported.
         CommitConflictError
-            If another writer came in between, several times.
+            If other writers caused a conflict in every attempt.
 
         Notes
         -----
@@ -994,7 +1083,7 @@ class Table:
     def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
         try:
             return resolve_index(snapshot.storage, snapshot.timeline, self.index)
-        except UnsupportedFeatureError:  # Rules that cannot be followed prune nothing.
+        except UnsupportedFeatureError:  # Without the rules, no bucket can be pruned.
             return None
 
     def _write(
@@ -1018,5 +1107,5 @@ class BatchUpsert:
     query_name: str
 
     def __call__(self, data: DataFrame | pa.Table, batch_id: int) -> WriteResult:
-        """Upsert a batch unless it was committed before."""
+        """Upsert a batch, unless it was committed before."""
         return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))

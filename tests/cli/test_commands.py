@@ -118,7 +118,7 @@ def test_files_of_one_upsert_have_the_same_columns(run: Run) -> None:
     run("create", "t", "--schema", "id:string,n:int", "--key", "id")
     run("upsert", "t", "a.csv")
     refused = run("upsert", "t", "a.csv", "b.csv", exit_code=1).stderr
-    assert "b.csv: it lacks column 'n', which another of the files has" in refused
+    assert "b.csv: it does not have column 'n', which another file has" in refused
     run("delete", "t", "a.csv", "b.csv")
     assert bl.open_table("t").to_arrow().num_rows == 0
 
@@ -211,15 +211,15 @@ def test_locate_finds_the_file_that_holds_a_record(flights: Run) -> None:
     ("arguments", "reason"),
     [
         (["show", "nothing"], "is not a Hudi table"),
-        (["create", "flights", *CREATE], "a Hudi table is there"),
+        (["create", "flights", *CREATE], "a Hudi table exists"),
         (["read", "flights", "--where", "delay >"], "where"),
         (["read", "flights", "--columns", "nope"], "nope"),
-        (["read", "flights", "--to", "out.txt"], "the ending '.txt' tells no format"),
+        (["read", "flights", "--to", "out.txt"], "the ending '.txt' does not name a format"),
         (
             ["locate", "flights", "--key", "carrier=UA", "--key", "flight=x"],
-            "the value is no int32",
+            "the value does not have type int32",
         ),
-        (["locate", "flights", "--key", "nope=1"], "there is no such column"),
+        (["locate", "flights", "--key", "nope=1"], "the table has no such column"),
         (["upsert", "flights", "bad.csv"], "bad.csv: cannot be read as csv"),
         (["upsert", "flights", "few.csv"], "'carrier' is missing"),
     ],
@@ -246,7 +246,7 @@ def test_rows_in_a_pipe_are_refused_and_not_taken_for_none(flights: Run, file_fo
     os.mkfifo("pipe")
     before = bl.open_table("flights").timeline()
     said = flights("upsert", "flights", "pipe", "--format", file_format, exit_code=1).stderr
-    assert said == "Error: pipe: it is no regular file; write the rows to one first\n"
+    assert said == "Error: pipe: it is not a regular file; write the rows to a regular file first\n"
     assert bl.open_table("flights").timeline() == before
 
 

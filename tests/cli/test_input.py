@@ -167,9 +167,9 @@ def test_large_whole_numbers_in_json_lines_are_exact_or_refused(tmp_path: Path) 
         ("a.parquet", "id\n1\n", "cannot be read as parquet"),
         ("a.csv", "", "cannot be read as csv: the file is empty"),
         ("a.csv", "id,pieces\n1\n", "cannot be read as csv"),
-        ("a.csv", "id,id\n1,2\n", "column 'id' is there twice"),
+        ("a.csv", "id,id\n1,2\n", "column 'id' occurs twice"),
         ("a.jsonl", "id,pieces\n", "cannot be read as jsonl"),
-        ("a.txt", "id\n1\n", "the ending '.txt' tells no format"),
+        ("a.txt", "id\n1\n", "the ending '.txt' does not name a format"),
     ],
 )
 def test_a_file_that_is_not_what_it_says_is_refused(
@@ -202,7 +202,7 @@ def test_several_files_become_one_table_in_their_order(tmp_path: Path) -> None:
 def test_files_that_have_to_be_alike_have_the_same_columns(tmp_path: Path) -> None:
     first = write(tmp_path, "a.csv", "id,pieces\n1,1\n")
     second = write(tmp_path, "b.csv", "id\n2\n")
-    with pytest.raises(InputError, match=r"b\.csv: it lacks column 'pieces'"):
+    with pytest.raises(InputError, match=r"b\.csv: it does not have column 'pieces'"):
         read_files([first, second], SCHEMA, READING, alike=True)
     assert read_files([second], SCHEMA, READING, alike=True).num_rows == 1
 
@@ -210,7 +210,7 @@ def test_files_that_have_to_be_alike_have_the_same_columns(tmp_path: Path) -> No
 def test_files_whose_columns_contradict_each_other_are_refused(tmp_path: Path) -> None:
     first = write(tmp_path, "a.csv", "id,note\n1,yes\n")
     second = write(tmp_path, "b.csv", "id,note\n1,2013-01-01\n")
-    with pytest.raises(InputError, match="the files do not go together"):
+    with pytest.raises(InputError, match="the files do not fit together"):
         read_files([first, second], SCHEMA, READING)
 
 

@@ -1,4 +1,4 @@
-"""A table of some kind and type beside the oracle of its rows: a dictionary, changed row by row."""
+"""A table of an index kind and table type, with its expected rows: a dictionary of rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = dict[tuple[str, str], Row]
 
 @dataclass(frozen=True)
 class Case:
-    """A kind and a table type: what each test of the suite runs for."""
+    """An index kind and a table type; each test of the suite runs for several cases."""
 
     kind: Kind
     table_type: str
@@ -69,9 +69,9 @@ class Case:
         return Checked(self, table, ordered=ordering is not None)
 
     def filled(self, path: str) -> Checked:
-        """Give a table with keys 0 to 11: the first six written twice, the last four later.
+        """Return a table with keys 0 to 11: the first six written twice, the last four later.
 
-        It is made once for each case, and copied.
+        The table is made once for each case, then copied.
         """
         if self not in _FILLED:
             made = self.make(f"{path}-first")
@@ -89,7 +89,7 @@ _FILLED: dict[Case, tuple[Mapping[str, bytes], Rows]] = {}
 
 
 def rows(numbers: Iterable[int], at: int = 0, *, days: str = "ab") -> list[Row]:
-    """Return rows of some keys; ``at`` is the ordering value and decides on ``v``."""
+    """Return rows with some keys; ``at`` is the ordering value, and ``v`` is computed from it."""
     return [
         {"id": f"k{n}", "day": days[n % len(days)], "v": n + 1000 * at, "at": at} for n in numbers
     ]
@@ -101,12 +101,12 @@ def arrow(batch: Iterable[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def storage_of(table: bl.Table) -> Storage:
-    """Return the storage that a table lies in."""
+    """Return the storage of a table."""
     return open_storage(table.path)
 
 
 def objects(table: bl.Table) -> dict[str, bytes]:
-    """Return all that storage holds of a table."""
+    """Return all objects of a table."""
     storage = storage_of(table)
     return {one.path: storage.read(one.path) for one in storage.list("")}
 
@@ -121,9 +121,9 @@ def filled_storage(name: str, held: Mapping[str, bytes]) -> MemoryStorage:
 
 @dataclass
 class Checked:
-    """A table, and the rows that it must hold.
+    """A table and its expected rows.
 
-    Each write is done twice: to the table, and to the dictionary row by row.
+    Each write changes both: the table, and the dictionary of rows.
     """
 
     case: Case
@@ -134,14 +134,14 @@ class Checked:
     def upsert(
         self, batch: list[Row], write: Callable[[bl.Table, Any], WriteResult] = bl.Table.upsert
     ) -> WriteResult:
-        """Upsert rows; ``write`` may do it in another way."""
+        """Upsert rows; ``write`` may be another function that upserts."""
         schema = WITH_FLAG if any(FLAG in row for row in batch) else SCHEMA
         result = write(self.table, arrow(batch, schema))
         self.expect_upserted(batch)
         return result
 
     def expect_upserted(self, batch: list[Row]) -> None:
-        """Expect what an upsert of these rows leaves."""
+        """Change the expected rows as an upsert of these rows does."""
         for row in batch:
             key = row["day"], row["id"]
             held = self.rows.get(key)
@@ -180,14 +180,15 @@ class Checked:
         return {name: row[name] for name in self.case.record_key}
 
     def check_rows(self) -> None:
-        """Read the table: it has the rows, each of them once."""
+        """Read the table and check that it has the expected rows, each once."""
         found, expected = rows_of(self.table.to_arrow()), in_order(self.rows.values())
         assert found == expected, f"read {found}, expected {expected}"
 
     def check(self) -> None:
-        """Read the table, find some rows by their keys, and have the doctor look at it.
+        """Read the table, locate some rows by their keys, and run the doctor.
 
-        What a write that was rejected has left behind (its markers, for five minutes) is a note.
+        Findings of severity ``NOTE`` are allowed: a rejected write leaves its markers for five
+        minutes.
         """
         self.check_rows()
         for row in in_order(self.rows.values())[:: max(1, len(self.rows) // 2)]:
@@ -197,7 +198,7 @@ class Checked:
         assert not wrong, f"the doctor finds {wrong}"
 
     def check_next_write_finds_all(self) -> None:
-        """Write all rows once more: each key is found where it is, and none is there twice."""
+        """Write all rows again; check that every key is found, and that no key is stored twice."""
         held = in_order(self.rows.values())
         result = self.upsert(held)
         if not self.case.merges_on_read:  # A writer of log files does not read what is stored.
@@ -205,7 +206,7 @@ class Checked:
         self.check_rows()
 
     def locate(self, row: Row) -> tuple[str, int | None]:
-        """Find a key once, in a file group that is live; return its partition and bucket."""
+        """Check that a key is in exactly one live file group; return its partition and bucket."""
         [found] = self.table.locate(self.key_of(row), row["day"])
         assert found.partition_path == row["day"]
         live = {(b.partition_path, b.file_id): b.bucket_id for b in self.table.buckets()}
@@ -214,13 +215,13 @@ class Checked:
 
 
 def in_order(found: Iterable[Row]) -> list[Row]:
-    """Return rows by partition and id, without columns beside those of the schema."""
+    """Return rows sorted by partition and id, with only the columns of the schema."""
     plain = [{name: row[name] for name in SCHEMA.names} for row in found]
     return sorted(plain, key=lambda row: (row["day"], row["id"]))
 
 
 def rows_of(found: pa.Table) -> list[Row]:
-    """Return the rows of a table in order, none of them twice."""
+    """Return the sorted rows of a table; check that no key occurs twice."""
     plain = in_order(found.to_pylist())
     assert len({(row["day"], row["id"]) for row in plain}) == len(plain), "a key is there twice"
     return plain

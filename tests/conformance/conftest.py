@@ -1,11 +1,13 @@
 """Each test that takes a ``case`` runs for each index kind of the registry.
 
-Pairs, not products: the table types take turns, and so do the variants of kinds, so that each test
-meets each kind and each table type, and each kind meets each table type. ``--kind NAME`` runs all
-tests for all table types of one kind, ``BUCKETLAKE_DEEP=1`` for those of all kinds.
+Tests run for pairs, not for all products: the table types alternate, and so do the variants of
+kinds. So each test runs for each kind and each table type, and each kind runs with each table type.
+``--kind NAME`` runs all tests for all table types of one kind; ``BUCKETLAKE_DEEP=1`` runs them for
+all kinds.
 
-The mark ``merge_on_read`` runs a test for that table type alone. ``in_turns(name, values)`` gives a
-test each value with each kind. A test that takes a ``damage`` gets the damages of each kind so.
+The mark ``merge_on_read`` runs a test only for that table type. ``in_turns(name, values)`` runs a
+test for each value with each kind. A test with the argument ``damage`` runs for the damages of each
+kind in the same way.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _one_of_each(cases: Sequence[Case], turn: int) -> list[Case]:
-    """Return a case of each kind, and one of the variants, in turn."""
+    """Return a case of each kind, and a case of one variant; ``turn`` chooses them."""
     variants = [case for case in cases if case.kind.is_variant]
     chosen = []
     for kind in dict.fromkeys(case.kind for case in cases if not case.kind.is_variant):

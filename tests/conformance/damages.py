@@ -1,7 +1,7 @@
-"""What may be damaged in a table, each as it happens, and what the doctor calls it.
+"""Ways to damage a table, and the findings of the doctor for each.
 
-Each table here holds keys in the partitions a and b. The damages in :data:`COMMON` may happen to
-tables of all kinds; the other groups are special to some kinds, see ``kinds.py``.
+Each table has keys in the partitions a and b. The damages in :data:`COMMON` apply to tables of all
+index kinds; the other groups apply to some kinds, see ``kinds.py``.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class Damage:
     Attributes
     ----------
     name : str
-        What happened.
+        Description of the damage.
     do : callable
-        Does it.
+        Damages a table.
     found : frozenset of FindingKind
-        What the doctor finds, with all checks.
+        Findings of the doctor with all checks.
     is_repaired : bool
-        Whether a repair makes the table sound again, with all rows.
+        Whether a repair removes all findings and keeps all rows.
     for_logs_only : bool
-        Whether the table has to be merge-on-read.
+        Whether the damage needs a merge-on-read table.
     """
 
     name: str
@@ -147,7 +147,7 @@ def _a_schema_that_the_files_do_not_fit(table: bl.Table) -> None:
     commit_by_hand(table, later(newest(table), 10), extra={"schema": text or ""})
 
 
-# ---- The timeline, and what was left behind -----------------------------------------------------
+# ---- The timeline, and leftovers ----------------------------------------------------------------
 
 
 def _deed_name(table: bl.Table) -> str:
@@ -254,10 +254,10 @@ COMMON = (
     _damage(_a_turn_cannot_be_read, Found.UNREADABLE, is_repaired=False),
     _damage(_an_update_of_the_properties_died, Found.PROPERTIES_BACKUP),
 )
-"""Damages that have nothing to do with how keys find their file group."""
+"""Damages that do not depend on the index kind."""
 
 
-# ---- Kinds whose buckets follow from a hash, and whose file ids spell the bucket ----------------
+# ---- Kinds with hash buckets, whose file ids contain the bucket ---------------------------------
 
 
 def _a_bucket_beyond_the_count(table: bl.Table) -> None:
@@ -283,7 +283,7 @@ FOREIGN_BUCKETS = (
     ),
     _damage(_a_file_group_that_names_no_bucket, Found.BUCKET_UNKNOWN, Found.KEYS_TWICE),
 )
-"""File groups of buckets that no key has."""
+"""File groups that belong to no bucket of the partition."""
 
 SECOND_GROUPS = (
     _damage(
@@ -294,7 +294,7 @@ SECOND_GROUPS = (
     ),
     _damage(_keys_lie_in_two_file_groups_of_their_bucket, Found.BUCKET_TWICE, Found.KEYS_TWICE),
 )
-"""A second file group of a bucket that may have one only."""
+"""A second file group in a bucket that may have only one."""
 
 KEYS_IN_TWO_GROUPS = (
     _damage(_keys_lie_in_two_file_groups_of_their_bucket, Found.KEYS_TWICE),

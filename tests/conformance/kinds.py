@@ -1,26 +1,27 @@
-"""The registry of index kinds: what all kinds must do is tested once, and run for each line.
+"""The registry of index kinds: the tests of this folder run for each entry.
 
-A new kind adds one line to :data:`KINDS`. Then the tests of this folder, the Spark tests in
-``tests/spark/test_kinds.py`` and the simulation (its world and its crowd) run for it. A line says
+To add a kind, add an entry to :data:`KINDS`. Then the tests of this folder, the Spark tests in
+``tests/spark/test_kinds.py`` and the simulation (its world and its crowd) run for the kind. An
+entry has
 
-- a name, which ``pytest --kind NAME`` takes;
-- an index for tables of a dozen records, with few buckets, so that the tests are quick;
-- another index of the same kind, which must be rejected when a table of the first one is opened;
-- what is special to the kind: table types that it does not support, the record key that its hash
-  fields need, and what may be damaged in its tables (``damages.py``): ``COMMON`` and more.
+- a name for ``pytest --kind NAME``;
+- an index for tables of a dozen records, with few buckets, so that the tests are fast;
+- another index of the same kind; opening a table of the first index with it must raise an error;
+- what is special to the kind: unsupported table types, the record key that its hash fields need,
+  and the damages of its tables (``damages.py``): ``COMMON`` and more.
 
-What the tests expect of a kind:
+The tests expect of a kind:
 
 - The kind is a frozen value with ``to_options`` and ``from_options``; the table stores it.
 - ``table.buckets()`` lists the live file groups with their buckets, and ``table.locate`` finds each
   key in one of them, once.
-- A condition that names a key reads no file groups but those of the key's bucket.
-- Two writers of one bucket are in conflict; two writers of different buckets are not.
-- The same task gives the same files with the same bytes, however often it runs.
+- A read with a condition on the key reads only file groups of the key's bucket.
+- Two writers of the same bucket conflict; two writers of different buckets do not.
+- Every attempt of a task writes the same files with the same bytes.
 
-No test may assume that a bucket has one file group, or that the name of a file tells the bucket:
-the tests look at rows, counts, conflicts, errors, and what the table says about itself. What only
-one kind does (rules and rescales, say) is tested in a module of that kind, not here.
+No test may assume that a bucket has one file group, or that a file name contains the bucket. The
+tests check rows, counts, conflicts, errors, and the table's own reports. Features of only one kind,
+such as rules and rescales, are tested in a module of that kind.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Kind:
     Attributes
     ----------
     name : str
-        As ``pytest --kind`` takes it.
+        Name for ``pytest --kind``.
     index : TableIndex
         The index of the tables; two partitions, ``a`` and ``b``, hold a dozen records.
     other : TableIndex
@@ -60,12 +61,12 @@ class Kind:
     table_types : tuple of str
         Table types that the tests run for.
     keyed_by_partition : bool
-        Whether the record key is ``id`` and the partition column, as hash fields that are a part of
-        the key need it; otherwise ``id`` alone.
+        Whether the record key is ``id`` and the partition column, which is needed for hash fields
+        that are only a part of the key; otherwise the record key is ``id``.
     damages : tuple of Damage
-        What may be damaged in its tables.
+        Damages that apply to its tables.
     is_variant : bool
-        Whether this is only another setting of a kind above: no damages, and no tests on Spark.
+        Whether this is only another setting of a kind above, without damages and Spark tests.
     """
 
     name: str
@@ -142,8 +143,8 @@ def kinds_named(name: str | None) -> tuple[Kind, ...]:
 def kind_of_seed(seed: int, name: str | None = None) -> tuple[Kind, str]:
     """Return the kind and the table type of a run of the simulation.
 
-    Even seeds are for copy-on-write tables and odd ones for merge-on-read, as far as the kind of
-    this name supports the type; without a name, the seed picks one of the kinds that support it.
+    Even seeds are for copy-on-write tables and odd seeds for merge-on-read tables, if the named
+    kind supports the type. Without a name, the seed picks one of the kinds that support the type.
     """
     kinds, table_type = kinds_named(name), TABLE_TYPES[seed % 2]
     fitting = [kind for kind in kinds if table_type in kind.table_types]

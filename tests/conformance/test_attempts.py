@@ -1,4 +1,4 @@
-"""Tasks that run again or too late, and storage that fails or dies at any step of an upsert."""
+"""Tasks that run again or too late, and storage that fails at each step of an upsert."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _NUMBERS = count()
 
 
 def data_files(table: bl.Table) -> dict[str, bytes]:
-    """Return the files that hold rows, and those that an index keeps; no timeline, no markers."""
+    """Return the data files and the files of the index, without timeline and markers."""
     own = (".hoodie/timeline", ".hoodie/.temp", ".hoodie/.heartbeat", ".hoodie/.bucket_index/ext")
     return {path: data for path, data in objects(table).items() if not path.startswith(own)}
 
 
 class AttemptedAgain(ArrowSource):
-    """An Arrow source whose tasks run three times; the rows arrive in another way each time.
+    """An Arrow source whose tasks run three times, each time with the rows in another layout.
 
-    Before the second time the files of the first one are gone; the third one finds those of the
-    second.
+    The files of the first attempt are deleted before the second attempt. The files of the second
+    attempt exist when the third attempt runs.
     """
 
     def __init__(self, table: bl.Table, batch: list[Row]) -> None:
@@ -70,10 +70,10 @@ class AttemptedAgain(ArrowSource):
 
 
 def _arrivals(batch: list[Row]) -> Iterator[pa.Table]:
-    """Yield the same rows in other orders, cut in other ways."""
+    """Yield the same rows in other orders and other chunks."""
     yield arrow(batch)
     without = dict.fromkeys(batch[0]) | {"id": "another", "day": "a"}
-    yield arrow([without, *batch])[1:]  # Memory tells of nulls that are not there.
+    yield arrow([without, *batch])[1:]  # A slice with validity bitmaps and without nulls.
     starts = range(0, len(batch), 5)
     yield pa.concat_tables([arrow(batch[start : start + 5][::-1]) for start in starts])
 
@@ -125,7 +125,7 @@ def test_an_attempt_after_the_rollback_publishes_nothing(table: Checked) -> None
 
 
 def _tolerate(attempt: Callable[[], object]) -> None:
-    """Run a late attempt; nobody waits for it, so it may raise an error."""
+    """Run a late attempt; it may raise an error, because nobody uses its result."""
     with suppress(BucketLakeError):
         attempt()
 
@@ -139,7 +139,7 @@ def upsert(storage: Storage, batch: list[Row]) -> None:
 
 
 def faults(operations: int) -> Iterator[Fault]:
-    """Yield the deaths that leave different states, and some errors before and after an effect."""
+    """Yield the crashes that leave different states, and some errors before and after an effect."""
     yield Fault(1)
     for number in range(1, operations + 1):
         yield Fault(number, Moment.AFTER)
@@ -151,7 +151,7 @@ def faults(operations: int) -> Iterator[Fault]:
 def test_death_at_every_step_leaves_the_table_before_or_after_and_writable(
     case: Case, new_path: Callable[[], str]
 ) -> None:
-    """Storage that fails leaves the same two states, and the error says which where it can."""
+    """A storage error leaves one of the same two states; the error class may say which."""
     small = case.make(new_path())
     small.upsert(rows(range(3), days="a"))
     held, before = objects(small.table), dict(small.rows)
@@ -178,7 +178,7 @@ def test_death_at_every_step_leaves_the_table_before_or_after_and_writable(
         found = _rows_by_key(table)
         assert found in allowed, storage.replay()
         seen.add(found == after)
-        table.upsert(arrow(later))  # It may finish what was decided and not published.
+        table.upsert(arrow(later))  # It may finish a commit that was decided.
         written = [Checked(case, table, rows=dict(state)) for state in allowed]
         for one in written:
             one.expect_upserted(later)

@@ -1,4 +1,4 @@
-"""Each damage that the doctor knows: it is found and named, and repaired where a repair can."""
+"""For each damage: the doctor finds it, and a repair removes it if it is repairable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index as a value: its options, where a table stores it, and that another one is rejected."""
+"""The index value: its options, its storage in a table, and the error for another index."""
 
 from __future__ import annotations
 

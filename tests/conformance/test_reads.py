@@ -1,4 +1,4 @@
-"""What reads show: by a condition, the place of a key, earlier times, what changed since."""
+"""Reads: with a condition, of the location of a key, of earlier times, and of changes."""
 
 from __future__ import annotations
 

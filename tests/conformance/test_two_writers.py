@@ -1,4 +1,4 @@
-"""Two writers at once: in conflict where they write one bucket, and not in conflict elsewhere."""
+"""Two writers at once: they conflict only if they write to the same bucket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.meanwhile import meanwhile
 
 
 def upsert_once(table: Checked, batch: list[Row]) -> None:
-    """Upsert in one attempt: a conflict is raised, and not retried."""
+    """Upsert without a retry after a conflict."""
     storage = storage_of(table.table)
     target = open_target(storage, read_table_config(storage), None)
     write_records(target, Operation.UPSERT, ArrowSource(arrow(batch)))
 
 
 def of_one_bucket_and_another(table: Checked) -> tuple[list[Row], list[Row]]:
-    """Return the rows of one bucket, and those of the other buckets of its partition."""
+    """Return the rows of a bucket, and the rows of the other buckets of its partition."""
     held = [row | {"at": 5} for (day, _), row in sorted(table.rows.items()) if day == "a"]
     first = table.locate(held[0])
     own = [row for row in held if table.locate(row) == first]

@@ -1,4 +1,4 @@
-"""What writes leave in a table of each kind, compared with a dictionary changed row by row."""
+"""The rows of a table after writes, compared with a dictionary, for each index kind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_upserts_insert_new_keys_and_update_known_ones(table: Checked) -> None:
     if not table.case.merges_on_read:  # A writer of log files does not know which keys are new.
         assert (result.inserted, result.updated) == (4, 4)
     table.check_rows()
-    table.upsert(rows(range(40, 43), days="c"))  # A partition that is new.
+    table.upsert(rows(range(40, 43), days="c"))  # A new partition.
     table.upsert(rows(range(1), 3), bl.Table.insert)
     table.check()
 
@@ -50,7 +50,7 @@ def test_late_rows_lose_and_equal_ordering_values_are_replaced(table: Checked) -
     late = rows(range(3))
     for row in late:
         row["v"] = -1
-    table.upsert(late)  # Of time 0, where time 1 is stored.
+    table.upsert(late)  # Ordering value 0; the stored value is 1.
     equal = rows(range(6, 9))
     for row in equal:
         row["v"] = -2

@@ -1,4 +1,4 @@
-"""Random conditions of ``where``, with Python's answer by SQL's three-valued logic."""
+"""Random ``where`` conditions, each with a Python function for SQL's three-valued logic."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from tests.simulation.shapes import Row
 
 Answer = Callable[[Row], bool | None]
-"""Whether a row meets a condition; None stands for SQL's unknown."""
+"""Returns whether a row matches a condition; None for SQL's unknown."""
 
 
 class Conditions:
-    """Random conditions: the text of each, and Python's answer."""
+    """Draws random conditions: the text of each, and its Python function."""
 
     def __init__(self, drawn: random.Random, values: dict[str, list[Any]]) -> None:
         self.drawn = drawn
@@ -65,7 +65,7 @@ def _unless_null(name: str, holds: Callable[[Any], bool | None]) -> Answer:
 
 
 def _joined(one: Answer, other: Answer, decided: bool) -> Answer:
-    """Return AND, which one False decides, or OR, which one True decides."""
+    """Return AND (``decided`` is False) or OR (``decided`` is True) of two conditions."""
 
     def holds(row: Row) -> bool | None:
         answers = [one(row), other(row)]

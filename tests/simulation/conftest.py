@@ -1,4 +1,4 @@
-"""Options of the simulation: one seed to replay or how many to run, and one index kind or all."""
+"""Options of the simulation: a seed or a number of seeds, and an index kind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes a ``seed`` once for each."""
+    """Run a test with the argument ``seed`` once for each seed."""
     if "seed" in metafunc.fixturenames:
         one = metafunc.config.getoption("--seed")
         count = metafunc.config.getoption("--seeds")
@@ -15,9 +15,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def crowds(request: pytest.FixtureRequest) -> range:
-    """The seeds of runs with several writers: many in CI, or the one that is asked for.
+    """The seeds of runs with several writers: many in CI, or only the given seed.
 
-    The greatest come first: those that a smaller number did not play.
+    The greatest seeds come first, because a run with fewer seeds did not use them.
     """
     one, count = request.config.getoption("--seed"), request.config.getoption("--crowds")
     return range(one, one + 1) if one is not None else range(count)[::-1]

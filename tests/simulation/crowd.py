@@ -1,11 +1,10 @@
-"""Several writers, a reader and services on one table at once, in one deterministic world.
+"""A crowd: several writers, a reader and services use one table at once, deterministically.
 
-Storage fails, answers are lost, processes die, stand still for longer than their heartbeat or the
-lease of their lock lasts, clocks are askew, tasks run again late. Some crowds also archive, clean,
-make savepoints and restore; some add and widen columns; in some, heartbeats and locks are renewed.
-The seed picks the index kind, too.
-What must hold in the end is in ``record.py``; the doctor, too, finds nothing wrong then, and a
-repair takes nothing away.
+Storage fails, answers are lost, processes die or pause for longer than their heartbeat or their
+lock's lease is valid, clocks differ, and tasks run again late. Some crowds also archive, clean,
+make savepoints and restore; some add and widen columns; some renew heartbeats and locks. The seed
+also picks the index kind. ``record.py`` checks the end of a run. The doctor must then find no
+errors, and a repair must remove no data.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from tests.simulation.world import (
 
 STREAM = "orders"
 START_MS = 1_750_000_000_000
-SKEWS_MS = (2_000, 2_000, 20_000)  # How far clocks are off at most, either way.
+SKEWS_MS = (2_000, 2_000, 20_000)  # Largest difference of a clock, in both directions.
 LOCKS: tuple[TableLock, ...] = (
     NO_LOCK,
     FileSystemLock(expire_minutes=1, timeout_seconds=600),
@@ -77,7 +76,7 @@ LOCKS: tuple[TableLock, ...] = (
 
 _NARROW = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.int32()))
 
-# Whether a crowd archives, cleans, and makes savepoints and restores them.
+# Whether a crowd archives, cleans, and uses savepoints.
 _SERVICES = (
     (False, False, False),
     (True, True, False),
@@ -88,14 +87,14 @@ _SERVICES = (
 
 
 class LateSource(ArrowSource):
-    """An Arrow source in one thread that leaves its tasks behind, to be run again."""
+    """An Arrow source in one thread that keeps its tasks, so that they can run again."""
 
     def __init__(self, rows: pa.Table, crowd: Crowd) -> None:
         super().__init__(rows, threads=1)
         self._crowd = crowd
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
-        if self._crowd.random.random() < 0.2:  # Of a large batch it takes a while.
+        if self._crowd.random.random() < 0.2:  # As if the batch were large.
             self._crowd.stage.sleep(self._crowd.random.random() * 4)
         return super().count_slots(tagger)
 
@@ -133,14 +132,14 @@ class Crowd:
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)
         self.skews = {n: self.random.randrange(-skew, skew) for n in [*self.names, "reader"]}
-        self.batches: list[tuple[list[dict[str, Any]], pa.Table]] = []  # Of one stream.
-        self.delivered = -1  # The last batch that somebody was told to be done.
+        self.batches: list[tuple[list[dict[str, Any]], pa.Table]] = []  # Batches of one stream.
+        self.delivered = -1  # The last batch whose write succeeded.
         self.record = Record(self.memory, self.undoes, self.story)
         self.processes = Processes(self.stage, renew=self.random.random() < 0.5)
         self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
 
     def run(self) -> None:
-        """Play, then check what is left."""
+        """Run all actors, then check the table."""
         try:
             with self.processes.installed():
                 actors = [Actor(name, partial(self._write, name)) for name in self.names]
@@ -149,13 +148,13 @@ class Crowd:
                 self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
                 self.stage.play([Actor("writer 0", self._write_the_last)])
                 self.record.check()
-                if self.random.random() < 0.05:  # It is slow: it reads all files.
+                if self.random.random() < 0.05:  # Rarely, because it reads all files.
                     self.stage.now_ms += 2 * MIN_AGE_SECONDS * 1000
                     self.stage.play([Actor("doctor", self._repair)])
         finally:
             forget(self.name)
 
-    # What actors do.
+    # Actions of actors.
 
     def _write(self, name: str) -> None:
         for _ in range(4 if self.restores else 3):
@@ -191,7 +190,7 @@ class Crowd:
                 with mock.patch("bucketlake.table.open_storage", return_value=storage):
                     found = bl.Table(self.memory.root).to_arrow(since=since, until=until)
             except BucketLakeError as error:
-                # Files of a commit that was read are gone with its rollback, or by a clean.
+                # A rollback or a clean may have deleted files that the read needs.
                 if not (self.undoes or self.cleans):
                     raise AssertionError(self.story(f"a read failed: {error!r}")) from error
                 continue
@@ -212,7 +211,7 @@ class Crowd:
         )
 
     def _batch(self, name: str) -> None:
-        """Deliver the next batch of the stream, or the last one again, as two drivers may."""
+        """Write the next batch of the stream, or the last batch again, as two drivers may do."""
         number = self.delivered + (self.delivered < 0 or self.random.random() < 0.7)
         if number == len(self.batches):
             self.batches.append(self._rows())
@@ -270,7 +269,7 @@ class Crowd:
         self._perform(name, Deed("compact", same), run)
 
     def _roll_back(self, name: str) -> None:
-        """Roll back a commit of any writer's."""
+        """Roll back a commit of any writer."""
         commits = load_timeline(self.memory, read_table_config(self.memory)).completed_commits()
         if not commits:
             return
@@ -331,7 +330,7 @@ class Crowd:
         self._perform(name, deed, run)
 
     def _late_task(self, name: str) -> None:
-        """Run the tasks of an earlier write once more."""
+        """Run the tasks of an earlier write again."""
         if not self.late_tasks:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
@@ -345,7 +344,7 @@ class Crowd:
             self.record.log.append(f"{name}:   {error!r}")
 
     def _repair(self) -> None:
-        """Look the table over, and take away what was left behind."""
+        """Run the doctor, and remove leftovers with a repair."""
         storage, index, before = self.memory, self.kind.index, self.record.found()
         now_ms = lambda: self.stage.now_ms  # noqa: E731
         found = diagnose(storage, index, keys=True, files=True, now_ms=now_ms)
@@ -399,9 +398,9 @@ class Crowd:
                     (self.undoes or self.cleans)
                     and isinstance(error, ObjectNotFoundError | IndexStateError)
                 )
-                # A later batch was committed meanwhile, so this one was, too.
+                # A later batch was committed meanwhile, so this batch was committed, too.
                 or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
-                # Another writer has added it meanwhile.
+                # Another writer added the column meanwhile.
                 or (isinstance(error, InputError) and self.evolves and "column x" in str(error))
             )
             if not (faulty.faults or expected or deed.name == "drop"):
@@ -422,7 +421,7 @@ class Crowd:
         return [Fault(self.random.randrange(1, 30), self.random.choice(list(Moment)), effect)]
 
     def _rows(self) -> tuple[list[dict[str, Any]], pa.Table]:
-        """Draw rows, at times of a wider type or with a new column."""
+        """Draw rows, sometimes with a wider type or a new column."""
         rows = [
             {
                 "id": f"k{self.random.randrange(8)}",
@@ -447,7 +446,7 @@ class Crowd:
         return "x" in bl.Table(self.memory.root).schema().names
 
     def story(self, finding: str) -> str:
-        """Tell what happened, and how to see it again."""
+        """Return a finding with the log of the run and the command for a replay."""
         lines = "\n".join([*self.record.log, "", *self.stage.trace[-150:]])
         replay = f"pytest tests/simulation -k crowd --seed {self.seed} --kind {self.kind.name}"
         return f"{finding}\n{lines}\nreplay: {replay}"

@@ -1,4 +1,4 @@
-"""Actors as processes of their own, which all go by the clock of their stage."""
+"""Runs actors as separate processes that share the clock of their stage."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.simulation.stage import InTurn, Stage, threads_of
 
 
 class Processes:
-    """Gives each life of an actor what a process has for itself.
+    """Gives each process of an actor its own process state.
 
     Parameters
     ----------
     stage : Stage
-        Knows whose turn it is.
+        Tells which actor runs.
     renew : bool
         Whether heartbeats and locks are renewed.
     """
@@ -32,12 +32,12 @@ class Processes:
         self._issued: dict[str, IssuedTimes] = {}
 
     def begin(self, name: str) -> None:
-        """Let an actor go on as a new process."""
+        """Let an actor continue as a new process."""
         self._lives[name] += 1
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Put clock, sleep, threads and what a process knows in their places."""
+        """Replace clock, sleep, threads and process state by those of the simulation."""
         with ExitStack() as stack:
             set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
             for module in (commit, early_conflict, locks):
@@ -50,7 +50,7 @@ class Processes:
             set_(heartbeat, "_this_process", self._process)
             set_(heartbeat, "_beating", _PerProcess(self._process))
             set_(clock, "issued_times", self._issued_times)
-            set_(commit_order, "_KEPT", 1)  # Nobody is as slow as to be overtaken by many.
+            set_(commit_order, "_KEPT", 1)  # No actor is overtaken by many others.
             yield
 
     def _process(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Processes:
 
 
 class _PerProcess(dict[Any, Any]):
-    """What each process knows for itself."""
+    """A dictionary with separate entries for each process."""
 
     def __init__(self, process: Callable[[], dict[str, Any]]) -> None:
         super().__init__()

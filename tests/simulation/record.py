@@ -1,10 +1,14 @@
-"""What the actors of a crowd did and saw, and what must hold in the end.
+"""Records the actions and reads of a crowd, and checks them at the end.
 
-The completed commits of the timeline, one after the other in order of completion, must give exactly
-the rows of the table; every deed that was told to be done is among them unless it was undone by
-another, none that was told to have failed is; every batch of a stream is committed once, in its
-order; every read has shown the rows of one moment between its begin and its end; whoever went on
-from range to range of time has seen every row; and each savepoint that is left shows its rows.
+The checks are:
+
+- The completed commits, applied in order of completion, give exactly the rows of the table.
+- Every write that succeeded is among these commits, unless another actor undid it; no write that
+  failed is among them.
+- Every batch of a stream is committed once, and in order.
+- Every read returned the rows of one moment between its begin and its end.
+- An incremental reader has seen every row.
+- Each remaining savepoint shows its rows.
 """
 
 from __future__ import annotations
@@ -33,25 +37,25 @@ MISPLACED = {
     FindingKind.KEYS_IN_WRONG_BUCKET,
     FindingKind.KEYS_TWICE,
 }
-"""What the doctor finds where a key does not lie where the index looks for it, or not alone."""
+"""Findings for a key that the index does not find, or that is stored twice."""
 
 
 @dataclass
 class Deed:
-    """Something that an actor did: what it means for the rows, and what the actor was told."""
+    """An action of an actor: its effect on the rows, and the result that the actor got."""
 
     name: str
     after: Callable[[Rows], Rows]
-    instants: set[str] = field(default_factory=set)  # That it put on the timeline, with actions.
+    instants: set[str] = field(default_factory=set)  # Its instants, with actions.
     told: str = "unknown"  # Or done, or failed.
-    instant: str | None = None  # Of the commit, where it was told.
-    undoes: set[str] | None = field(default_factory=set)  # Instants, or None where it is unknown.
-    batch: int = -1  # Of the stream.
+    instant: str | None = None  # Instant of the commit, if the result has it.
+    undoes: set[str] | None = field(default_factory=set)  # Instants; None if it is unknown.
+    batch: int = -1  # Number in the stream.
 
 
 @dataclass
 class Commit:
-    """A commit of either timeline."""
+    """A commit of the active or archived timeline."""
 
     instant: str
     action: str
@@ -60,13 +64,13 @@ class Commit:
 
     @property
     def name(self) -> str:
-        """Instant and action: two may draw one time, of which one has to draw again."""
+        """Instant and action: two actions may draw the same time, then one of them draws again."""
         return f"{self.instant}.{self.action}"
 
 
 @dataclass
 class Sight:
-    """What a reader saw, and how many commits there were before and after."""
+    """The rows of a read, and the number of commits before and after the read."""
 
     rows: Rows
     before: int
@@ -75,16 +79,16 @@ class Sight:
 
 @dataclass
 class Follower:
-    """A reader that goes from range to range of completion times.
+    """An incremental reader: it reads one range of completion times after the other.
 
     Attributes
     ----------
     rows : Rows
-        What it has seen, the last of each key.
+        All rows that it read, the last one of each key.
     reached : str or None
-        Until when.
+        End of the last range.
     ranges : list of (str, Rows)
-        The end of each range, and what it showed.
+        The end of each range, and its rows.
     """
 
     rows: Rows = field(default_factory=dict)
@@ -93,12 +97,12 @@ class Follower:
 
 
 def same(state: Rows) -> Rows:
-    """Change nothing: what a service means for the rows."""
+    """Return the rows unchanged: the effect of a table service."""
     return state
 
 
 class Record:
-    """What happened in one crowd.
+    """The record of one crowd.
 
     Parameters
     ----------
@@ -107,7 +111,7 @@ class Record:
     undoes : bool
         Whether commits are rolled back or restored over.
     story : callable
-        Gives a finding and takes it back with all that happened.
+        Takes a finding and returns it with the log of the run.
     """
 
     def __init__(self, memory: MemoryStorage, undoes: bool, story: Callable[[str], str]) -> None:
@@ -118,7 +122,7 @@ class Record:
         self.sights: list[Sight] = []
         self.follower = Follower()
         self.log: list[str] = []
-        self._known: dict[tuple[str, str], Commit] = {}  # Commits that were looked at.
+        self._known: dict[tuple[str, str], Commit] = {}  # Commits that were read before.
 
     def check(self) -> None:
         by_name = {name: deed for deed in self.deeds for name in deed.instants}
@@ -134,7 +138,7 @@ class Record:
                 assert not deed.instants & names, self.story(f"{deed} was told to have failed")
         states: list[Rows] = [{}]
         for one in commits:
-            after = same  # Whoever completes a compaction need not have planned it.
+            after = same  # Another actor may have planned a compaction.
             if not one.compacted:
                 assert one.name in by_name, self.story(f"nobody made {one}")
                 after = by_name[one.name].after

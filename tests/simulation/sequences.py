@@ -1,9 +1,9 @@
-"""Random sequences of all that a table offers, on tables of many shapes, against a plain model.
+"""Random sequences of all operations of a table, on tables of many shapes, against a model.
 
-One writer, and nothing fails: what is looked for are operations that do not fit together, such as a
-rollback below a rescale. The model is the list of commits that count, each with what it does to a
-dictionary of rows. So a rollback takes commits out of the list, time travel reads a part of it, and
-a range of times shows the rows whose last commit is of that range.
+There is one writer, and nothing fails. The test looks for operations that do not work together,
+such as a rollback before a rescale. The model is the list of valid commits, each with its effect on
+a dictionary of rows. So a rollback removes commits from the list, time travel reads a part of the
+list, and an incremental read returns the rows whose last commit is in the range.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATTERNS = ["a", "b", "^a$", ".*", "=a", "x", "^$", "1", "__"]
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit, and what it does to the rows."""
+    """A commit, and its effect on the rows."""
 
     instant: str
     completed_at: str
@@ -45,7 +45,7 @@ class Commit:
 
 
 class Player:
-    """One run: a table, its model, and what was done."""
+    """One run: a table, its model, and a log."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -53,15 +53,15 @@ class Player:
         self.shape = Shape(self.random)
         self.path = f"memory://sequence-{seed}-{id(self)}"
         self.handles = [self.shape.make(self.path)]
-        self.commits: list[Commit] = []  # That count, the oldest first.
+        self.commits: list[Commit] = []  # Valid commits, oldest first.
         self.saved: list[str] = []
-        self.folders: dict[Key, str] = {}  # Partition paths that were seen, by their values.
+        self.folders: dict[Key, str] = {}  # Known partition paths, by partition values.
         self.is_cleaned = False
-        self.columns = 0  # That were added.
+        self.columns = 0  # Number of added columns.
         self.log = [str(vars(self.shape))]
 
     def play(self, steps: int) -> None:
-        """Do random things and check the table between them, and in the end."""
+        """Do random operations; check the table between them and at the end."""
         try:
             for _ in range(steps):
                 self.step()
@@ -73,7 +73,7 @@ class Player:
             forget(self.path.removeprefix("memory://"))
 
     def step(self) -> None:
-        """Do one random thing, by a handle that may be as old as the table."""
+        """Do a random operation, with a handle that may be as old as the table."""
         if self.random.random() < 0.3:
             self.handles.append(bl.open_table(self.path))
         actions: dict[Callable[[], None], float] = {
@@ -90,7 +90,7 @@ class Player:
 
     @property
     def table(self) -> bl.Table:
-        """One of the newest handles."""
+        """A random handle among the newest three."""
         return self.random.choice(self.handles[-3:])
 
     # Writes.
@@ -161,7 +161,7 @@ class Player:
         self._committed(result, lambda state, _: state, rescales=True)
 
     def _batch(self) -> tuple[list[Row], pa.Table]:
-        """Return some rows, at times of a wider type or with a new column."""
+        """Return some rows, sometimes with a wider type or a new column."""
         schema = self.table.schema()
         widens, adds = self.random.random() < 0.1, self.random.random() < 0.07
         if adds:
@@ -185,7 +185,7 @@ class Player:
         return row | {name: self.random.choice([None, 1, 2]) for name in added}
 
     def _upserted(self, rows: list[Row]) -> Callable[[State, str], State]:
-        """Return what an upsert does: the greater ordering value stays, if any, or the later."""
+        """Return the effect of an upsert: the greater ordering value wins, else the later row."""
 
         def is_late(row: Row, held: Row | None) -> bool:
             return self.shape.ordered and held is not None and row["ts"] < held["ts"]
@@ -227,7 +227,7 @@ class Player:
     # Services.
 
     def roll_back(self) -> None:
-        """Roll one of the newest commits back, a compaction as well, at times with those on it."""
+        """Roll back one of the newest commits or compactions, sometimes with its dependents."""
         recent = [i for i in self.table.timeline() if i.completed_at and i.action.writes_data][-6:]
         if not recent:
             return
@@ -279,7 +279,7 @@ class Player:
         self.table.archive(keep_min=kept, keep_max=kept + 1)
 
     def compact(self) -> None:
-        """Turn logs into base files, or plan it only; no row changes."""
+        """Compact, or only plan a compaction; no row changes."""
         if self.shape.merges_on_read:
             schedule_only = self.random.random() < 0.3
             self.log.append(f"  schedule_only={schedule_only}")
@@ -289,13 +289,13 @@ class Player:
     # What must hold.
 
     def check(self) -> None:
-        """Read the table: all of it, and then what is drawn."""
+        """Read the whole table, then do a random check."""
         self._check_buckets(self._read())
         checks: list[Callable[[], None]] = [self._check_where]
         if self.commits:
             checks += [self._check_past, self._check_range]
         self.random.choice(checks)()
-        if self.random.random() < 0.05:  # It is slow: it reads all files.
+        if self.random.random() < 0.05:  # Rarely, because it reads all files.
             found = bl.open_table(self.path).doctor(
                 check_keys=True, check_files=True, min_age_seconds=0
             )
@@ -311,7 +311,7 @@ class Player:
         return rows
 
     def _check_buckets(self, rows: list[Row]) -> None:
-        """Each row lies in the bucket that the index gives it, and is found there."""
+        """Check that each row is in the bucket that the index computes, and is found there."""
         table = bl.open_table(self.path)
         found = table.doctor(check_keys=True, min_age_seconds=0)
         misplaced = [one for one in found if one.kind in MISPLACED]
@@ -327,7 +327,7 @@ class Player:
         self._require_same(found, then, f"as of {as_of} where {text}")
 
     def _check_past(self) -> None:
-        """Read as of a commit: what it was; only a clean may have taken it, and no savepoint's."""
+        """Read as of a commit; this may fail only after a clean, and never for a savepoint."""
         instant = self.random.choice(self.commits).instant
         state = self._state(lambda one: one.instant <= instant)
         try:
@@ -340,7 +340,7 @@ class Player:
             self._check_where(instant)
 
     def _check_range(self) -> None:
-        """Read what changed between two times; a rescale may show rows that it moved."""
+        """Read the changes between two times; a rescale may also return rows that it moved."""
         times = [BEGINNING, *[one.completed_at for one in self.commits]]
         since = self.random.choice(times)
         until = self.random.choice([None, *[time for time in times if time > since]])
@@ -361,7 +361,7 @@ class Player:
         self._require_same(found, changed, what)
 
     def _state(self, counts: Callable[[Commit], bool] = lambda _: True) -> State:
-        """Return the rows after the commits that count."""
+        """Return the rows after the commits for which ``counts`` is true."""
         state: State = {}
         for one in filter(counts, self.commits):
             state = one.after(state, one.instant)
@@ -375,6 +375,6 @@ class Player:
         for key, (row, _) in state.items():
             for name in row.keys() | seen[key].keys() - {*META}:
                 held, meant = seen[key].get(name), row.get(name)
-                if name in self.shape.partitions:  # Null and an empty one lie in one folder.
+                if name in self.shape.partitions:  # Null and empty text share a folder.
                     held, meant = (None if v == "" else v for v in (held, meant))
                 assert held == meant, f"{what}: {name} of {key} is {held}, not {meant}"

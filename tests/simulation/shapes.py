@@ -1,4 +1,4 @@
-"""What tables of a sequence are like: key and partition columns, types, indexes, odd values."""
+"""Shapes of the tables of a sequence: key and partition columns, types, index, odd values."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TYPES_OF_Q: list[tuple[pa.DataType, list[Any]]] = [
 
 
 class Shape:
-    """What a table is like: drawn once, before the first step."""
+    """The shape of a table, drawn once before the first step."""
 
     def __init__(self, drawn: random.Random) -> None:
         self.merges_on_read = drawn.random() < 0.5
         self.ordered = drawn.random() < 0.4
-        # By event time a late row after a delete of a merge-on-read table would find the base row
-        # again, as in Hudi, and the model is no slice.
+        # Under event-time ordering, a late row after a delete in a merge-on-read table would be
+        # merged with the base row again, as in Hudi. The model has no base rows.
         self.deletes = not (self.merges_on_read and self.ordered)
         self.has_marker = self.deletes and drawn.random() < 0.4
         self.hive_style = drawn.random() < 0.4
@@ -75,11 +75,11 @@ class Shape:
             self.types[name], self.values[name] = types[name], values[name]
 
     def partition_of(self, row: Row) -> Key:
-        """Return the partition values; an empty one lies where null does."""
+        """Return the partition values; empty text becomes null, because both share a folder."""
         return tuple(None if row[name] == "" else row[name] for name in self.partitions)
 
     def key_of(self, row: Row) -> Key:
-        """Return what identifies a row: the values of its partition, and its key."""
+        """Return the identity of a row: its partition values and its key."""
         return (*self.partition_of(row), *[row[name] for name in self.keys])
 
     def make(self, path: str) -> bl.Table:

@@ -1,8 +1,8 @@
 """A stage on which several processes act, one operation of storage at a time.
 
-Each actor is a thread that runs only when the stage lets it, and gives up its turn before every
-operation of storage and whenever it sleeps. Who goes on next, for how long an actor stands still,
-and how the clock moves follow from the seed alone, so a run is replayed by it.
+Each actor is a thread that runs only when the stage lets it. It gives up its turn before every
+storage operation and when it sleeps. The seed determines which actor runs next, how long an actor
+pauses, and how the clock moves, so the same seed replays a run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject, Versio
 from tests.faulty_storage import SimulatedCrash
 
 _TICKS_MS = (0, 1, 3, 40)
-_LONG_MS = (20_000, 90_000)  # Renewals come due; longer than a heartbeat, or a lease, lasts.
+_LONG_MS = (20_000, 90_000)  # Renewals are due; longer than a heartbeat or lease is valid.
 
 
 def _locked() -> threading.Lock:
@@ -31,15 +31,16 @@ def _locked() -> threading.Lock:
 
 @dataclass
 class Actor:
-    """One process of the play.
+    """One process of a run.
 
     Attributes
     ----------
     name : str
     run : callable
-        What it does from start to end; what it raises ends the play.
+        All actions of the actor; an error ends the run.
     process : str
-        Whose process it is part of: its own, unless another actor has begun it as a thread.
+        Name of the actor whose process it belongs to: its own, or the actor that started it as a
+        thread.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Actor:
     process: str = ""
     turn: threading.Lock = field(default_factory=_locked)
     asleep_until_ms: int = 0
-    still_for: int = 0  # Turns of others that it stands still for.
+    still_for: int = 0  # Number of turns of others during which it pauses.
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -60,14 +61,14 @@ class Stage:
     Parameters
     ----------
     random_ : random.Random
-        Decides.
+        Source of all decisions.
     now_ms : int
-        Where the clock begins, in milliseconds since 1970 UTC.
+        Start of the clock, in milliseconds since 1970 UTC.
     """
 
     def __init__(self, random_: random.Random, now_ms: int) -> None:
         self.random, self.now_ms = random_, now_ms
-        self.jumps = True  # Whether time may pass that is longer than a lease.
+        self.jumps = True  # Whether the clock may jump by more than a lease.
         self._the_end = _locked()
         self._waiting: list[Actor] = []
         self._threads: list[threading.Thread] = []
@@ -76,11 +77,11 @@ class Stage:
 
     @property
     def actor(self) -> Actor | None:
-        """The actor whose thread this is."""
+        """The actor of the current thread."""
         return self._actors.get(threading.get_ident())
 
     def play(self, actors: list[Actor]) -> None:
-        """Run all actors to their end; raise what one of them raised."""
+        """Run all actors to their end; raise an error of an actor."""
         for actor in actors:
             self.begin(actor)
         self._next().turn.release()
@@ -92,18 +93,18 @@ class Stage:
                 raise actor.error
 
     def begin(self, actor: Actor) -> None:
-        """Let an actor come on; it waits for its turn."""
+        """Start an actor; it waits for its turn."""
         self._waiting.append(actor)
         thread = threading.Thread(target=self._act, args=(actor,))
         self._threads.append(thread)
         thread.start()
 
     def has_ended(self, actor: Actor) -> bool:
-        """Tell whether an actor has done all it does."""
+        """Return whether an actor has finished."""
         return actor not in self._waiting
 
     def pause(self, doing: str) -> None:
-        """Give up the turn; nothing happens in a thread that is no actor's."""
+        """Give up the turn; do nothing in a thread without an actor."""
         actor = self.actor
         if actor is None:
             return
@@ -120,7 +121,7 @@ class Stage:
         self._yield(actor)
 
     def monotonic(self) -> float:
-        """Tell seconds by the stage's clock."""
+        """Return the seconds of the stage's clock."""
         return self.now_ms / 1000
 
     def _yield(self, actor: Actor) -> None:
@@ -134,7 +135,7 @@ class Stage:
         self._actors[threading.get_ident()] = actor
         try:
             actor.run()
-        except BaseException as error:  # The play ends with it.
+        except BaseException as error:  # It ends the run.
             actor.error = error
         finally:
             self._waiting.remove(actor)
@@ -155,7 +156,7 @@ class Stage:
 
 
 class InTurn:
-    """Stands in for a pool of threads: what it is given happens in the actor's own thread."""
+    """Replaces a thread pool: runs all tasks in the actor's own thread."""
 
     def __init__(self, _: int | None = None) -> None:
         pass
@@ -171,7 +172,7 @@ class InTurn:
 
 
 class _Idle:
-    """Stands in for a thread that waits for a time that never comes."""
+    """Replaces a thread that waits forever."""
 
     def __init__(self, **_: object) -> None:
         pass
@@ -184,7 +185,7 @@ class _Idle:
 
 
 class _Beside:
-    """Stands in for a thread of an actor's process: an actor, too."""
+    """Replaces a thread of an actor's process by another actor."""
 
     def __init__(
         self, stage: Stage, *, target: Callable[..., None], args: tuple[Any, ...] = (), **_: object
@@ -206,7 +207,7 @@ class _Beside:
 
 
 class _Event:
-    """Stands in for an event that one thread waits for; time passes by the stage's clock."""
+    """Replaces an event that a thread waits for; the wait uses the stage's clock."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -226,13 +227,13 @@ class _Event:
 
 
 def threads_of(stage: Stage, *, renew: bool) -> SimpleNamespace:
-    """Return what stands in for ``threading`` where a thread renews something.
+    """Return a replacement of ``threading`` for threads that renew heartbeats and locks.
 
     Parameters
     ----------
     stage : Stage
     renew : bool
-        Whether such threads act; else time passes for nobody alone.
+        Whether such threads run.
     """
     return SimpleNamespace(
         Thread=partial(_Beside, stage) if renew else _Idle,
@@ -243,12 +244,12 @@ def threads_of(stage: Stage, *, renew: bool) -> SimpleNamespace:
 
 
 class StagedStorage:
-    """A storage whose operations are given to actors one by one.
+    """A storage whose operations wait for the actor's turn.
 
     Attributes
     ----------
     created : list of str
-        Paths of the objects that were put if absent, and not deleted again.
+        Paths of the objects that were put if absent and not deleted later.
     """
 
     def __init__(self, inner: Storage, stage: Stage) -> None:
@@ -304,7 +305,7 @@ class StagedStorage:
     def delete(self, path: str) -> None:
         self._stage.pause(f"delete {path}")
         self._inner.delete(path)
-        if path in self.created:  # The time was another's.
+        if path in self.created:  # Another action had the same time.
             self.created.remove(path)
 
     def delete_folder(self, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""One writer, storage that fails or dies at any step, tasks that come late."""
+"""One writer, storage that fails at each step, and late tasks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_archival_among_all_steps_loses_nothing(
 
 
 def test_worlds_archive_every_kind_of_commit() -> None:
-    """So the test above can fail."""
+    """Show that the test above can fail."""
     seen: set[str] = set()
     for seed in range(12):
         world = World(seed, fault_rate=0, archival_rate=0.7)
@@ -154,7 +154,7 @@ def test_death_at_every_step_of_a_rescale_leaves_rows_and_rules_of_before_or_aft
 
 @pytest.mark.slow
 def test_death_at_every_step_of_a_rollback_is_made_good_by_the_next_write() -> None:
-    """A rescale goes: rows stay, and rules and buckets are always those of one another."""
+    """The rollback undoes a rescale: rows stay, and rules always match the buckets."""
 
     def rescaled(name: str) -> tuple[MemoryStorage, InstantTime]:
         storage = fresh_table(name)
@@ -213,7 +213,7 @@ def test_death_at_every_step_of_a_clean_keeps_the_rows_and_the_next_clean_ends_i
         with pytest.raises(SimulatedCrash):
             run(faulty)
         assert values_of("crash") == AFTER, faulty.replay()
-        upsert(storage, 3)  # Goes on beside a pending clean.
+        upsert(storage, 3)  # A write while a clean is pending.
         run(storage)
         assert values_of("crash") == LATER, faulty.replay()
         timeline = bl.open_table("memory://crash").timeline()
@@ -224,7 +224,7 @@ def test_death_at_every_step_of_a_clean_keeps_the_rows_and_the_next_clean_ends_i
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_type: str) -> None:
-    """A rescale, an upsert and compactions go; rows are always those of some time."""
+    """The restore undoes a rescale, an upsert and compactions; reads see the rows of a time."""
 
     def written(name: str) -> tuple[MemoryStorage, InstantTime]:
         storage = fresh_table(name, table_type)
@@ -278,7 +278,7 @@ def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_t
 
 
 def distinct_deaths(done: FaultyStorage) -> list[Fault]:
-    """Return the deaths that leave storage in different states: but for a folder, after a step."""
+    """Return the crashes that leave different states: after each step, or halfway in a folder."""
     return [Fault(1)] + [
         fault
         for fault in crash_points(done.operations)
@@ -309,7 +309,7 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
         is_held = any(i.action is Action.SAVEPOINT for i in load_timeline(storage, config).instants)
         upsert(storage, 2)
         clean(storage, config, Retention(CleanPolicy.VERSIONS, 1))
-        if is_held:  # It is made anew of the files that it held while it was pending.
+        if is_held:  # A pending savepoint kept its files, so it can be made again.
             assert make_savepoint(storage, config, then) == then
             restore(storage, config, then)
             assert values_of("crash") == BEFORE, faulty.replay()

@@ -17,12 +17,12 @@ _PROGRESS_EVERY = 1000
 
 
 def _begin_process() -> None:
-    gc.freeze()  # Modules: most of what a collection would look at.
+    gc.freeze()  # Exclude modules, which are most objects, from garbage collections.
     gc.set_threshold(50_000)
 
 
 def finding_of(kind_name: str | None, seed: int) -> str | None:
-    """Run one crowd; return what it found, with its story."""
+    """Run one crowd; return its finding with the log of the run, or None."""
     try:
         Crowd(seed, kind_name).run()
     except Exception as error:  # Whatever a run raises is a finding.
@@ -36,7 +36,7 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("PYTHONHASHSEED", "0")  # So that a replay goes the same way.
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # So that a replay is identical.
     processes = multiprocessing.get_context("spawn")
     findings: list[str] = []
     began = time.monotonic()
@@ -45,7 +45,7 @@ def test_a_crowd_of_writers_loses_and_doubles_nothing(
         with capsys.disabled():
             print(f"crowd: {word}", flush=True)
 
-    # One more than there are processors: a run's threads hand turns to each other and leave gaps.
+    # One more process than processors, because a run idles while its threads pass turns.
     with ProcessPoolExecutor((os.cpu_count() or 1) + 1, processes, _begin_process) as pool:
         found_in = partial(finding_of, kind_name)
         for done, found in enumerate(pool.map(found_in, crowds, chunksize=5), start=1):

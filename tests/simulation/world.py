@@ -1,9 +1,8 @@
-"""A deterministic world of one table: writes, crashes, late tasks, and a plain model of it all.
+"""A deterministic world of one table: writes, crashes, late tasks, and a model of the rows.
 
-Everything follows from the seed: the index kind, the batches, the operation of storage that fails
-and how, which task comes late. The model is a dictionary of rows. After a failed write it holds
-both states that are possible, and every read must show one of them; what an error promises narrows
-them down.
+The seed determines everything: the index kind, the batches, the storage operation that fails and
+how, and the late task. The model is a dictionary of rows. After a failed write the model has both
+possible states, and every read must show one of them. Some error classes exclude a state.
 """
 
 from __future__ import annotations
@@ -57,21 +56,21 @@ from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
-PARTITIONS = ["a", "b\nc"]  # A name that text cut into lines would lose.
+PARTITIONS = ["a", "b\nc"]  # One name has a line break, to find text that is split into lines.
 
 Rows = dict[tuple[str, str], tuple[int, int, int | None]]
 """Rows of the table: value, ordering value and ``x``, if any, by partition and key."""
 
 
 def by_key(found: list[dict[str, Any]]) -> Rows:
-    """Return rows that were read by partition and key."""
+    """Return the rows of a read, by partition and key."""
     return {(r["p"], r["id"]): (r["v"], r["ts"], r.get("x")) for r in found}
 
 
 def rescale(
     target: Target, rules: dict[str, int], default: int, world: World | None
 ) -> RescaleReport:
-    """Rescale by rows in this process."""
+    """Rescale a table in this process."""
     index = rescaled_index(target.index, rules, None, default, None)
     changes = plan_rescale(target.snapshot, target.index, index)
 
@@ -95,7 +94,7 @@ def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult
 
 
 class RememberingSource(ArrowSource):
-    """An Arrow source in one thread, which keeps its tasks so that one can come late."""
+    """An Arrow source in one thread that keeps its tasks, so that a task can run late."""
 
     def __init__(self, rows: pa.Table, world: World) -> None:
         super().__init__(rows, threads=1)
@@ -108,7 +107,7 @@ class RememberingSource(ArrowSource):
 
 @dataclass
 class World:
-    """One run; ``step`` does something random and checks the table against the model."""
+    """One run; ``step`` does a random operation and compares the table with the model."""
 
     seed: int
     fault_rate: float = 0.6
@@ -128,17 +127,17 @@ class World:
             schema=SCHEMA,
             record_key=self.kind.record_key("p"),
             partition_by=["p"],
-            # By event time a late row after a delete of a merge-on-read table would find the base
-            # row again, as in Hudi, and the model is no slice.
+            # Under event-time ordering, a late row after a delete in a merge-on-read table would be
+            # merged with the base row again, as in Hudi. The model has no base rows.
             ordering=None if self.merges_on_read else "ts",
             index=self.kind.index,
             table_type=table_type,
         )
         self.states: list[Rows] = [{}]
-        self.commits: set[tuple[str, str | None]] = set()  # Seen in either timeline.
-        self.before: dict[str, Rows] = {}  # What a commit found, by its instant, where certain.
-        self.after: dict[str, Rows] = {}  # And what it left.
-        self.saved: dict[InstantTime, Rows] = {}  # What savepoints hold.
+        self.commits: set[tuple[str, str | None]] = set()  # Active and archived.
+        self.before: dict[str, Rows] = {}  # Rows before a commit, by its instant, if certain.
+        self.after: dict[str, Rows] = {}  # Rows after a commit.
+        self.saved: dict[InstantTime, Rows] = {}  # Rows of savepoints.
         self.faulty = FaultyStorage(self.storage)
         self.log: list[str] = []
 
@@ -147,7 +146,7 @@ class World:
         forget(self.name)
 
     def step(self) -> None:
-        """Do one random thing."""
+        """Do a random operation."""
         self.now_ms += self.random.choice([1, 7, 1000, -500])  # Clocks also go back.
         action = self.random.choices(
             [
@@ -219,7 +218,7 @@ class World:
         )
 
     def compact(self) -> None:
-        """Turn logs into base files, or plan it only; no row changes."""
+        """Compact, or only plan a compaction; no row changes."""
         if not self.merges_on_read:
             return
         schedule_only = self.random.random() < 0.4
@@ -262,15 +261,15 @@ class World:
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
             ),
             lambda _: before,
-            # What is pending may become the newest commit; the last one beside an archive stays; a
-            # savepoint may hold it, and a clean may have deleted what was before.
+            # A pending instant may become the newest commit; the last commit after an archival
+            # stays; a savepoint may keep the commit; a clean may have deleted earlier files.
             may_be_refused=bool(timeline.pending())
             or {one.requested_at for one in commits[:-1]} <= archived.keys()
             or bool(self._upkeep(timeline)),
         )
 
     def clean(self) -> None:
-        """Delete old versions; no row changes, and time travel to what is retained goes on."""
+        """Delete old versions; no row changes, and time travel can still read retained times."""
         policy = self.random.choice([*CleanPolicy, CleanPolicy.COMMITS])
         retention = Retention(policy, self.random.choice([1, 2, 3]))
 
@@ -305,11 +304,11 @@ class World:
             self.saved[made[0]] = self.states[0]
 
     def restore(self) -> None:
-        """Restore the newest savepoint that is known, and carry the restore on until it is done."""
+        """Restore the newest known savepoint, and continue the restore until it is complete."""
         if not self.saved:
             return
         then = max(self.saved)
-        refused = len(self._savepoints()) > 1  # One that nobody knows of may be later.
+        refused = len(self._savepoints()) > 1  # An unknown savepoint may be later.
         saved, states = self.saved[then], self.states
         self._attempt(
             lambda t: restore(t.storage, t.config, then, now_ms=lambda: self.now_ms),
@@ -321,10 +320,10 @@ class World:
             carried_on += 1
             self._attempt(lambda _: None, lambda state: state)
         if carried_on and self._read() not in states:
-            self.states = [saved]  # Half of it was undone, and now all is.
+            self.states = [saved]  # It was half done before, and is complete now.
 
     def late_task(self) -> None:
-        """Run the tasks of an earlier write once more, perhaps to die in the middle."""
+        """Run the tasks of an earlier write again; they may crash."""
         if not self.late_tasks:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
@@ -412,7 +411,7 @@ class World:
     # What must hold.
 
     def check(self) -> None:
-        """Read the table: it shows one of the possible states, and no row twice."""
+        """Read the table and check that it shows a possible state, and no row twice."""
         seen = self._read()
         assert seen in self.states, self.story(f"read {seen}, possible are {self.states}")
         table = bl.open_table(f"memory://{self.name}")
@@ -427,7 +426,7 @@ class World:
         self.check_no_commit_is_lost()
 
     def check_no_commit_is_lost(self) -> None:
-        """Every commit stays in one of the two timelines, unless it is rolled back."""
+        """Check that every commit is active or archived, unless it was rolled back."""
         commits = self._commits()
         for instant, _ in self.commits - commits:
             outcome = read_outcome(self.storage, InstantTime(instant))
@@ -441,7 +440,7 @@ class World:
             assert self.storage.stat(path) is not None, self.story(f"{path} is gone")
 
     def archived_actions(self) -> set[str]:
-        """Return what kinds of instants are in the archive."""
+        """Return the actions of the archived instants."""
         return {one.action for one in read_archive(self.storage, read_table_config(self.storage))}
 
     def _commits(self) -> set[tuple[str, str | None]]:
@@ -453,7 +452,7 @@ class World:
         }
 
     def check_the_past(self) -> None:
-        """Read as of some commits: what it was, or where a clean was, that it is gone."""
+        """Read as of some commits: check the rows, or that a clean has deleted the files."""
         timeline = load_timeline(self.storage, read_table_config(self.storage))
         known = [one.requested_at for one in timeline.completed_commits()]
         known = [one for one in known if one in self.after]
@@ -468,27 +467,27 @@ class World:
 
     def _is_retained(self, timeline: Timeline, then: InstantTime) -> bool:
         if any(one.requested_at == then and one.completed_at for one in self._upkeep(timeline)):
-            return True  # By a savepoint.
+            return True  # A savepoint keeps it.
         cleans = [one for one in timeline.instants if one.action is Action.CLEAN]
         earliest = [read_clean(self.storage, timeline, one).earliest for one in cleans]
         return all(one is not None and one <= then for one in earliest)
 
     def check_nothing_is_left_over(self) -> None:
-        """After a write that succeeded, every data file belongs to a completed commit."""
+        """Check that, after a successful write, every data file is of a completed commit."""
         require_tidy(self.storage, self.story)
 
     def _upserted(self, state: Rows, rows: list[dict[str, Any]]) -> Rows:
         return upserted(state, rows, by_event_time=not self.merges_on_read)
 
     def story(self, finding: str) -> str:
-        """Tell what happened, and how to see it again."""
+        """Return a finding with the log of the run and the command for a replay."""
         lines = "\n".join(self.log)
         replay = f"replay: pytest tests/simulation --seed {self.seed} --kind {self.kind.name}"
         return f"{finding}\n{lines}\n{self.faulty.replay()}\n{replay}"
 
 
 def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) -> Rows:
-    """Return the rows after an upsert: the greater ordering value stays, if any, or the later."""
+    """Return the rows after an upsert: the greater ordering value wins, else the later row."""
     after = dict(state)
     best: Rows = {}
     for row in rows:
@@ -502,7 +501,7 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
 
 
 def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
-    """Every data file belongs to a completed commit, and nothing is under way but compactions."""
+    """Check that data files are of completed commits, and only compactions are in progress."""
     config = read_table_config(storage)
     timeline = load_timeline(storage, config)
     completed = {i.requested_at for i in timeline.completed()}
@@ -510,7 +509,7 @@ def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
     planned = {i.requested_at for i in timeline.pending_compactions()}
     for instant in _instants_of_files(storage):
         assert instant in completed | planned, story(f"a file of {instant} is left over")
-    # A put that took effect twice over may leave a requested instant, never an inflight one.
+    # A put that took effect twice may leave a requested instant, but no inflight instant.
     pending = [
         i
         for i in timeline.pending()

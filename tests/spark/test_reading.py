@@ -199,7 +199,7 @@ def test_a_frame_whose_files_were_cleaned_since_is_an_error_and_not_fewer_rows(
         table.compact()
     table.clean(retain_versions=1)
     set_to("spark.sql.files.ignoreMissingFiles", "true")
-    with pytest.raises(Exception, match=r"(?i)FILE_NOT_EXIST|does not exist|is gone since"):
+    with pytest.raises(Exception, match=r"(?i)FILE_NOT_EXIST|does not exist|was deleted since"):
         frame.collect()
     assert table.read(spark).count() == 9
 

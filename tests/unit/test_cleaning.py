@@ -349,7 +349,7 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told(name: str, table_
     table.clean(retain_versions=1)
     with pytest.raises(CommitConflictError, match="since the table was pinned"):
         snapshot.all_slices()
-    with pytest.raises(CommitConflictError, match="is gone since the table was pinned"):
+    with pytest.raises(CommitConflictError, match="was deleted since the table was pinned"):
         read_arrow(snapshot.storage, planned)
 
 

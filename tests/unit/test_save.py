@@ -120,7 +120,7 @@ DELETES = [
 def test_a_delete_is_no_overwrite(table_path: Path, deletes: dict[str, str]) -> None:
     bl.save(rows("a", "b"), str(table_path), options=OPTIONS)
     for mode in ("overwrite", "ignore", "errorifexists"):
-        with pytest.raises(ConfigError, match="takes 'append'"):
+        with pytest.raises(ConfigError, match="needs 'append'"):
             bl.save(rows("a"), str(table_path), mode=mode, options=OPTIONS | deletes)
     assert ids_of(table_path) == ["a", "b"]
 
@@ -314,7 +314,7 @@ def test_option_that_contradicts_the_table_is_refused(
 def test_an_error_spells_what_contradicts_the_table_as_options_do(table_path: Path) -> None:
     bl.save(rows("a"), str(table_path), options=OPTIONS)
     options = OPTIONS | {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
-    said = "'MERGE_ON_READ' .* has 'COPY_ON_WRITE'; name that, or leave the option out"
+    said = "'MERGE_ON_READ' .* has 'COPY_ON_WRITE'; use this value, or omit the option"
     with pytest.raises(ConfigError, match=said):
         bl.save(rows("a"), str(table_path), options=options)
 

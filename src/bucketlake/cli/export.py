@@ -1,4 +1,4 @@
-"""Rows into a data file: Parquet, CSV or JSON lines, whole or not at all."""
+"""Writing rows to a data file (Parquet, CSV or JSON lines), completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from bucketlake.errors import StorageError, UnsupportedFeatureError
 
 
 def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:
-    """Write rows into a file, over the file that is there, whose mode stays.
+    """Write rows to a file; an existing file is replaced and keeps its mode.
 
     Raises
     ------
     InputError
-        If the file's ending tells no format, and none is named.
+        If the file's ending does not name a format, and no format is given.
     UnsupportedFeatureError
         If the format cannot hold a column's type.
     StorageError
         If the file cannot be written.
     """
     file_format = FileFormat.of(path, named_format)
-    target = Path(os.path.realpath(path))  # Of a link the file, and not the link, is replaced.
+    target = Path(os.path.realpath(path))  # Replaces the file of a link, not the link.
     unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished")
     try:
         if os.path.lexists(target) and not target.is_file():
-            reason = "a folder, a link to itself, a pipe or a device is there"
+            reason = "the path is a folder, a link to itself, a pipe or a device"
             raise StorageError(str(path), "write", reason)
         unfinished.touch(exist_ok=False)
         if target.exists():
@@ -59,7 +59,7 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 
 
 def _write_csv(rows: pa.Table, path: Path) -> None:
-    # Without empty batches: PyArrow 22 writes the head of columns once more after one.
+    # Without empty batches: PyArrow 22 repeats the column names after an empty batch.
     filled = [batch for batch in rows.to_batches() if batch.num_rows]
     pyarrow.csv.write_csv(pa.Table.from_batches(filled, rows.schema), path)
 

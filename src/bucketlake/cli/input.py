@@ -1,8 +1,8 @@
-"""Data files as input: Parquet, CSV or JSON lines become one Arrow table with a table's types.
+"""Reading data files: Parquet, CSV or JSON lines become one Arrow table with a table's types.
 
-Where a schema is given, its columns are read with its types, so that ``007`` stays text in a text
-column; columns that it does not know keep the type that the file suggests. What cannot be read is
-refused with file, column and value.
+If a schema is given, its columns are read with its types, so that ``007`` stays text in a text
+column. Other columns keep the type from the file. Values that cannot be read raise ``InputError``
+with file, column and value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bucketlake.model.column_type import type_name
 
 
 class FileFormat(Enum):
-    """Formats of data files, by the word that names them on the command line."""
+    """Formats of data files; the value is the name on the command line."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -32,7 +32,7 @@ class FileFormat(Enum):
 
     @classmethod
     def of(cls, path: Path, named: str | None) -> FileFormat:
-        """Return the format that was named, or else the one that the file's ending tells."""
+        """Return the named format, or else the format of the file's ending."""
         if named is not None:
             return cls(named)
         try:
@@ -40,12 +40,12 @@ class FileFormat(Enum):
         except KeyError:
             raise InputError(
                 str(path),
-                f"the ending {path.suffix!r} tells no format",
-                f"name one with --format: {', '.join(known.value for known in cls)}",
+                f"the ending {path.suffix!r} does not name a format",
+                f"name the format with --format: {', '.join(known.value for known in cls)}",
             ) from None
 
 
-_EXACT_BELOW = 2.0**53  # Of a column with one number that is not whole the reader makes doubles.
+_EXACT_BELOW = 2.0**53  # A single fraction makes the reader read a column as doubles.
 
 _BY_ENDING = {
     ".parquet": FileFormat.PARQUET,
@@ -58,10 +58,10 @@ _BY_ENDING = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How data files are read."""
+    """How to read data files."""
 
-    file_format: str | None = None  # None: by each file's ending.
-    null_values: tuple[str, ...] = ("",)  # CSV: what stands for null, outside quotes.
+    file_format: str | None = None  # None: use each file's ending.
+    null_values: tuple[str, ...] = ("",)  # CSV: texts that mean null, outside quotes.
 
 
 def read_files(
@@ -72,23 +72,23 @@ def read_files(
     Parameters
     ----------
     paths : sequence of Path
-        At least one.
+        The files, at least one.
     schema : pyarrow.Schema or None
-        Types of the columns it names; None takes all types from the files.
+        Types of its columns; None takes all types from the files.
     reading : Reading
-        Format, and what CSV takes for null.
+        Format, and texts that mean null in CSV.
     alike : bool
-        Whether each file has to have the columns that another one has.
+        Whether all files must have the same columns.
 
     Returns
     -------
     pyarrow.Table
-        Rows in order of the files; a column that a file lacks is null in its rows.
+        Rows in order of the files; a column that a file does not have is null in its rows.
 
     Raises
     ------
     InputError
-        If a file is not what its format says, or a value does not fit its column.
+        If a file does not have its format, or a value does not fit its column.
     """
     tables = [read_file(path, schema, reading) for path in paths]
     if alike:
@@ -97,13 +97,15 @@ def read_files(
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException as reason:
         files = ", ".join(map(str, paths))
-        raise InputError(files, f"the files do not go together: {reason}", "read one") from reason
+        problem = f"the files do not fit together: {reason}"
+        raise InputError(files, problem, "read one file") from reason
 
 
 def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Table:
-    """Read one data file; as `read_files`."""
-    if not path.is_file():  # A pipe can be read once only, and says that it is of size 0.
-        raise InputError(str(path), "it is no regular file", "write the rows to one first")
+    """Read one data file; see `read_files`."""
+    if not path.is_file():  # A pipe can be read only once, and has size 0.
+        next_step = "write the rows to a regular file first"
+        raise InputError(str(path), "it is not a regular file", next_step)
     file_format = FileFormat.of(path, reading.file_format)
     known = pa.schema([]) if schema is None else schema
     try:
@@ -114,15 +116,15 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
                 table = _read_csv(path, known, reading)
             case FileFormat.JSONL:
                 table = _read_json_lines(path, known)
-    except (pa.ArrowException, OSError) as reason:  # Arrow raises either on damaged bytes.
+    except (pa.ArrowException, OSError) as reason:  # Arrow raises both for damaged bytes.
         problem = f"cannot be read as {file_format.value}: {_first_line(reason)}"
-        raise InputError(str(path), problem, "correct the file, or name its --format") from reason
+        raise InputError(str(path), problem, "correct the file, or set --format") from reason
     _require_distinct_columns(table, path)
     return _cast(table, known, path)
 
 
 def require_known_columns(table: pa.Table, schema: pa.Schema, where: str) -> None:
-    """Refuse columns that a schema does not have: a mistyped name would widen the table."""
+    """Raise InputError for unknown columns: a mistyped name would add a column to the table."""
     unknown = [name for name in table.column_names if name not in schema.names]
     if unknown:
         raise InputError(
@@ -147,7 +149,7 @@ def _read_csv(path: Path, schema: pa.Schema, reading: Reading) -> pa.Table:
 def _read_json_lines(path: Path, schema: pa.Schema) -> pa.Table:
     if path.stat().st_size == 0:
         return schema.empty_table()
-    # Read first without types: given types, the reader adds all of their columns to every file.
+    # Read first without types: with types, the reader would add all typed columns to every file.
     names = pyarrow.json.read_json(path).column_names
     typed = [_json_field(schema.field(name)) for name in names if name in schema.names]
     explicit = pa.schema([field for field in typed if field is not None])
@@ -160,17 +162,17 @@ def _read_json_lines(path: Path, schema: pa.Schema) -> pa.Table:
             if most is not None and most >= _EXACT_BELOW:
                 raise InputError(
                     f"{path}, column {name}",
-                    f"some numbers have a point or an exponent, and {most:.0f} is too large to be "
-                    "told exactly beside them",
-                    "write whole numbers with digits alone",
+                    f"some numbers have a point or an exponent, so that {most:.0f} is too large to "
+                    "be read exactly",
+                    "write whole numbers with digits only",
                 )
     return table
 
 
 def _json_field(field: pa.Field) -> pa.Field | None:
-    """Return the type to read a column with; None where the reader sees by itself.
+    """Return the type to read a column with; None if the reader finds the type.
 
-    Numbers are told from text by JSON itself, and an error of a later cast names the column.
+    JSON distinguishes numbers from text, and an error of a later cast names the column.
     """
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return None
@@ -178,13 +180,13 @@ def _json_field(field: pa.Field) -> pa.Field | None:
 
 
 def _require_alike(paths: Sequence[Path], tables: Sequence[pa.Table]) -> None:
-    """Refuse a file without a column of another one: its nulls would replace what is stored."""
+    """Raise InputError if a file lacks a column of another: nulls would replace stored values."""
     for name in dict.fromkeys(name for table in tables for name in table.column_names):
         lacking = [p for p, t in zip(paths, tables, strict=True) if name not in t.column_names]
         if lacking:
             raise InputError(
                 str(lacking[0]),
-                f"it lacks column {name!r}, which another of the files has",
+                f"it does not have column {name!r}, which another file has",
                 "add the column, or write the files one by one",
             )
 
@@ -193,11 +195,11 @@ def _require_distinct_columns(table: pa.Table, path: Path) -> None:
     names = table.column_names
     for name in names:
         if names.count(name) > 1:
-            raise InputError(str(path), f"column {name!r} is there twice", "remove one of them")
+            raise InputError(str(path), f"column {name!r} occurs twice", "remove one column")
 
 
 def _cast(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
-    """Give the columns that a schema names its types, without loss."""
+    """Cast the columns of a schema to its types, without loss."""
     for position, name in enumerate(table.column_names):
         if name in schema.names:
             field = schema.field(name).with_nullable(True)
@@ -224,19 +226,19 @@ def _cast_column(given: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArra
 
 
 def _refusal(source: pa.DataType, to: pa.DataType) -> str | None:
-    """Return why values of one type cannot stand for those of another at all; None if they can."""
+    """Return why no value of a type can be cast to another type; None if values can be cast."""
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(to) and source.tz and not to.tz:
-        return "without its zone a time is another one"
+        return "without its time zone, the time would change"
     is_number = pa.types.is_integer(source) or pa.types.is_floating(source)
     if is_number and pa.types.is_temporal(to):
-        return "a number does not say of what unit it is"
+        return "a number does not say its unit"
     return None
 
 
-def _changed(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    if pa.types.is_floating(one.type):  # NaN is NaN here.
-        one, other = (pc.if_else(pc.is_nan(held), None, held) for held in (one, other))
-    return not one.equals(other)
+def _changed(before: pa.ChunkedArray, after: pa.ChunkedArray) -> bool:
+    if pa.types.is_floating(before.type):  # NaN equals NaN here.
+        before, after = (pc.if_else(pc.is_nan(held), None, held) for held in (before, after))
+    return not before.equals(after)
 
 
 def _first_line(error: Exception) -> str:

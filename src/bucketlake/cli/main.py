@@ -1,6 +1,6 @@
-"""The command line's entry: the group of commands, and how errors become words and exit codes.
+"""The entry of the command line: the group of commands, error messages and exit codes.
 
-Exit codes: 0 done; 1 refused or failed, with one sentence that says why; 2 wrong usage;
+Exit codes: 0 done; 1 rejected or failed, with a sentence that gives the reason; 2 wrong usage;
 130 stopped by the user.
 """
 
@@ -30,22 +30,22 @@ from bucketlake.errors import BucketLakeError
 from bucketlake.spark.late_pandas import postpone_pandas
 
 EXIT_FAILED = 1
-EXIT_STOPPED = 130  # As a shell reports a process that SIGINT ended.
+EXIT_STOPPED = 130  # The code that a shell reports for a process ended by SIGINT.
 
-_WORDS = "bucketlake.words"  # Of a command line, among what click keeps of its run.
-_STOPPED = "stopped; what was not committed is not visible to any reader"
+_WORDS = "bucketlake.words"  # Key of the arguments in click's metadata of a run.
+_STOPPED = "stopped; uncommitted changes are not visible to any reader"
 
 
 class CommandGroup(CommandWithExample, click.Group):
-    """The commands; errors of ours are said in one line, in the form that was asked for."""
+    """The group of commands; shows an error in one line, as text or JSON as requested."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words: what is wrong with them is said in the form that they ask for."""
+        """Keep the arguments, because an error in them is shown in the format that they request."""
         ctx.meta[_WORDS] = [*args]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command, and turn what it raises into words and an exit code."""
+        """Run a command; turn an exception into a message and an exit code."""
         postpone_pandas()
         in_json = asks_for_json(ctx.meta[_WORDS])
         output: Output = JsonOutput() if in_json else TextOutput()
@@ -55,12 +55,12 @@ class CommandGroup(CommandWithExample, click.Group):
             output.error(error)
             ctx.exit(EXIT_FAILED)
         except click.UsageError as error:
-            said = without_secrets(error.format_message(), ctx.meta[_WORDS])
-            told = click.UsageError(said, error.ctx)
+            message = without_secrets(error.format_message(), ctx.meta[_WORDS])
+            shown = click.UsageError(message, error.ctx)
             if not in_json:
-                raise told from None
-            output.error(told)
-            ctx.exit(told.exit_code)
+                raise shown from None
+            output.error(shown)
+            ctx.exit(shown.exit_code)
         except KeyboardInterrupt:
             output.error(InterruptedError(_STOPPED))
             ctx.exit(EXIT_STOPPED)

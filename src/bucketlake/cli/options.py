@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and how their text becomes values."""
+"""Arguments and options that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
-# Before the "=" of a word whose -o was forgotten.
+# Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
 
@@ -24,7 +24,7 @@ Decorator = Callable[[Command], Command]
 
 
 class CommandWithExample(click.Command):
-    """A command whose help ends in an example, printed as it is written."""
+    """A command whose help ends with an example, printed without changes."""
 
     def __init__(self, *arguments: Any, example: str, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -40,27 +40,28 @@ class CommandWithExample(click.Command):
 def split_names(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> list[str]:
-    """Take ``--key a,b`` and ``--key a --key b`` alike."""
+    """Parse ``--key a,b`` and ``--key a --key b`` to the same list."""
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def split_pairs(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
-    """Take ``key=value`` as often as it is given."""
+    """Parse all given ``key=value`` pairs."""
     pairs = [text.partition("=") for text in texts]
     if not all(name and equals for name, equals, _ in pairs):
-        raise click.BadParameter("write it as key=value")  # It may be a secret: say no more.
+        # The text may be a secret, so the error does not show it.
+        raise click.BadParameter("write it as key=value")
     return {name: value for name, _, value in pairs}
 
 
 def open_output(_context: click.Context, _parameter: click.Parameter, name: str) -> Output:
-    """Return the face of the output that was asked for."""
+    """Return the requested kind of output."""
     return _OUTPUTS[name]()
 
 
 def table_path(command: Command) -> Command:
-    """Add what every command takes: the table, how to reach its storage, how to answer."""
+    """Add the arguments of every command: the table, its storage options, the output format."""
     decorators: list[Decorator[Command]] = [
         click.argument("path"),
         click.option(
@@ -78,25 +79,25 @@ def table_path(command: Command) -> Command:
             default="text",
             show_default=True,
             callback=open_output,
-            help="Answer for people or for programs.",
+            help="Output for people (text) or for programs (json).",
         ),
     ]
     return _apply(command, decorators)
 
 
 def data_files(command: Command) -> Command:
-    """Add one or more data files, and how they are read."""
+    """Add one or more data files, and options for reading them."""
     existing = click.Path(exists=True, dir_okay=False, path_type=Path)
     decorators: list[Decorator[Command]] = [
         click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
-        format_option("Format of the files, where their endings do not tell it."),
+        format_option("Format of the files, if their endings do not name it."),
         click.option(
             "--null-value",
             "null_values",
             multiple=True,
             default=("",),
             metavar="TEXT",
-            help="What stands for null in CSV; repeatable. Nothing between two commas, if not set.",
+            help="Text that means null in CSV; repeatable. If not set: nothing between two commas.",
         ),
     ]
     return _apply(command, decorators)
@@ -104,7 +105,7 @@ def data_files(command: Command) -> Command:
 
 def run_option(command: Command) -> Command:
     """Add the option without which a command changes nothing."""
-    does_it = "Do it; without this, only tell what would be done."
+    does_it = "Do it; without this option, only show what would be done."
     return click.option("--run", is_flag=True, help=does_it)(command)
 
 
@@ -115,8 +116,8 @@ def format_option(help_text: str) -> Decorator[Any]:
 
 
 def index_options(default: int | None) -> Decorator[Any]:
-    """Return the options that name a simple bucket index; no default means the table's own."""
-    where = "" if default else " Only for a table that stores no setting of its own."
+    """Return the options of a simple bucket index; without a default, the table's index is used."""
+    where = "" if default else " Only for a table that stores no index setting."
 
     def add(command: Command) -> Command:
         decorators: list[Decorator[Command]] = [
@@ -142,7 +143,7 @@ def index_options(default: int | None) -> Decorator[Any]:
 
 
 def simple_index(buckets: int | None, hash_fields: list[str]) -> bl.SimpleBucket | None:
-    """Return the index that the options name, if they name one."""
+    """Return the index of the options, or None."""
     if buckets is None:
         if hash_fields:
             raise click.UsageError("--hash-field needs --buckets")
@@ -151,18 +152,18 @@ def simple_index(buckets: int | None, hash_fields: list[str]) -> bl.SimpleBucket
 
 
 def reading_of(file_format: str | None, null_values: tuple[str, ...]) -> Reading:
-    """Return how data files are read."""
+    """Return how to read data files."""
     return Reading(file_format, null_values)
 
 
 def asks_for_json(arguments: list[str]) -> bool:
-    """Whether the arguments say ``--output json``, though they may be wrong otherwise."""
+    """Return whether the arguments have ``--output json``; other arguments may be wrong."""
     joined = " ".join(arguments)
     return "--output json" in joined or "--output=json" in joined
 
 
 def without_secrets(message: str, arguments: list[str]) -> str:
-    """Hide the values of storage options that stand where none is expected."""
+    """Hide the values of storage options in unexpected places of a message."""
     for word in arguments:
         name, equals, _ = word.partition("=")
         if equals and _NAME_OF_A_SECRET.search(name):

@@ -1,8 +1,8 @@
-"""What a command says: results on stdout, progress and errors on stderr, as text or as JSON.
+"""The output of a command: results on stdout, progress and errors on stderr, as text or JSON.
 
-Commands hand over plain values (facts, rows) and one `Output` renders them. In JSON each result is
+Commands pass plain values (facts, rows) to an `Output`, which renders them. In JSON, the result is
 one document on stdout, and each line on stderr is a document too, so that a program can read both.
-A name that ends in ``_bytes`` holds a size, which text shows as a person would say it.
+A name that ends in ``_bytes`` has a size, which text shows with a unit.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ from bucketlake.write.progress import LOGGER
 
 Facts = Mapping[str, object]
 
-_PROGRESS_AFTER_SECONDS = 1.0  # Shorter work says nothing.
+_PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
 _TICK_SECONDS_TERMINAL = 0.5
 _TICK_SECONDS_LOG = 10.0
 _CELL_WIDTH_MAX = 120
-_ROWS_BY_FACT_MAX = 3  # So few rows are shown a fact a line, where a line has no room for a row.
+_ROWS_BY_FACT_MAX = 3  # Up to this many wide rows are shown with one fact per line.
 _COLUMN_GAP = "  "
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Output(ABC):
-    """Where a command's words go; one of two faces of the same values."""
+    """Renders the results, errors and progress of a command."""
 
     @abstractmethod
     def facts(self, facts: Facts) -> None:
-        """Show one thing by its named facts."""
+        """Show named facts."""
 
     @abstractmethod
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
-        """Show rows, all with the same columns; ``row_count`` says how many there are in all."""
+        """Show rows with the same columns; ``row_count`` is the total number of rows."""
 
     @abstractmethod
     def error(self, error: BaseException) -> None:
-        """Say what went wrong."""
+        """Show an error."""
 
     @abstractmethod
     def tick(self, doing: str, seconds: float, *, done: bool) -> None:
-        """Say that work goes on, or that it is done."""
+        """Show that work is running or done."""
 
     @property
     @abstractmethod
     def tick_seconds(self) -> float:
-        """Time between two words on work that goes on."""
+        """Seconds between two progress messages."""
 
     @contextmanager
     def progress(self, doing: str) -> Iterator[None]:
-        """Show that work goes on, how far it is, and for how long, while the body runs."""
+        """Show the progress and the duration of the body while it runs."""
         started = time.monotonic()
         ended = threading.Event()
         newest = _NewestMessage(doing)
@@ -92,7 +92,7 @@ class Output(ABC):
 
 
 class _NewestMessage(logging.Handler):
-    """What the library last said of its progress."""
+    """The last progress message of the library."""
 
     def __init__(self, text: str) -> None:
         super().__init__(logging.INFO)
@@ -114,10 +114,10 @@ class _NewestMessage(logging.Handler):
 
 
 class TextOutput(Output):
-    """For people: aligned columns, sizes in units, one sentence for an error."""
+    """Output for people: aligned columns, sizes with units, one sentence per error."""
 
     def facts(self, facts: Facts) -> None:
-        """Show a line for each fact, with the names aligned."""
+        """Show one line per fact, with aligned values."""
         width = max(map(len, facts), default=0)
         for key, value in facts.items():
             name = _printable(key)
@@ -130,24 +130,24 @@ class TextOutput(Output):
                 print(f"{name.ljust(width)}{_COLUMN_GAP}{text}")
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
-        """Show a table, and whether there is more."""
+        """Show a table, and a note if there are more rows."""
         self._table(rows, columns)
         if len(rows) < row_count:
-            _note(f"{len(rows):,} of {row_count:,} rows; --limit 0 shows all, --to keeps them")
+            _note(f"{len(rows):,} of {row_count:,} rows; --limit 0 shows all, --to writes a file")
 
     def error(self, error: BaseException) -> None:
         """Write one line."""
         _note(f"Error: {_one_line(error)}")
 
     def tick(self, doing: str, seconds: float, *, done: bool) -> None:
-        """Rewrite one line on a terminal; write a line at a time elsewhere."""
+        """Rewrite the same line on a terminal; write a new line elsewhere."""
         end = "\n" if done or not sys.stderr.isatty() else "\r"
         state = "done in" if done else "..."
         print(f"{_printable(doing)} {state} {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
 
     @property
     def tick_seconds(self) -> float:
-        """Often where the line is rewritten, seldom where each is a new one."""
+        """Short on a terminal, which rewrites the line; long elsewhere."""
         return _TICK_SECONDS_TERMINAL if sys.stderr.isatty() else _TICK_SECONDS_LOG
 
     def _table(self, rows: Sequence[Facts], columns: Sequence[str], indent: str = "") -> None:
@@ -160,18 +160,18 @@ class TextOutput(Output):
         for line in lines:
             print(f"{indent}{line}")
         if hidden:
-            _note(f"not shown for lack of room: {_printable(', '.join(hidden))}")
+            _note(f"columns that do not fit: {_printable(', '.join(hidden))}")
 
 
 class JsonOutput(Output):
-    """For programs: one JSON document on stdout, and one a line on stderr."""
+    """Output for programs: one JSON document on stdout, one JSON document per line on stderr."""
 
     def facts(self, facts: Facts) -> None:
         """Write an object."""
         print(_json(plain_value(facts), indent=2))
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
-        """Write an object with the rows and their number in all."""
+        """Write an object with the rows and their total number."""
         self.facts({"row_count": row_count, "columns": list(columns), "rows": rows})
 
     def error(self, error: BaseException) -> None:
@@ -181,12 +181,12 @@ class JsonOutput(Output):
         _note(_json({"error": plain_value(kind | facts)}))
 
     def tick(self, doing: str, seconds: float, *, done: bool) -> None:
-        """Write an object a line."""
+        """Write one object per line."""
         _note(_json({"progress": doing, "seconds": round(seconds, 1), "done": done}))
 
     @property
     def tick_seconds(self) -> float:
-        """Seldom: each is a new line."""
+        """Long, because each message is a new line."""
         return _TICK_SECONDS_LOG
 
 
@@ -200,14 +200,14 @@ def render_table(
     rows : sequence of mapping
     columns : sequence of str
     width_max : int, optional
-        Terminal cells a line may take; None for any number.
+        Most terminal cells of a line; None for no limit.
 
     Returns
     -------
     lines : list of str
-        Head, rule, and a line for each row.
+        Column names, a rule, and one line per row.
     hidden : list of str
-        Last columns, that had no room.
+        The last columns, which did not fit.
     """
     cells = {
         name: [_printable(name), *(_text(name, row.get(name)) for row in rows)] for name in columns
@@ -237,7 +237,7 @@ def _columns_that_fit(
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
-    """Whether a column holds numbers, and perhaps nulls."""
+    """Return whether all values of a column are numbers or nulls."""
     known = [value for value in values if value is not None]
     return bool(known) and all(
         isinstance(value, int | float) and not isinstance(value, bool) for value in known
@@ -245,7 +245,7 @@ def _is_numeric(values: Sequence[object]) -> bool:
 
 
 def _as_rows(value: object) -> list[Facts]:
-    """Return a list of facts as such; nothing where the value is anything else."""
+    """Return a value that is a list of facts; an empty list for any other value."""
     if not isinstance(value, list | tuple):
         return []
     rows = [item for item in value if isinstance(item, Mapping)]
@@ -258,7 +258,7 @@ def _pad(cell: str, width: int, *, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Terminal cells that a text takes: wide East Asian letters take two, combining marks none."""
+    """Return the terminal cells of a text: wide East Asian letters use two, combining marks 0."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
@@ -266,7 +266,7 @@ def _width(text: str) -> int:
 
 
 def _text(name: str, value: object) -> str:
-    """Render a value as a person reads it, on one line and not too long."""
+    """Render a value for people, on one line and not too long."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return _size(value)
     plain = plain_value(value)
@@ -281,18 +281,18 @@ def _text(name: str, value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Spell out what a terminal would obey: a line break or an escape sequence in data or names."""
+    """Escape line breaks and terminal control sequences in data or names."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _json(value: object, indent: int | None = None) -> str:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    # JSON lets these through as they are, and terminals obey some of them.
+    # JSON does not escape these characters, and terminals interpret some of them.
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as Python's values; times that Python has no value for, after 9999, as text."""
+    """Return rows as Python values; times after the year 9999, which Python lacks, as text."""
     try:
         return _as_dicts(rows)
     except (OverflowError, ValueError):
@@ -301,7 +301,7 @@ def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
-    """Return a type, or one that is nested in it, with text in place of times."""
+    """Return a type with text instead of time types, also in nested types."""
     if pa.types.is_temporal(kind):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -329,7 +329,7 @@ def _size(size_bytes: int) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """Turn a value into what JSON can hold."""
+    """Convert a value to types that JSON can represent."""
     match value:
         case None | bool() | int() | str():
             return value.value if isinstance(value, Enum) else value

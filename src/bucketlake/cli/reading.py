@@ -1,4 +1,4 @@
-"""Commands that look at a table and change nothing: read, show, timeline, buckets, locate."""
+"""Commands that read a table and do not change it: read, show, timeline, buckets, locate."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ ROWS_SHOWN = 20
 @table_path
 @click.option("--where", metavar="SQL", help="Condition, such as \"month = 1 AND origin = 'JFK'\".")
 @click.option(
-    "--columns", multiple=True, metavar="NAME,...", callback=split_names, help="All, if not set."
+    "--columns", multiple=True, metavar="NAME,...", callback=split_names, help="If not set: all."
 )
-@click.option("--as-of", metavar="TIME", help="The table as it was at this time.")
-@click.option("--since", metavar="TIME", help="Only what changed after this time.")
-@click.option("--until", metavar="TIME", help="Only what changed up to this time.")
+@click.option("--as-of", metavar="TIME", help="Read the table as it was at this time.")
+@click.option("--since", metavar="TIME", help="Read only changes after this time.")
+@click.option("--until", metavar="TIME", help="Read only changes up to this time.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help="Rows shown or written at most, 0 for all; all rows that match are read first.  "
+    help="Most rows to show or write, 0 for all; all matching rows are read first.  "
     f"[default: {ROWS_SHOWN} as text, else all]",
 )
 @click.option(
@@ -51,7 +51,7 @@ ROWS_SHOWN = 20
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write the rows to: .parquet, .csv or .jsonl.",
 )
-@format_option("Format of --to, where its ending does not tell it.")
+@format_option("Format of --to, if its ending does not name it.")
 def read(
     path: str,
     storage_options: dict[str, str],
@@ -65,7 +65,7 @@ def read(
     target: Path | None,
     file_format: str | None,
 ) -> None:
-    """Read rows, to look at or into a file.
+    """Read rows; show them or write them to a file.
 
     A TIME is an instant of the timeline (yyyyMMddHHmmss[SSS]) or a date (yyyy-MM-dd, or
     "yyyy-MM-dd HH:mm:ss[.SSS]") on its clock; a date alone is its first moment.
@@ -95,7 +95,7 @@ def read(
 )
 @table_path
 def show(path: str, storage_options: dict[str, str], output: Output) -> None:
-    """Show what a table is: keys, index, columns, newest commit."""
+    """Show the facts of a table: keys, index, columns, newest commit."""
     output.facts(table_facts(bl.open_table(path, storage_options=storage_options)))
 
 
@@ -107,7 +107,7 @@ def show(path: str, storage_options: dict[str, str], output: Output) -> None:
 )
 @table_path
 def timeline(path: str, storage_options: dict[str, str], output: Output) -> None:
-    """Show what was done to a table, oldest first."""
+    """Show the instants of a table, oldest first."""
     table = bl.open_table(path, storage_options=storage_options)
     rows = [instant_facts(instant) for instant in table.timeline()]
     output.rows(rows, ["instant", "action", "state", "completed_at"], len(rows))
@@ -148,9 +148,9 @@ _BUCKET_COLUMNS = [
     multiple=True,
     metavar="NAME=VALUE",
     callback=split_pairs,
-    help="A column of the key and its value, in place of KEY; one for each column.",
+    help="A key column and its value, instead of KEY; give one for each key column.",
 )
-@click.option("--partition", metavar="PATH", help="Partition to look in; all, if not set.")
+@click.option("--partition", metavar="PATH", help="Partition to search; if not set: all.")
 def locate(
     path: str,
     storage_options: dict[str, str],
@@ -159,16 +159,16 @@ def locate(
     fields: dict[str, str],
     partition: str | None,
 ) -> None:
-    """Find the bucket and the file in which a record lies.
+    """Find the bucket and the file of a record.
 
     KEY is the record key as the table stores it: the value of a single column, or NAME:VALUE pairs
-    with commas between them.
+    separated by commas.
     """
     if (record_key is None) == (not fields):
         raise click.UsageError("give either KEY or --key NAME=VALUE")
     table = bl.open_table(path, storage_options=storage_options)
     key = record_key if record_key is not None else _typed(fields, table)
-    with output.progress("looking"):
+    with output.progress("searching"):
         found = table.locate(key, partition)
     rows = [asdict(location) for location in found]
     output.rows(rows, _LOCATION_COLUMNS, len(rows))
@@ -180,19 +180,21 @@ _LOCATION_COLUMNS = [
 
 
 def _typed(fields: dict[str, str], table: bl.Table) -> dict[str, object]:
-    """Give the values of key columns, which come as text, the types of the columns."""
+    """Cast the text values of key columns to the types of the columns."""
     schema = table.schema()
     typed: dict[str, object] = {}
     for name, text in fields.items():
         if name not in schema.names:
             raise InputError(
-                f"--key {name}={text}", "there is no such column", "see bucketlake show"
+                f"--key {name}={text}", "the table has no such column", "see bucketlake show"
             )
         try:
             typed[name] = pa.scalar(text).cast(schema.field(name).type).as_py()
         except pa.ArrowException as reason:
             wanted = schema.field(name).type
             raise InputError(
-                f"--key {name}={text}", f"the value is no {wanted}", "correct it"
+                f"--key {name}={text}",
+                f"the value does not have type {wanted}",
+                "correct the value",
             ) from reason
     return typed

@@ -1,7 +1,7 @@
-"""Schemas as a person types them: ``order_id:string,amount:decimal(10,2),placed_at:timestamp``.
+"""Schemas as typed text: ``order_id:string,amount:decimal(10,2),placed_at:timestamp``.
 
-The words are those of SQL and of Spark. Nested types have no short spelling here; such a schema is
-taken from a data file.
+The type names are those of SQL and Spark. The text cannot describe nested types; such a schema is
+read from a data file.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def parse_schema(text: str) -> pa.Schema:
     Parameters
     ----------
     text : str
-        Columns in order; ``decimal(precision,scale)`` may stand among them.
+        Columns in order; types may be ``decimal(precision,scale)``.
 
     Returns
     -------
     pyarrow.Schema
-        All columns nullable.
+        The schema; all columns are nullable.
 
     Raises
     ------
     ConfigError
-        If a column has no type, an unknown one, or a name that was given before.
+        If a column has no type, an unknown type, or the name of an earlier column.
 
     Examples
     --------
@@ -74,9 +74,9 @@ def _parse_type(name: str, text: str) -> pa.DataType:
         return known
     decimal = _DECIMAL.fullmatch(name)
     if decimal is None:
-        allowed = f"types are {', '.join(_TYPES)}, decimal(precision,scale); --like takes any"
+        allowed = f"types are {', '.join(_TYPES)}, decimal(precision,scale); --like takes all types"
         raise ConfigError("--schema", text, allowed)
     precision, scale = int(decimal["precision"]), int(decimal["scale"])
     if not (1 <= precision <= 38 and scale <= precision):
-        raise ConfigError("--schema", text, "a decimal has 1 to 38 digits, and no more after '.'")
+        raise ConfigError("--schema", text, "a decimal has 1 to 38 digits, and not more after '.'")
     return pa.decimal128(precision, scale)

@@ -1,4 +1,4 @@
-"""A table's own words as plain facts, ready to be shown."""
+"""Facts about a table and its instants, ready to be shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bucketlake.timeline.instant import Instant, State
 
 
 def table_facts(table: bl.Table) -> dict[str, object]:
-    """Say what a table is: its name and type, keys, index, columns, and newest commit."""
+    """Return the facts of a table: name and type, keys, index, columns, and newest commit."""
     config = table.config()
     spec = config.key_spec
     commits = [i for i in table.timeline() if i.action.writes_data and i.state is State.COMPLETED]
@@ -41,7 +41,7 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
 
 
 def instant_facts(instant: Instant) -> dict[str, object]:
-    """Say what an instant did, and how far it is."""
+    """Return the action, state and times of an instant."""
     return {
         "instant": instant.requested_at,
         "action": instant.action.value,

@@ -1,4 +1,4 @@
-"""Commands that keep a table in shape: compact, clean, rescale, restore, repair and so on."""
+"""Commands that maintain a table: compact, clean, rescale, restore, repair and so on."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from bucketlake.services.findings import Finding
 )
 @table_path
 @click.option("--rules", metavar="TEXT", help="All rules: pattern,count;pattern,count ...")
-@click.option("--add", metavar="TEXT", help="Rules to put before those that the table has.")
+@click.option("--add", metavar="TEXT", help="Rules to put before the table's rules.")
 @click.option(
     "--default",
     type=click.IntRange(min=1),
-    help="Buckets of partitions that no rule fits; those of before, if not set.",
+    help="Buckets of partitions that no rule matches; if not set: unchanged.",
 )
-@click.option("--rule", metavar="KIND", help="regex or range; that of before, if not set.")
+@click.option("--rule", metavar="KIND", help="regex or range; if not set: unchanged.")
 @run_option
 def rescale(
     path: str,
@@ -44,10 +44,10 @@ def rescale(
     rule: str | None,
     run: bool,
 ) -> None:
-    """Give partitions other bucket counts.
+    """Change the bucket counts of partitions.
 
-    Partitions whose count changes are written anew, all others keep their files. Another default
-    may change many partitions.
+    Partitions whose count changes are rewritten, all others keep their files. Another default may
+    change many partitions.
     """
     if (rules is None) == (add is None):
         raise click.UsageError("give either --rules or --add")
@@ -82,7 +82,7 @@ def rescale(
     "--max-file-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Let a bucket have several file groups; the next one is opened at this size.",
+    help="Let a bucket have several file groups; the next is opened at this size.",
 )
 @click.option("--one-group", is_flag=True, help="Let each bucket have one file group again.")
 @run_option
@@ -96,8 +96,8 @@ def convert(
 ) -> None:
     """Let buckets have several file groups, or one again.
 
-    With a size no file is written. With --one-group, partitions that have buckets of several file
-    groups are written anew.
+    With a size no file is written. With --one-group, partitions with buckets of several file groups
+    are rewritten.
     """
     if (max_file_size is None) != one_group:
         raise click.UsageError("give either --max-file-size or --one-group")
@@ -132,8 +132,8 @@ def convert(
     show_default=True,
     help="Compact only file groups with at least this many log files.",
 )
-@click.option("--max-bytes", type=click.IntRange(min=1), help="Bytes to read in all.")
-@click.option("--schedule-only", is_flag=True, help="Leave the plan to somebody else.")
+@click.option("--max-bytes", type=click.IntRange(min=1), help="Most bytes to read.")
+@click.option("--schedule-only", is_flag=True, help="Only plan; another process executes the plan.")
 @run_option
 def compact(
     path: str,
@@ -146,7 +146,7 @@ def compact(
 ) -> None:
     """Merge log files of a merge-on-read table into base files.
 
-    Plans that are pending are carried out first. Writers may go on meanwhile.
+    Pending plans are executed first. Writers may continue meanwhile.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("compacting" if run else "looking at the log files"):
@@ -158,7 +158,7 @@ def compact(
         )
     output.facts(
         {
-            "slices": [asdict(one) for one in report.slices],
+            "slices": [asdict(file_slice) for file_slice in report.slices],
             "scheduled": report.scheduled,
             "completed": list(report.instants),
         }
@@ -178,14 +178,14 @@ def compact(
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Commits that stay in the active timeline.",
+    help="Number of commits that stay on the active timeline.",
 )
 @click.option(
     "--keep-max",
     type=click.IntRange(min=2),
     default=30,
     show_default=True,
-    help="Commits up to which nothing is archived.",
+    help="Number of commits up to which nothing is archived.",
 )
 @run_option
 def archive(
@@ -196,10 +196,10 @@ def archive(
     keep_max: int,
     run: bool,
 ) -> None:
-    """Move old instants out of the active timeline.
+    """Move old instants from the active timeline to the archive.
 
-    No row changes. Instants that a reader or writer may still need stay; the output says what holds
-    them back.
+    No row changes. Instants that a reader or writer may still need stay; the output gives the
+    reason.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("archiving" if run else "looking at the timeline"):
@@ -231,10 +231,10 @@ def rollback(
     cascade: bool,
     run: bool,
 ) -> None:
-    """Roll a commit back: its files, its rules and the commit itself go.
+    """Roll a commit back: remove its files, its rules and the commit itself.
 
-    INSTANT is the time of a commit, as "bucketlake timeline" shows it. A rescale that later commits
-    build on is undone without losing them by another rescale to the earlier rules.
+    INSTANT is the time of a commit, as "bucketlake timeline" shows it. To undo a rescale without
+    losing later commits that build on it, rescale again to the earlier rules.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("rolling back" if run else "looking at the commits"):
@@ -256,12 +256,12 @@ def rollback(
 )
 @table_path
 @click.option(
-    "--retain-commits", type=click.IntRange(min=1), help="Newest commits that stay; 10, if not set."
+    "--retain-commits", type=click.IntRange(min=1), help="Newest commits that stay; if not set: 10."
 )
 @click.option(
     "--retain-hours",
     type=click.IntRange(min=1),
-    help="Instead: keep what was readable in the last N hours.",
+    help="Instead: keep everything that was readable in the last N hours.",
 )
 @click.option(
     "--retain-versions",
@@ -280,8 +280,8 @@ def clean(
 ) -> None:
     """Delete old versions of files.
 
-    "read --as-of" goes back as far as something is retained, and to savepoints. A clean that is
-    pending is carried out first. Writers may go on meanwhile.
+    "read --as-of" can read retained commits and savepoints. Pending cleans are executed first.
+    Writers may continue meanwhile.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("cleaning" if run else "looking at the files"):
@@ -293,7 +293,7 @@ def clean(
         )
     output.facts(
         {
-            "partitions": [asdict(one) for one in report.partitions],
+            "partitions": [asdict(partition) for partition in report.partitions],
             "earliest_retained": report.earliest_retained,
             "completed": list(report.instants),
         }
@@ -309,8 +309,10 @@ def clean(
 )
 @table_path
 @click.argument("instant", required=False)
-@click.option("--comment", default="", metavar="TEXT", help="What it is for.")
-@click.option("--delete", is_flag=True, help="Give the files of a savepoint free instead.")
+@click.option("--comment", default="", metavar="TEXT", help="Purpose of the savepoint.")
+@click.option(
+    "--delete", is_flag=True, help="Delete a savepoint instead; its files may be cleaned."
+)
 def savepoint(
     path: str,
     storage_options: dict[str, str],
@@ -319,14 +321,15 @@ def savepoint(
     comment: str,
     delete: bool,
 ) -> None:
-    """Keep what a commit needs from being cleaned, to read or restore it.
+    """Protect the files of a commit from cleaning, so that it can be read or restored.
 
-    INSTANT is the time of a commit, as "bucketlake timeline" shows it; the newest, if not set.
+    INSTANT is the time of a commit, as "bucketlake timeline" shows it; if not set: the newest
+    commit.
     """
     if delete and instant is None:
         raise click.UsageError("--delete needs the instant of a savepoint")
     table = bl.open_table(path, storage_options=storage_options)
-    with output.progress("deleting the savepoint" if delete else "making a savepoint"):
+    with output.progress("deleting the savepoint" if delete else "creating a savepoint"):
         if instant is not None and delete:
             table.delete_savepoint(instant)
         else:
@@ -347,7 +350,7 @@ def savepoint(
 def restore(
     path: str, storage_options: dict[str, str], output: Output, instant: str, run: bool
 ) -> None:
-    """Restore a table to a savepoint: all that was written later goes.
+    """Restore a table to a savepoint: undo everything that was written later.
 
     INSTANT is the time of the savepoint's commit, as "bucketlake timeline" shows it.
     """
@@ -364,7 +367,7 @@ def restore(
 
 
 def _checks(command: Callable[..., None]) -> Callable[..., Any]:
-    """Add the options that say what is looked at."""
+    """Add the options that choose the checks."""
     for option in (
         click.option(
             "--min-age",
@@ -373,10 +376,10 @@ def _checks(command: Callable[..., None]) -> Callable[..., Any]:
             default=MIN_AGE_SECONDS,
             show_default=True,
             metavar="SECONDS",
-            help="Age from which on something counts as left behind.",
+            help="Smallest age of a leftover.",
         ),
-        click.option("--check-files", is_flag=True, help="Read all live files, too."),
-        click.option("--check-keys", is_flag=True, help="Read all keys, too."),
+        click.option("--check-files", is_flag=True, help="Also read all live files."),
+        click.option("--check-keys", is_flag=True, help="Also read all keys."),
     ):
         command = option(command)
     return command
@@ -399,16 +402,16 @@ def doctor(
     check_files: bool,
     min_age_seconds: int,
 ) -> None:
-    """Look a table over: what is wrong, what was left behind, what may become wrong.
+    """Check a table: find errors, leftovers and risks.
 
-    Nothing is changed. The worst comes first.
+    Nothing is changed. The most severe findings come first.
     """
     table = bl.Table(path, storage_options=storage_options)
-    with output.progress("looking the table over"):
+    with output.progress("checking the table"):
         found = table.doctor(
             check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
         )
-    output.facts({"findings": [_finding(one) for one in found]})
+    output.facts({"findings": [_finding(finding) for finding in found]})
 
 
 @click.command(
@@ -430,12 +433,12 @@ def repair(
     min_age_seconds: int,
     run: bool,
 ) -> None:
-    """Repair what "bucketlake doctor" finds, as far as no committed row is lost by it.
+    """Repair findings of "bucketlake doctor" without losing a committed row.
 
-    No data file is deleted: those of no commit are moved to quarantine.
+    No data file is deleted: files of no commit are moved to quarantine.
     """
     table = bl.Table(path, storage_options=storage_options)
-    with output.progress("repairing" if run else "looking the table over"):
+    with output.progress("repairing" if run else "checking the table"):
         report = table.repair(
             dry_run=not run,
             check_keys=check_keys,
@@ -444,20 +447,20 @@ def repair(
         )
     output.facts(
         {
-            "repaired": [_finding(one) for one in report.repaired],
-            "left": [_finding(one) for one in report.left],
+            "repaired": [_finding(finding) for finding in report.repaired],
+            "left": [_finding(finding) for finding in report.left],
             "quarantine": report.quarantine,
             "commits": list(report.commits),
         }
     )
 
 
-def _finding(one: Finding) -> dict[str, object]:
+def _finding(finding: Finding) -> dict[str, object]:
     return {
-        "severity": one.severity,
-        "kind": one.kind,
-        "partition": one.partition,
-        "meaning": one.meaning,
-        "repair": one.repair,
-        "files": list(one.files),
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "partition": finding.partition,
+        "meaning": finding.meaning,
+        "repair": finding.repair,
+        "files": list(finding.files),
     }

@@ -1,4 +1,4 @@
-"""Commands that make a table and change its rows: create, upsert, delete."""
+"""Commands that create a table and change its rows: create, upsert, delete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bucketlake.model.table_type import TableType
 metadata_table_option = click.option(
     "--without-metadata-table",
     is_flag=True,
-    help="Take Hudi's metadata table off first; its next write builds it anew.",
+    help="Remove Hudi's metadata table first; Hudi's next write creates it again.",
 )
 
 
@@ -45,29 +45,29 @@ metadata_table_option = click.option(
 @click.option(
     "--like",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Data file whose columns the table gets; its rows are not written.",
+    help="Data file with the columns of the table; its rows are not written.",
 )
-@click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns, spelled out.")
-@format_option("Format of --like, where its ending does not tell it.")
+@click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns of the table.")
+@format_option("Format of --like, if its ending does not name it.")
 @click.option(
     "--key",
     multiple=True,
     required=True,
     metavar="NAME,...",
     callback=split_names,
-    help="Columns that name a record.",
+    help="Columns that identify a record.",
 )
 @click.option(
     "--partition-by",
     multiple=True,
     metavar="NAME,...",
     callback=split_names,
-    help="Columns whose values are folders; none, if not set.",
+    help="Columns whose values become folders; if not set: none.",
 )
 @click.option(
     "--ordering",
     metavar="NAME",
-    help="Column whose greater value wins; the later commit wins, if not set.",
+    help="Column whose greater value wins; if not set: the later commit wins.",
 )
 @index_options(default=4)
 @click.option(
@@ -81,16 +81,16 @@ metadata_table_option = click.option(
     type=click.Choice([kind.value.lower() for kind in TableType]),
     default=TableType.COPY_ON_WRITE.value.lower(),
     show_default=True,
-    help="How the table takes updates.",
+    help="Whether updates rewrite base files or append log files.",
 )
 @click.option("--hive-style", is_flag=True, help="Name partition folders COLUMN=VALUE.")
 @click.option("--url-encode", is_flag=True, help="Encode special characters in folder names.")
-@click.option("--name", help="Name of the table; its folder's, if not set.")
+@click.option("--name", help="Name of the table; if not set: the name of its folder.")
 @click.option(
     "--max-file-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Let a bucket have several file groups; the next one is opened at this size.",
+    help="Let a bucket have several file groups; the next is opened at this size.",
 )
 def create(
     path: str,
@@ -111,7 +111,7 @@ def create(
     url_encode: bool,
     name: str | None,
 ) -> None:
-    """Make an empty table at PATH."""
+    """Create an empty table at PATH."""
     index: bl.SimpleBucket | bl.PartitionBucket
     index = bl.SimpleBucket(buckets, hash_fields or None, max_file_size)
     if rules is not None:
@@ -143,7 +143,7 @@ def create(
 @table_path
 @data_files
 @index_options(default=None)
-@click.option("--add-columns", is_flag=True, help="Give the table the columns that it lacks.")
+@click.option("--add-columns", is_flag=True, help="Add new columns of the files to the table.")
 @metadata_table_option
 def upsert(
     path: str,
@@ -159,7 +159,7 @@ def upsert(
 ) -> None:
     """Insert or update records.
 
-    The rows of all FILEs go into one commit: new keys are inserted, known ones updated.
+    One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated.
     """
     index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)
@@ -196,8 +196,8 @@ def delete(
 ) -> None:
     """Delete records by key.
 
-    The keys of all FILEs go into one commit. A file needs the columns of the key and of the
-    partition; others are not looked at, and keys that the table does not hold are passed over.
+    One commit deletes the keys of all FILEs. A file needs the key columns and the partition
+    columns; other columns are ignored, and so are keys that the table does not have.
     """
     index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)

@@ -1,13 +1,13 @@
 """Java's string hash over whole Arrow columns.
 
-``String.hashCode`` is a polynomial in 31 over UTF-16 code units, modulo 2**32. Since 31 is odd it
-has an inverse there, so with ``P[i]`` the sum of ``unit[j] * 31**-j`` for ``j < i``::
+``String.hashCode`` is a polynomial in 31 over UTF-16 code units, modulo 2**32. Since 31 is odd, it
+has an inverse modulo 2**32. If ``P[i]`` is the sum of ``unit[j] * 31**-j`` for ``j < i``, then::
 
     hash(units[start:end]) == (P[end] - P[start]) * 31**(end - 1)
 
-One multiplication and one running sum over a column's buffer thus hash texts of any lengths. The
-buffer is taken in blocks that fit the processor's cache, each with positions counted from its own
-start, so that one table of powers serves all. What a hash is used for is left to the callers.
+So one multiplication and one running sum over a column's buffer hash texts of any length. The
+buffer is processed in blocks that fit the processor's cache. Positions are relative to the block,
+so that all blocks use the same table of powers. Callers decide what to do with a hash.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def hash_strings(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
     Parameters
     ----------
     keys : Array or ChunkedArray of string, large_string, string_view or dictionary of these
-        The texts. A null hashes to 0, as it does in a Java list.
+        The texts. A null hashes to 0, as in a Java list.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def hash_strings(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
     Raises
     ------
     InputError
-        If the column is not text, or holds bytes that are not UTF-8.
+        If the column is not text, or contains bytes that are not UTF-8.
 
     Examples
     --------
@@ -62,16 +62,16 @@ def hash_strings(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int32]:
     return hash_spans(data, offsets[:-1], offsets[1:]).view(np.int32)
 
 
-def text_buffers(keys: pa.Array) -> tuple[Bytes, Positions]:
-    """Return a text column's bytes and its ``n + 1`` offsets into them; a null spans no bytes."""
+def text_buffers(keys: pa.Array, null_text: str = "") -> tuple[Bytes, Positions]:
+    """Return a text column's bytes and its ``n + 1`` offsets into them; a null is ``null_text``."""
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()
     if not _is_text(keys.type):
-        raise InputError("record keys", f"a column of {keys.type}", "hand in a column of strings")
+        raise InputError("record keys", f"a column of {keys.type}", "pass a column of strings")
     if not pa.types.is_string(keys.type) and not pa.types.is_large_string(keys.type):
         keys = keys.cast(pa.large_string())
     if keys.null_count:
-        keys = keys.fill_null("")  # Arrow allows any bytes below a null.
+        keys = keys.fill_null(null_text)  # In Arrow, a null may have any bytes.
     width = np.int32 if pa.types.is_string(keys.type) else np.int64
     _, offset_buffer, data_buffer = keys.buffers()
     if len(keys) == 0 or offset_buffer is None:
@@ -87,9 +87,9 @@ def hash_spans(data: Bytes, starts: Positions, ends: Positions) -> Hashes:
     Parameters
     ----------
     data : ndarray of uint8
-        Bytes of the texts, and of what lies between them.
+        Bytes of the texts, and any bytes between them.
     starts, ends : ndarray of int64, shape (n_spans,)
-        Where each text begins and ends; ascending, without overlap.
+        Begin and end of each text; ascending, without overlap.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def hash_spans(data: Bytes, starts: Positions, ends: Positions) -> Hashes:
         If a text is not UTF-8.
     """
     hashes = np.empty(len(starts), np.uint32)
-    sums = np.zeros(_BLOCK_UNITS + 1, np.uint32)  # One for all blocks: new memory costs more.
+    sums = np.zeros(_BLOCK_UNITS + 1, np.uint32)  # Reused for all blocks: allocation is slow.
     first = 0
     while first < len(starts):
         start = starts[first]
@@ -133,7 +133,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 
 def _hash_dictionary(keys: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-    # One more slot, for nulls; a null inside the dictionary hashes to 0 by itself.
+    # An extra element for nulls; a null inside the dictionary already hashes to 0.
     hashes = np.append(hash_strings(keys.dictionary), np.int32(0))
     indices: Positions = keys.indices.cast(pa.int64()).fill_null(len(hashes) - 1).to_numpy()
     return hashes[indices]
@@ -160,7 +160,7 @@ def _hash_units(
 
 def _count_units(block: Bytes) -> Positions:
     """Return, for each byte position, how many UTF-16 units lie before it."""
-    # A lead byte makes one unit, that of a four-byte character two (a surrogate pair).
+    # A lead byte starts one unit; the lead byte of a four-byte character starts a surrogate pair.
     counts = ((block & 0xC0) != 0x80).astype(np.int64)
     counts += block >= 0xF0
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
@@ -168,7 +168,7 @@ def _count_units(block: Bytes) -> Positions:
 
 def _decode_units(block: Bytes) -> npt.NDArray[np.uint16]:
     try:
-        # Lone surrogates are no UTF-8, but Java writes them; they are units like any other.
+        # Lone surrogates are not valid UTF-8, but Java writes them; they are hashed as units.
         text = block.tobytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         around = block[max(error.start - 8, 0) : error.start + 8].tobytes()
@@ -194,7 +194,7 @@ def _hash_long_text(text: Bytes, sums: Hashes) -> np.uint32:
 def _tables() -> tuple[Hashes, Hashes]:
     """Return ``31**-i``, and ``31**(i - 1)``, for the positions of a block."""
     inverse = _powers(_INVERSE, _BLOCK_UNITS)
-    # Nothing ends at position 0 but empty texts, whose factor does not matter.
+    # Only empty texts end at position 0; their sum is 0, so any factor is right.
     ends = np.concatenate([np.zeros(1, np.uint32), _powers(_MULTIPLIER, _BLOCK_UNITS)])
     return inverse, ends
 
@@ -202,7 +202,7 @@ def _tables() -> tuple[Hashes, Hashes]:
 def _powers(base: int, count: int) -> Hashes:
     powers = np.ones(count, np.uint32)
     filled = 1
-    while filled < count:  # Double what is there: few steps, and exact modulo 2**32.
+    while filled < count:  # Double the filled part: few steps, and exact modulo 2**32.
         more = min(filled, count - filled)
         powers[filled : filled + more] = powers[:more] * np.uint32(pow(base, filled, 1 << 32))
         filled += more

@@ -1,8 +1,8 @@
-"""A bloom filter of record keys: tells that a key is not in a file, without reading the file.
+"""A bloom filter of record keys: shows that a key is not in a file, without reading the file.
 
-The bits follow from one hash of each key, the one that also chooses buckets, mixed anew for each
-probe: keys of one bucket agree in their hash modulo the bucket count. Hudi's own filter hashes each
-key 30 times and takes 431 kB a file; only Hudi's BLOOM index reads it.
+The bits are computed from one hash of each key, the hash that also chooses the bucket. It is mixed
+first, because keys of a bucket have equal hashes modulo the bucket count. Hudi's own filter hashes
+each key 30 times and takes 431 kB per file; only Hudi's BLOOM index reads it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import pyarrow as pa
 
 from bucketlake.hashing.index_key import hash_index_keys
 
-BITS_PER_KEY = 8  # With five probes some 2 % of absent keys look present.
+BITS_PER_KEY = 8  # With five probes, about 2 % of absent keys seem present.
 _PROBES = 5
 _BYTES_MIN = 8
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # Of splitmix64.
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # From splitmix64.
 
 
 def key_hashes(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint32]:
-    """Return the hash of each key that filters are made of, and asked with."""
+    """Return the hash of each key, for making a filter and for :func:`may_contain`."""
     return hash_index_keys(keys).view(np.uint32)
 
 
 def make_key_filter(hashes: npt.NDArray[np.uint32]) -> bytes:
-    """Return a filter of the keys with these hashes; the same bytes in whatever order they come.
+    """Return a filter of the keys with these hashes; their order does not change the bytes.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def make_key_filter(hashes: npt.NDArray[np.uint32]) -> bytes:
 
 
 def may_contain(key_filter: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Tell for each hash whether its key may be among those of the filter; False is certain."""
+    """Return for each hash whether its key may be in the filter; False is certain."""
     bits = np.unpackbits(np.frombuffer(key_filter, np.uint8)).view(np.bool_)
     found = np.ones(len(hashes), np.bool_)
     for positions in _positions(hashes, len(bits)):
@@ -50,7 +50,7 @@ def may_contain(key_filter: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArra
 
 
 def _positions(hashes: npt.NDArray[np.uint32], bit_count: int) -> list[npt.NDArray[np.uint64]]:
-    """Return the bits of each key, an array for each probe."""
+    """Return the bit positions of each key, one array per probe."""
     with np.errstate(over="ignore"):
         mixed = hashes.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _MULTIPLIERS[0]

@@ -44,6 +44,7 @@ from bucketlake.index.rings import (
     RingState,
     create_ring,
     file_id_of_node,
+    publish_rings,
 )
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
@@ -89,6 +90,10 @@ class RingLayout:
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
         states = self.source.load(partitions, self.initial_count)
+        for state in states.values():
+            if creates and not state.is_published:  # A process died after the resize.
+                metadata = state.metadata
+                publish_rings(self.source.storage, metadata.instant, [metadata.partition_path])
         if creates:
             new = [state.metadata for state in states.values() if not state.is_stored]
             made = at_once(

@@ -17,7 +17,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any
 
@@ -117,6 +117,7 @@ class RingState:
     metadata: HashingMetadata
     resizes: tuple[PendingResize, ...] = ()
     is_stored: bool = True  # Otherwise it is the first version, which nobody has stored yet.
+    is_published: bool = True  # Whether Hudi knows that it counts, whatever is archived later.
 
     @property
     def ring(self) -> Ring:
@@ -147,7 +148,7 @@ class RingState:
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the positions, which are made again where they are asked for.
-        return {name: getattr(self, name) for name in ("metadata", "resizes", "is_stored")}
+        return {member.name: getattr(self, member.name) for member in fields(self)}
 
 
 def file_id_of_node(prefix: str) -> FileId:
@@ -179,10 +180,7 @@ class RingSource:
         """
         known = self._states.get(partition_path)
         if known is None:
-            found = load_ring(self.storage, self.timeline, partition_path)
-            metadata = found or first_version(partition_path, initial_count)
-            resizes = tuple(self.resizes.get(partition_path, ()))
-            known = RingState(metadata, resizes, found is not None)
+            known = self._load(partition_path, initial_count)
             self._states[partition_path] = known
         return known
 
@@ -199,6 +197,14 @@ class RingSource:
         for resize in pending_resizes(self.storage, self.timeline):
             found[resize.partition_path].append(resize)
         return dict(found)
+
+    def _load(self, partition_path: str, initial_count: int) -> RingState:
+        found = _find_version(self.storage, self.timeline, partition_path)
+        resizes = tuple(self.resizes.get(partition_path, ()))
+        if found is None:
+            return RingState(first_version(partition_path, initial_count), resizes, False)
+        metadata = read_ring(self.storage, partition_path, found[0])
+        return RingState(metadata, resizes, is_published=found[1])
 
     @cached_property
     def _states(self) -> dict[str, RingState]:
@@ -228,10 +234,18 @@ def load_ring(storage: Storage, timeline: Timeline, partition_path: str) -> Hash
     FormatError, HashingMetadataError
         If it is broken.
     """
+    found = _find_version(storage, timeline, partition_path)
+    return None if found is None else read_ring(storage, partition_path, found[0])
+
+
+def _find_version(
+    storage: Storage, timeline: Timeline, partition_path: str
+) -> tuple[InstantTime, bool] | None:
+    """Return the version that counts, and whether Hudi knows that without the timeline."""
     versions, markers = _listed(storage, partition_path)
     for instant in sorted(versions, reverse=True):
         if instant == FIRST_VERSION or _counts(storage, timeline, instant, instant in markers):
-            return read_ring(storage, partition_path, instant)
+            return instant, instant == FIRST_VERSION or instant in markers
     return None
 
 

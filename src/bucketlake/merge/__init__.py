@@ -1,1 +1,1 @@
-"""Which of several records with one key stays, in Arrow, columns at a time."""
+"""Merges records with the same key, in Arrow, column by column."""

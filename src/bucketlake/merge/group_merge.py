@@ -1,9 +1,9 @@
 """The copy-on-write merge: stored rows of a file group and incoming records, column by column.
 
-Stored rows stream through in chunks and keep their place; a record that wins over a stored row
-takes its place, new records follow at the end in order of key. So both attempts of a task make the
-same rows in the same order (RFC-29 leaves the order open). Memory holds the incoming records and
-one chunk.
+Stored rows are read in chunks and keep their position. A record that wins over a stored row takes
+the position of the row; new records are appended, sorted by key. So two attempts of a task write
+the same rows in the same order (RFC-29 does not define the order). Memory holds the incoming
+records and one chunk.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from bucketlake.model.table_type import MergeMode
 COMMIT_TIME, SEQUENCE, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_NAMES
 
 STORED_META = (COMMIT_TIME, SEQUENCE, RECORD_KEY)
-"""Meta columns read from a stored file; the other two are constants of the new file."""
+"""Meta columns that are read from a stored file; the others are constants of the new file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRule:
-    """Which of two records with one key wins.
+    """Which of two records with the same key wins.
 
-    Under commit-time ordering the incoming one does, always. Under event-time ordering it does
-    where its ordering value is not less. A delete without ordering value wins always.
+    Under commit-time ordering the incoming record always wins. Under event-time ordering it wins
+    if its ordering value is not less. A delete without an ordering value always wins.
     """
 
     mode: MergeMode
@@ -45,13 +45,13 @@ class MergeRule:
 
     @property
     def compares(self) -> bool:
-        """Whether ordering values decide."""
+        """Whether ordering values are compared."""
         return self.mode is MergeMode.EVENT_TIME and not self.incoming_always_wins
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What the meta columns of a new file say; sequence numbers name the group by its number."""
+    """Values for the meta columns of a new file; sequence numbers contain the group's number."""
 
     instant: InstantTime
     group_number: int
@@ -61,7 +61,7 @@ class Stamp:
 
 @dataclass(slots=True)
 class MergeCounts:
-    """Records that came, changed, went, and stand in the new file."""
+    """Numbers of inserted, updated and deleted records, and of the rows of the new file."""
 
     inserted: int = 0
     updated: int = 0
@@ -76,9 +76,9 @@ class GroupMerge:
     Parameters
     ----------
     incoming : IncomingRecords
-        Distinct keys, see ``collapse_duplicates``.
+        Records with distinct keys, see ``collapse_duplicates``.
     rule : MergeRule
-        Who wins.
+        Which record wins.
     stamp : Stamp
         Meta columns of the new file.
     schema : pa.Schema
@@ -133,7 +133,7 @@ class GroupMerge:
         return positions[order]
 
     def _assemble(self, chunk: pa.Table | None, source: IntArray) -> pa.Table:
-        """Gather output rows; ``source`` counts stored rows first, incoming records after them."""
+        """Gather output rows; ``source`` numbers the stored rows, then the incoming records."""
         stored_count = 0 if chunk is None else chunk.num_rows
         first_row = self.counts.written
         self.counts.written += len(source)
@@ -152,7 +152,7 @@ class GroupMerge:
                 _gather(chunk, name, self.incoming.columns[name], indices)
                 for name in self.schema.names
             ]
-        else:  # Deletes may come as keys alone, without data columns to gather from.
+        else:  # Deletes may have only keys, without data columns.
             assert chunk is not None
             keys = _one_array(chunk[RECORD_KEY]).take(indices)
             columns = [_one_array(chunk[name]).take(indices) for name in self.schema.names]

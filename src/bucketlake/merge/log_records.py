@@ -1,11 +1,12 @@
-"""The records of a file slice's log blocks, and the one of each key that is left of them.
+"""Merges the records of a file slice's log blocks to one record per key.
 
-Blocks are merged among themselves before they meet the base file, as Hudi's readers do; folding
-them into the base rows one by one gives other rows. Under event-time ordering a *commit-time
-delete* (one without ordering value) wins over all before it and loses to all after it, so that of a
-key only what follows its last such delete counts; of that the greatest ordering value stays, and of
-equal ones the latest. Under commit-time ordering the latest entry stays. Where an entry that stays
-holds a part of the columns, the others come from the entries beside it.
+As in Hudi's readers, blocks are merged with each other before they are merged with the base file;
+merging each block into the base rows gives other rows. Under event-time ordering a *commit-time
+delete* (a delete without an ordering value) wins over all earlier entries and loses to all later
+entries. So only the entries after a key's last commit-time delete matter; the entry with the
+greatest ordering value wins, and the latest entry if values are equal. Under commit-time ordering
+the latest entry wins. If the winner holds only some columns, the other columns come from the other
+entries of the key.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class LogEntries:
     keys : pa.StringArray, shape (n_entries,)
         Record keys.
     ordering : tuple of pa.Array
-        Comparable ordering values; any where ``is_reset``. Empty under commit-time ordering.
+        Comparable ordering values, undefined for ``is_reset``. Empty under commit-time ordering.
     deleted : ndarray of bool, shape (n_entries,)
-        True where an entry deletes its key.
+        True if an entry deletes its key.
     is_reset : ndarray of bool, shape (n_entries,)
         True for a commit-time delete, see :func:`~bucketlake.merge.records.commit_time_deletes`.
     columns : pa.Table or None
         Rows of the entries; None for a block of deletes.
     partial : tuple of str or None
-        Columns that rows of a partial block hold; None where they hold all.
+        Columns of the rows of a partial block; None for all columns.
     """
 
     keys: pa.Array
@@ -59,14 +60,15 @@ class LogEntries:
 
 @dataclass(frozen=True, slots=True)
 class LogSurvivors:
-    """What is left of a slice's log entries.
+    """The merged log entries of a slice.
 
     Attributes
     ----------
     records : IncomingRecords
-        One entry a key. Rows with columns come first, deletes after them.
+        One entry per key: first rows with columns, then deletes.
     unset : ndarray of bool, shape (n_rows, n_columns), or None
-        Where a row has no value of its own, and takes a stored row's; None where all have.
+        True if a row has no value in a column and takes the stored row's value; None if all rows
+        have all values.
     """
 
     records: IncomingRecords
@@ -75,14 +77,14 @@ class LogSurvivors:
 
 @dataclass(slots=True)
 class LogMerge:
-    """Gathers the entries of a slice's blocks, oldest first, and tells the survivors.
+    """Collects the entries of a slice's blocks, oldest first, and merges them.
 
     Parameters
     ----------
     schema : pa.Schema
         Columns of rows.
     compares : bool
-        Whether ordering values decide.
+        Whether ordering values are compared.
     """
 
     schema: pa.Schema
@@ -90,12 +92,12 @@ class LogMerge:
     _entries: list[LogEntries] = field(default_factory=list)
 
     def add(self, entries: LogEntries) -> None:
-        """Take the entries of the next block."""
+        """Add the entries of the next block."""
         if len(entries.keys):
             self._entries.append(entries)
 
     def survivors(self) -> LogSurvivors:
-        """Return one entry a key."""
+        """Return the merged entries, one per key."""
         merged = _Concatenated(self._entries, self.schema)
         counting = merged.entries_that_count() if self.compares else np.arange(len(merged.keys))
         if any(entries.partial is not None for entries in self._entries):
@@ -125,7 +127,7 @@ class _Concatenated:
         self.key_count = len(encoded.dictionary)
 
     def entries_that_count(self) -> IntArray:
-        """Return the entries from each key's last commit-time delete on; it only if it is last."""
+        """Return the entries after each key's last commit-time delete, or that delete if none."""
         places = np.arange(len(self.codes))
         last = np.full(self.key_count, -1)
         np.maximum.at(last, self.codes[self.is_reset], places[self.is_reset])
@@ -136,11 +138,11 @@ class _Concatenated:
         return np.flatnonzero(after | (is_last_reset & ~has_later[self.codes]))
 
     def last_of_each_key(self, counting: IntArray, compares: bool) -> IntArray:
-        """Return the winners among entries, one a key: by ordering value, then by place."""
+        """Return the winners among entries, one per key: by ordering value, then by position."""
         codes = self.codes[counting]
         if not compares:
             last: IntArray = np.full(self.key_count, -1)
-            last[codes] = counting  # Of repeated codes the last one stays.
+            last[codes] = counting  # For repeated codes the last assignment stays.
             return last[last >= 0]
         repeated = np.bincount(codes, minlength=self.key_count)[codes] > 1
         alone: IntArray = counting[~repeated]
@@ -161,7 +163,7 @@ class _Concatenated:
         return winners
 
     def take(self, winners: IntArray) -> LogSurvivors:
-        """Return winners as survivors: rows first, deletes after them."""
+        """Return the winners as merged entries: first rows, then deletes."""
         is_row = ~self.deleted[winners]
         rows, deletes = winners[is_row], winners[~is_row]
         chosen = np.concatenate([rows, deletes])
@@ -176,20 +178,20 @@ class _Concatenated:
         return LogSurvivors(records)
 
     def combined(self, counting: IntArray, compares: bool) -> LogSurvivors:
-        """Put rows of partial blocks together with the other entries of their keys.
+        """Combine rows of partial blocks with the other entries of their keys.
 
-        Of two rows the greater one keeps its values, and takes from the other what it lacks, even
-        where that one came later. Entries of one rank, the n-th of their keys, are dealt with at
-        once; each is looked at once, however many ranks and blocks there are.
+        The winner of two rows keeps its values, and takes the values that it lacks from the other
+        row, also if the other row is later. The loop handles the n-th entries of all keys (one
+        rank) at once, so each entry is handled once, for any number of ranks and blocks.
         """
-        source = np.full((self.key_count, len(self.schema)), -1)  # Rows that values come from.
+        source = np.full((self.key_count, len(self.schema)), -1)  # Row from which a value comes.
         current = np.full(self.key_count, -1)
         for entries in self._by_rank(counting):
             held = current[self.codes[entries]]
             wins = held < 0
             wins |= self._at_least(entries, np.maximum(held, 0)) if compares else True
             both_rows = (held >= 0) & ~self.deleted[entries] & ~self.deleted[held]
-            # What was deleted, and what a delete wins over, leaves no values behind.
+            # A deleted row, and a row that loses against a delete, contribute no values.
             source[self.codes[entries[wins & ~both_rows]]] = -1
             for columns, inside in self._columns_of(entries):
                 of_block, put = entries[inside], wins[inside]
@@ -209,8 +211,8 @@ class _Concatenated:
         source[codes] = np.where(source[codes] < 0, rows, source[codes])
 
     def _columns_of(self, entries: IntArray) -> Iterator[tuple[list[int], slice]]:
-        """Yield for each block of entries which columns its rows hold, and where they stand."""
-        numbers = self.block_of_entry[entries]  # Ascending, as the entries are.
+        """Yield for each block of entries the columns of its rows, and the slice of its entries."""
+        numbers = self.block_of_entry[entries]  # Ascending, like the entries.
         starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])).tolist()
         for start, stop in pairwise([*starts, len(entries)]):
             block = self.blocks[numbers[start]]
@@ -261,7 +263,7 @@ def _joined(parts: list[BoolArray]) -> BoolArray:
 
 
 def _rows_of(blocks: Sequence[LogEntries]) -> IntArray:
-    """Return the row of each entry among the rows of all blocks; -1 where it has none."""
+    """Return the row of each entry among the rows of all blocks; -1 if the entry has no row."""
     parts, rows = [np.zeros(0, np.int64)], 0
     for block in blocks:
         count = len(block.keys)

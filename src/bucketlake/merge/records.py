@@ -1,8 +1,8 @@
-"""Incoming records of one file group: their key, ordering values and delete flags, as columns.
+"""Incoming records of one file group: their keys, ordering values and delete flags, as columns.
 
-Here duplicate keys of a batch collapse to one record each, and ordering values become comparable
-the way Hudi compares them. :meth:`IncomingRecords.wins_over` says which record wins over a stored
-row, for merges of file groups and of slices with logs.
+This module collapses duplicate keys of a batch to one record each, and makes ordering values
+comparable in Hudi's order. :meth:`IncomingRecords.wins_over` decides which record wins over a
+stored row, for merges of file groups and of slices with logs.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IncomingRecords:
-    """Records on their way into one file group, a column each.
+    """Records to be written to one file group, as columns.
 
     Attributes
     ----------
     keys : pa.StringArray, shape (n_records,)
         Record keys, without nulls.
     columns : pa.Table, shape (n_records, n_fields)
-        Data columns in the table's schema; for deletes by key only a part of them.
+        Data columns in the table's schema; for deletes by key only some of them.
     ordering : tuple of pa.Array
         Comparable ordering values, see :func:`comparable`; empty under commit-time ordering.
     deleted : ndarray of bool, shape (n_records,)
-        True where a record deletes its key.
+        True if a record deletes its key.
     is_reset : ndarray of bool, shape (n_records,)
-        True for a commit-time delete, which wins over all that was written before it; see
+        True for a commit-time delete, which wins over all earlier writes; see
         :func:`commit_time_deletes`.
     """
 
@@ -70,19 +70,19 @@ class IncomingRecords:
         positions: IntArray,
         ordering_fields: Sequence[str],
     ) -> BoolArray:
-        """Tell which records win over the stored rows of their keys.
+        """Return which records win over the stored rows of their keys.
 
         Parameters
         ----------
         stored : pa.Table
-            Stored rows, the ordering fields among their columns.
+            Stored rows, including the ordering fields.
         rows : ndarray of int64, shape (n_pairs,)
             Positions of stored rows.
         positions : ndarray of int64, shape (n_pairs,)
             For each of these rows, the position of the record with the same key.
         ordering_fields : sequence of str
-            Fields whose values decide: a record wins unless its ordering value is less. Without
-            fields every record wins.
+            Ordering fields: a record wins unless its ordering value is less. Without fields every
+            record wins.
 
         Returns
         -------
@@ -109,20 +109,21 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
 def commit_time_deletes(
     deleted: BoolArray, columns: pa.Table, ordering_fields: Sequence[str]
 ) -> BoolArray:
-    """Return which deletes have no ordering value, as far as a log file can tell.
+    """Return which deletes have no ordering value, or a value that a log file cannot distinguish.
 
-    That is a null, in each of several fields, and of a single field also 0 of type int or the date
-    1970-01-01: a delete block spells them like none. Under commit-time ordering no delete has one.
-    Whatever the type of the table is, the same rows delete.
+    A delete has no ordering value if all ordering fields are null. With a single ordering field,
+    an int 0 and the date 1970-01-01 also mean no value, because a delete block stores them in the
+    same way. Under commit-time ordering no delete has an ordering value. The rule is the same for
+    both table types, so that they delete the same rows.
 
     Parameters
     ----------
     deleted : ndarray of bool, shape (n_records,)
-        True where a record deletes its key.
+        True if a record deletes its key.
     columns : pa.Table, shape (n_records, n_fields)
-        The records; ordering fields in the table's types.
+        The records; ordering fields have the table's types.
     ordering_fields : sequence of str
-        Fields whose values decide; none under commit-time ordering.
+        Ordering fields; empty under commit-time ordering.
     """
     found = deleted.copy()
     for name in ordering_fields:
@@ -135,16 +136,16 @@ def commit_time_deletes(
 
 
 def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Turn ordering values into values whose Arrow order is Hudi's.
+    """Convert ordering values to values whose Arrow order is Hudi's order.
 
-    A missing number counts as 0, Hudi's default ordering value; a missing value of another type
-    stays null and is less than all others. Floating-point values become integers in the total
-    order of Java: -0.0 before 0.0, NaN last.
+    A missing number becomes 0, Hudi's default ordering value. A missing value of another type stays
+    null, which is less than all other values. Floating-point values become integers in Java's total
+    order: -0.0 before 0.0, NaN last.
     """
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_floating(array.type):
         bits = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False).copy()
-        bits[np.isnan(bits)] = np.nan  # One NaN, as Java's comparison sees it.
+        bits[np.isnan(bits)] = np.nan  # Java's comparison treats all NaN values as equal.
         as_int = bits.view(np.int64)
         return pa.array(as_int ^ ((as_int >> 63) & np.int64(2**63 - 1)))
     if pa.types.is_integer(array.type) or pa.types.is_decimal(array.type):
@@ -153,14 +154,14 @@ def comparable(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _zero(data_type: pa.DataType) -> pa.Scalar:
-    # A cast from an integer would ask for room that a decimal of fewer digits lacks.
+    # A cast from an integer would fail for a decimal type with few digits.
     return pa.scalar(Decimal(0) if pa.types.is_decimal(data_type) else 0, data_type)
 
 
 def at_least(left: tuple[pa.Array, ...], right: tuple[pa.Array, ...]) -> BoolArray:
     """Compare ordering values pair by pair: whether ``left`` is not less than ``right``.
 
-    Several fields compare as a tuple. Both sides come from :func:`comparable`.
+    Several fields are compared as a tuple. Both sides come from :func:`comparable`.
     """
     result: BoolArray | None = None
     for new, old in zip(reversed(left), reversed(right), strict=True):
@@ -178,14 +179,14 @@ def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) ->
     records : IncomingRecords
         Any records of one partition.
     positions : ndarray of int64 or None
-        Where the records stood in an input that has an order: of equal ordering values the later
-        one stays. None for an input without order, such as a DataFrame: then the contents decide,
-        so that two evaluations of one plan agree.
+        Positions of the records in an input with an order: if ordering values are equal, the later
+        record stays. None for an input without an order, such as a DataFrame: then the contents
+        decide, so that two evaluations of a plan keep the same record.
 
     Returns
     -------
     IncomingRecords
-        Distinct keys, in no promised order.
+        Records with distinct keys, in undefined order.
     """
     codes = records.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     if len(codes) == 0 or codes.max() + 1 == len(codes):
@@ -201,8 +202,9 @@ def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) ->
 def key_order(keys: pa.Array) -> IntArray:
     """Return the positions that sort distinct keys by their UTF-8 bytes.
 
-    Keys of a file group tend to share a prefix and to differ soon after it, so eight bytes behind
-    the common prefix are sorted as integers; only keys equal in those need the full comparison.
+    Keys of a file group often share a prefix and differ soon after it. So the eight bytes after the
+    common prefix are sorted as integers; a full comparison is needed only if some keys are equal in
+    these bytes.
     """
     if len(keys) < 2:
         return np.arange(len(keys))
@@ -259,7 +261,7 @@ def _contents(columns: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
 
 
 def _rendered(column: pa.ChunkedArray) -> pa.Array:
-    # Only rows with repeated keys come here, and nested values have no order of their own.
+    # Arrow cannot sort nested values. The loop over rows is rare: only rows with repeated keys.
     return pa.array([json.dumps(v, default=str, sort_keys=True) for v in column.to_pylist()])
 
 

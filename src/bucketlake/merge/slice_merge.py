@@ -1,8 +1,8 @@
-"""The merge of a file slice: base rows stream through and meet what is left of the logs.
+"""The merge of a file slice: merges base rows, chunk by chunk, with the merged log entries.
 
-Base rows keep their place; a log row that wins takes the place of its base row, new rows follow at
-the end in order of key. Rows keep their meta columns, as snapshots and compactions need it. Memory
-holds the survivors of the logs and one chunk.
+Base rows keep their position. A log row that wins takes the position of its base row; new rows are
+appended, sorted by key. Rows keep their meta columns, because snapshots and compactions need them.
+Memory holds the merged log entries and one chunk.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class SliceMerge:
     Parameters
     ----------
     survivors : LogSurvivors
-        What is left of the logs.
+        The merged log entries.
     schema : pa.Schema
-        Columns of the rows, the record key and ordering fields among them.
+        Columns of the rows, including the record key and ordering fields.
     ordering_fields : tuple of str
-        Fields whose values decide; empty under commit-time ordering.
+        Ordering fields; empty under commit-time ordering.
     """
 
     survivors: LogSurvivors
@@ -76,7 +76,7 @@ class SliceMerge:
         return self._gather(chunk, source[keep], np.flatnonzero(keep))
 
     def _gather(self, chunk: pa.Table, source: IntArray, places: IntArray) -> pa.Table:
-        """Take rows; ``source`` counts stored ones first, ``places`` are their stored rows."""
+        """Take rows; ``source`` numbers stored rows, then log rows; ``places`` are stored rows."""
         both = pa.concat_tables([chunk, self.survivors.records.columns.cast(chunk.schema)])
         unset = self.survivors.unset
         if unset is None:

@@ -1,1 +1,1 @@
-"""How a table answers: file-system view, pruning, snapshots, time travel."""
+"""Reads of a table: file-system view, pruning, snapshots, time travel."""

@@ -1,4 +1,4 @@
-"""Reading a planned snapshot into an Arrow table, without an engine."""
+"""Reads a planned snapshot into an Arrow table, without an engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK_ROWS = 131_072
 
 
 def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
-    """Read the files and slices of a plan; return the rows and columns that it asks for."""
+    """Read the files and slices of a plan; return its rows and columns as a table."""
     condition = None
     if plan.where is not None:
         assert plan.predicate is not None, "only a Spark session gives SQL text another meaning"
@@ -60,5 +60,5 @@ def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iter
 
 
 def _field(schema: pa.Schema, name: str) -> pa.Field:
-    """Return the column of a name, in any case, as Spark resolves it."""
+    """Return the column with a name, case-insensitive as in Spark."""
     return next(f for f in schema if f.name.lower() == name.lower())

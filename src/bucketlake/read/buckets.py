@@ -1,4 +1,4 @@
-"""What lies where: the file groups of a table, and the place of one record."""
+"""Lists the file groups of a table, and finds the file of a record."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Bucket:
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
-        Bucket; None where the file group belongs to no bucket index.
+        Bucket; None if the file group belongs to no bucket index.
     file_id : FileId
         The file group.
     instant : InstantTime
-        Commit that wrote its newest slice.
+        Commit that wrote the newest slice.
     path : str or None
-        Its base file, relative to the table.
+        Base file, relative to the table; None if there are only log files.
     size_bytes : int
         Size of base and log files.
     log_files : int
@@ -54,16 +54,16 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class RecordLocation:
-    """Where one record lies.
+    """The location of a record.
 
     Attributes
     ----------
     record_key : str
-        The key as it is stored.
+        The record key as stored.
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
-        Bucket; None where the file group belongs to no bucket index.
+        Bucket; None if the file group belongs to no bucket index.
     file_id : FileId
         The file group.
     path : str
@@ -81,10 +81,10 @@ class RecordLocation:
 
 
 def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
-    """Return all live file groups; without an index buckets are read off the file ids."""
+    """Return all live file groups; without an index, buckets are read from the file ids."""
     slices = snapshot.all_slices()
     numbers = bucket_numbers(None if index is None else index.layout(), slices)
-    return [_bucket(one, numbers.get(one.file_id)) for one in slices]
+    return [_bucket(file_slice, numbers.get(file_slice.file_id)) for file_slice in slices]
 
 
 def locate_key(
@@ -101,7 +101,9 @@ def locate_key(
         stored = StoredKeyReader(snapshot.storage, snapshot.timeline)
         slices = slices_of_keys(index.layout(), slices, [text], stored)
     reader = SliceReader.of_snapshot(snapshot)
-    found = (_find(reader, one, text, numbers.get(one.file_id)) for one in slices)
+    found = (
+        _find(reader, file_slice, text, numbers.get(file_slice.file_id)) for file_slice in slices
+    )
     return [location for location in found if location is not None]
 
 
@@ -137,11 +139,11 @@ def _find(
 
 
 def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime) -> str:
-    """Return the file of a record: rows of logs bear the file group's id for a file name."""
+    """Return the file of a record; rows of log files store the file id instead of a file name."""
     base = file_slice.base_file
     if base is not None and (file_name != file_slice.file_id or not file_slice.log_files):
         return base.path
-    # Before table version 8 log files bear the instant of their base file: then it is the newest.
+    # Before table version 8, log files have the instant of their base file; then use the newest.
     own = [file for file in file_slice.log_files if file.name.instant == committed_at]
     return (own or file_slice.log_files)[-1].path
 
@@ -149,7 +151,7 @@ def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime) -> s
 def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
     spec, foreign = snapshot.config.key_spec, snapshot.config.foreign_key_generator
     if foreign is not None:
-        allowed = f"only {foreign} knows how keys are made of values; give the key as it is stored"
+        allowed = f"only {foreign} can make keys from values; give the key as it is stored"
         raise ConfigError("key", dict(values), allowed)
     absent = [name for name in spec.record_key_fields if name not in values]
     if absent:

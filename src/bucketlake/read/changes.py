@@ -1,11 +1,11 @@
-"""What changed between two times: the commits of a range, and where their rows lie.
+"""Incremental reads: the commits between two times, and the file groups with their rows.
 
-The range is of completion times, its begin excluded and its end included, so that consecutive
-ranges see every commit once, whatever order commits were requested in. Up to table version 6
-commits know requested times alone. A record counts once, as it was at the end of the range, and
-where one of those commits wrote it last; Hudi's own reader also returns records of log files that
-lost against a base file outside of the range. Rows that a rescale, a repair or a log compaction of
-Hudi's wrote anew bear its time, and so count as changed by it.
+The range is of completion times; its begin is excluded and its end included. So consecutive ranges
+contain every commit once, whatever the order of their requested times. Up to table version 6,
+commits have only requested times. A read returns a record once, as it was at the end of the range,
+if a commit of the range wrote it last. Hudi's reader also returns records of log files that lost
+against a base file outside of the range. Rows that a rescale, a repair or a log compaction of Hudi
+rewrote have its time, so they are changes of that commit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Changes:
     Attributes
     ----------
     timeline : Timeline
-        As it was at the end of the range.
+        The timeline at the end of the range.
     instants : tuple of InstantTime
-        The commits, by requested time.
+        The commits, sorted by requested time.
     file_groups : mapping of str to set of FileId
-        File groups that they wrote, by partition path.
+        File groups that the commits wrote, by partition path.
     """
 
     timeline: Timeline
@@ -44,25 +44,26 @@ class Changes:
     file_groups: dict[str, set[FileId]]
 
     def condition(self, where: str | None) -> str:
-        """Return the condition that keeps their rows, besides one of the caller's."""
-        instants = ", ".join(f"'{one}'" for one in self.instants or ("",))
+        """Return a SQL condition for the rows of the commits, combined with the caller's."""
+        instants = ", ".join(f"'{instant}'" for instant in self.instants or ("",))
         own = f"{COMMIT_TIME} IN ({instants})"
         return own if where is None else f"({where}) AND {own}"
 
     def among(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
-        """Return the slices that may hold their rows.
+        """Return the slices that may hold rows of the commits.
 
-        Where a file group was replaced since, its rows lie in any of the partition.
+        If a written file group was replaced later, any slice of its partition may hold its rows.
         """
         live: dict[str, set[FileId]] = defaultdict(set)
-        for one in slices:
-            live[one.partition_path].add(one.file_id)
-        return [
-            one
-            for one in slices
-            if one.file_id in self.file_groups.get(one.partition_path, ())
-            or not self.file_groups.get(one.partition_path, set()) <= live[one.partition_path]
-        ]
+        for file_slice in slices:
+            live[file_slice.partition_path].add(file_slice.file_id)
+
+        def may_hold(file_slice: FileSlice) -> bool:
+            partition = file_slice.partition_path
+            written = self.file_groups.get(partition, set())
+            return file_slice.file_id in written or not written <= live[partition]
+
+        return [file_slice for file_slice in slices if may_hold(file_slice)]
 
 
 def changes_between(
@@ -72,16 +73,16 @@ def changes_between(
     since: InstantTime | None,
     until: InstantTime | None,
 ) -> Changes:
-    """Return what was committed after ``since`` and no later than ``until``.
+    """Return the commits that completed after ``since`` and up to ``until``.
 
     Parameters
     ----------
     storage, config
         The table.
     timeline : Timeline
-        Its timeline.
+        The table's timeline.
     since, until : InstantTime or None
-        Completion times; None for the first commit, and for the last.
+        Completion times; None to begin with the first commit, or to end with the last commit.
     """
     within: list[Instant] = []
     later: set[InstantTime] = set()
@@ -91,11 +92,12 @@ def changes_between(
             later.add(instant.requested_at)
         elif since is None or at > since:
             within.append(instant)
-    found = [(one.requested_at, commit) for one, commit in timeline.read_commits(storage, within)]
+    read = timeline.read_commits(storage, within)
+    found = [(instant.requested_at, commit) for instant, commit in read]
     if _reaches_into_archive(storage, timeline, since):
         for entry in read_archive(storage, config):
             if timeline.find_completed(entry.requested_at) is not None:
-                continue  # It is still in both timelines.
+                continue  # The commit is in both timelines.
             if until is not None and entry.completed_at > until:
                 later.add(entry.requested_at)
             elif since is None or entry.completed_at > since:
@@ -113,10 +115,11 @@ def changes_between(
 
 
 def _reaches_into_archive(storage: Storage, timeline: Timeline, since: InstantTime | None) -> bool:
-    """Tell whether the archive may hold commits that completed after a time.
+    """Return whether the archive may hold commits that completed after a time.
 
-    An archival takes none that completed after the first one that stays was requested. But one
-    that died half-way may have taken a commit, and left one that began later and completed first.
+    An archival moves no commit that completed after the first remaining commit was requested. But
+    an archival that died half-way may have moved such a commit, and left a commit that began later
+    and completed earlier.
     """
     start, folder = timeline.start, timeline.history_folder
     if start is None:

@@ -1,10 +1,10 @@
-"""Cleans that took files away which a pinned table needs: an error, and never fewer or older rows.
+"""Raises an error if a clean deleted files that a pinned table needs, so no row is lost or stale.
 
-A clean deletes old versions while others may still read them: a time-travel query, a reader or
-writer that pinned the table before. A listing does not tell, since an older version may be left,
-held by a savepoint. So whoever lists files looks afterwards which cleans there are that the pinned
-timeline does not know, and whether these deleted what it needs. A clean tells that from the archive
-as well, which is asked where one of them may have gone there.
+A clean deletes old versions while others may still read them: a time-travel query, or a reader or
+writer that pinned the table before the clean. A listing does not show this, because an older
+version may be left that a savepoint keeps. So after listing files, the caller looks for cleans that
+are not in the pinned timeline, and checks whether they deleted needed files. A clean may have been
+archived meanwhile; then its metadata is read from the archive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bucketlake.timeline.outcome import is_committed
 
 
 def read_clean(storage: Storage, timeline: Timeline, clean: Instant) -> CleanPlan:
-    """Return what a clean deletes, or deleted, also of one that was archived since the listing."""
+    """Return what a clean deletes or deleted; the clean may be archived since the listing."""
     try:
         if clean.state is State.COMPLETED:
             path = timeline.path_of(clean)
@@ -69,29 +69,29 @@ def require_uncleaned(
     slices: Iterable[FileSlice],
     partitions: Collection[str] | None,
 ) -> None:
-    """Refuse slices that lack what a clean took.
+    """Raise an error if a clean deleted files that the slices need.
 
     Parameters
     ----------
     storage, config
         The table.
     timeline : Timeline
-        As it is pinned.
+        The pinned timeline.
     newest : Timeline
-        As it was listed after the files.
+        The timeline, loaded after the files were listed.
     files : collection of DataFile
-        What was listed.
+        The listed files.
     slices : iterable of FileSlice
-        What was made of it.
+        The live slices among the files.
     partitions : collection of str or None
-        The partitions that were looked at; None for all.
+        The listed partitions; None for all.
 
     Raises
     ------
     CommitConflictError
-        If the table was cleaned since it was pinned.
+        If a clean after the pin deleted needed files.
     TimelineError
-        If it was cleaned since the earlier time that is asked for.
+        If a clean deleted files that a time-travel query needs.
     """
     cleans = _active_since(timeline, newest)
     archived_since = _archived_since(timeline, newest)
@@ -99,9 +99,9 @@ def require_uncleaned(
         return
     there = {file.path for file in files}
     bases = {
-        (one.partition_path, one.file_id): one.base_file.name.instant
-        for one in slices
-        if one.base_file is not None
+        (file_slice.partition_path, file_slice.file_id): file_slice.base_file.name.instant
+        for file_slice in slices
+        if file_slice.base_file is not None
     }
     replaced = timeline.replaced_file_groups(storage)
 
@@ -139,9 +139,11 @@ def require_uncleaned(
 def _replaced_in_archive(
     storage: Storage, config: TableConfig, timeline: Timeline
 ) -> set[tuple[str, FileId]]:
-    """Return the file groups that archived commits took out; their files went with a clean."""
+    """Return the file groups that archived commits replaced, whose files a clean may delete."""
     entries = read_archive(storage, config, until=timeline.until)
-    commits = (archived_commit(one) for one in entries if one.requested_at not in timeline.undone)
+    commits = (
+        archived_commit(entry) for entry in entries if entry.requested_at not in timeline.undone
+    )
     return {
         (path, file_id)
         for commit in commits
@@ -152,7 +154,7 @@ def _replaced_in_archive(
 
 
 def was_cleaned(storage: Storage, config: TableConfig, pinned: Timeline, newest: Timeline) -> bool:
-    """Tell whether a clean went on, or began, between two looks at a timeline."""
+    """Return whether a clean ran between two loads of a timeline."""
     if _active_since(pinned, newest):
         return True
     since = _archived_since(pinned, newest)
@@ -166,26 +168,26 @@ def was_cleaned(storage: Storage, config: TableConfig, pinned: Timeline, newest:
 
 
 def _active_since(timeline: Timeline, newest: Timeline) -> list[Instant]:
-    """Return the cleans of the active timeline that a pinned one does not know as completed."""
+    """Return the active cleans that are not completed in the pinned timeline."""
     known = _known(timeline)
     return [
-        one
-        for one in newest.instants
-        if one.action is Action.CLEAN and one.requested_at not in known
+        instant
+        for instant in newest.instants
+        if instant.action is Action.CLEAN and instant.requested_at not in known
     ]
 
 
 def _archived_since(timeline: Timeline, newest: Timeline) -> InstantTime | None:
-    """Return from which time on the archive may hold cleans that a pinned timeline does not know.
+    """Return the time since which the archive may hold cleans that are not in the pinned timeline.
 
-    None where it cannot, which is the case of whoever asks for the newest state while nothing is
-    archived: a clean goes to the archive only with a commit after it.
+    None if the archive cannot hold such a clean. That is usual for a read of the newest state while
+    nothing is archived, because a clean is archived only together with a later commit.
     """
     if timeline.start is None:
-        return None  # Nothing counts as committed, and nothing is missed.
-    cleans = {one.requested_at for one in newest.instants if one.action is Action.CLEAN}
-    # One that was pending did not keep the commits after it from the archive.
-    times = [o.requested_at for o in timeline.pending_cleans() if o.requested_at not in cleans]
+        return None  # No commit is completed, so no file is missing.
+    cleans = {instant.requested_at for instant in newest.instants if instant.action is Action.CLEAN}
+    # A pending clean does not keep later commits out of the archive.
+    times = [i.requested_at for i in timeline.pending_cleans() if i.requested_at not in cleans]
     times += sorted(timeline.undone)[:1]
     if timeline.until is not None:
         times.append(timeline.until)
@@ -198,26 +200,29 @@ def _archived_since(timeline: Timeline, newest: Timeline) -> InstantTime | None:
 
 
 def _is_told(timeline: Timeline, newest: Timeline, since: InstantTime) -> bool:
-    """Tell whether the active timeline alone shows what cleans took, before table version 8.
+    """Return whether the active timeline shows all cleans since a time, before table version 8.
 
-    The archive cannot be read there. Its archivals take the oldest cleans and leave some of them,
-    and no clean deletes a version before a commit wrote the next one.
+    The archive of such a table cannot be read. Its archivals move the oldest cleans and leave some,
+    and no clean deletes a version before a commit has written the next version.
     """
     cleans = _known(newest)
     if not cleans or cleans & _known(timeline):
         return True
     if newest.start is None or since < newest.start:
         return False
-    return not any(since < one.requested_at < min(cleans) for one in newest.completed_commits())
+    commits = newest.completed_commits()
+    return not any(since < commit.requested_at < min(cleans) for commit in commits)
 
 
 def _known(timeline: Timeline) -> set[InstantTime]:
-    return {one.requested_at for one in timeline.completed() if one.action is Action.CLEAN}
+    return {
+        instant.requested_at for instant in timeline.completed() if instant.action is Action.CLEAN
+    }
 
 
 @contextmanager
 def telling_what_is_gone() -> Iterator[None]:
-    """Say of a file that was planned to be read and is not there that it was taken meanwhile."""
+    """Turn a missing data file into a CommitConflictError: the file was deleted after the plan."""
     try:
         yield
     except ObjectNotFoundError as error:
@@ -227,8 +232,8 @@ def telling_what_is_gone() -> Iterator[None]:
             raise
         raise CommitConflictError(
             file.instant,
-            f"its file {error.path} is gone since the table was pinned (cleaned, or rolled back); "
-            "read or write again",
+            f"its file {error.path} was deleted since the table was pinned (by a clean or a "
+            "rollback); read or write again",
         ) from error
 
 
@@ -253,6 +258,6 @@ def _gone(timeline: Timeline, clean: InstantTime, path: str) -> TimelineError:
         )
     return TimelineError(
         clean,
-        f"this clean deleted {path}, which the table as of that time needs: ask for a later time, "
-        "or for that of a savepoint",
+        f"this clean deleted {path}, which the table as of that time needs; ask for a later time, "
+        "or for the time of a savepoint",
     )

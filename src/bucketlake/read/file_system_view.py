@@ -1,9 +1,9 @@
-"""The file-system view: which file slice of each file group is live as of an instant.
+"""The file-system view: which file slice of each file group is live at an instant.
 
-Listings of partition folders meet the timeline here. Files of instants that are not completed are
-dropped first, so that a stray file of a failed write cannot capture anything; then files are
-grouped, replaced groups leave, and the newest slice of each group remains (Hudi's table format,
-"file slices"). What a slice holds is the business of its readers.
+This module combines listings of partition folders with the timeline. First it drops the files of
+instants that are not completed, so that log files are not assigned to a base file of a failed
+write. Then it groups files, drops replaced groups, and keeps the newest slice of each group (Hudi's
+table format, "file slices"). ``read/slice_reader.py`` reads the content of a slice.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class FileVersion:
     Attributes
     ----------
     instant : InstantTime
-        That of its base file, or of its first log file where there is none.
+        Instant of the base file, or of the first log file if there is no base file.
     files : tuple of DataFile
-        All of its files, change data capture among them.
+        All files of the version, including change data capture.
     """
 
     instant: InstantTime
@@ -52,8 +52,8 @@ class FileVersion:
 def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
     """List the whole table: the data files of each partition, by partition path.
 
-    A folder is a partition where it holds a partition marker. The cost follows the table; a write
-    lists only the partitions it touches, with :func:`list_partition`.
+    A folder is a partition if it contains a partition marker. The cost grows with the table; a
+    write lists only the partitions that it touches, with :func:`list_partition`.
     """
     files: dict[str, list[DataFile]] = defaultdict(list)
     marked: set[str] = set()
@@ -67,7 +67,7 @@ def list_partitions(storage: Storage) -> dict[str, list[DataFile]]:
 
 
 def list_objects(storage: Storage) -> list[StoredObject]:
-    """List whatever lies in a table beside its ``.hoodie`` folder."""
+    """List all objects of a table outside its ``.hoodie`` folder."""
     objects = [o for o in storage.list("", recursive=False) if "/" not in o.path]
     folders = [folder for folder in storage.list_folders("") if folder != HOODIE_FOLDER]
     listed = at_once(storage, lambda folder: list(storage.list(folder)), folders)
@@ -75,7 +75,7 @@ def list_objects(storage: Storage) -> list[StoredObject]:
 
 
 def data_file(stored: StoredObject) -> DataFile | None:
-    """Return what a base or log file says of itself; None where an object is neither."""
+    """Return an object as a base or log file; None if it is neither."""
     folder, _, file_name = stored.path.rpartition("/")
     name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
     if name is None or (isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION):
@@ -84,18 +84,18 @@ def data_file(stored: StoredObject) -> DataFile | None:
 
 
 def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:
-    """List the data files of one partition; empty where the partition does not exist."""
+    """List the data files of one partition; empty if the partition does not exist."""
     return list(_data_files(storage.list(partition_path, recursive=False), partition_path))
 
 
 def list_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:
-    """List the data files of several partitions, as many at once as the storage likes."""
+    """List the data files of several partitions, as many at once as the storage allows."""
     listed = at_once(storage, partial(list_partition, storage), partition_paths)
     return [file for held in listed for file in held]
 
 
 def list_marked_files(storage: Storage, partition_paths: Iterable[str]) -> list[DataFile]:
-    """List the data files of those folders that hold a partition marker."""
+    """List the data files of the folders that contain a partition marker."""
 
     def list_marked(path: str) -> list[DataFile]:
         objects = list(storage.list(path, recursive=False))
@@ -118,14 +118,14 @@ def latest_slices(
     Parameters
     ----------
     files : iterable of DataFile
-        Files of one or several partitions, as listed.
+        Listed files of one or several partitions.
     timeline : Timeline
-        What is completed; restrict it with ``Timeline.as_of`` for time travel.
+        The timeline; restrict it with ``Timeline.as_of`` for time travel.
     replaced : iterable of (partition path, file id)
-        File groups that completed replace commits took out.
+        File groups that completed replace commits removed.
     archived : callable, optional
-        Tells completion times of instants older than the timeline, given the first and the last
-        of interest; asked where a log file may have been completed after its slice began.
+        Returns the completion times of instants older than the timeline, between two instants. It
+        is called if a log file may have been completed after a base file was requested.
     """
     gone = set(replaced)
     groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
@@ -146,7 +146,7 @@ def file_versions(
 ) -> dict[tuple[str, FileId], list[FileVersion]]:
     """Return all versions of each file group, newest first, by partition path and file id.
 
-    Parameters are those of :func:`latest_slices`; replaced groups are among the others.
+    The parameters are those of :func:`latest_slices`; replaced groups are included.
     """
     groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
     for file in files:
@@ -157,7 +157,7 @@ def file_versions(
 
 
 def _versions(files: list[DataFile], completed: _LogCompletions) -> list[FileVersion]:
-    """Group files by the base file that they belong to; logs without one come before all."""
+    """Group files by their base file; log files without a base file are the oldest version."""
     bases = sorted({f.name.instant for f in files if isinstance(f.name, BaseFileName)})[::-1]
     held: dict[InstantTime, list[DataFile]] = {instant: [] for instant in bases}
     for file in files:
@@ -173,7 +173,7 @@ def _versions(files: list[DataFile], completed: _LogCompletions) -> list[FileVer
 
 def _counts(file: DataFile, timeline: Timeline) -> bool:
     if isinstance(file.name, LogFileName) and timeline.layout_version == 1:
-        return True  # Its instant is that of its base file; its blocks are asked one by one.
+        return True  # Its name has the instant of its base file; readers check each log block.
     return timeline.is_completed(file.name.instant)
 
 
@@ -195,7 +195,7 @@ def _latest_slice(
 
 
 class _LogCompletions:
-    """Tells whether a log file belongs to the slice of a base file, or to one before it."""
+    """Decides whether a log file belongs to the slice of a base file, or to an earlier slice."""
 
     def __init__(self, timeline: Timeline, archived: CompletionTimes | None) -> None:
         self._timeline, self._archived = timeline, archived
@@ -203,11 +203,11 @@ class _LogCompletions:
         self._known_since: InstantTime | None = None
 
     def is_after(self, instant: InstantTime, base: InstantTime) -> bool:
-        """Tell whether a log file's instant was completed after the base file's was requested."""
+        """Return whether a log file's instant completed after the base file was requested."""
         if instant >= base:
             return True
         if self._timeline.layout_version == 1:
-            return False  # There the log file names its slice.
+            return False  # The name of a log file then has the instant of its slice.
         completed_at = self._timeline.completion_time(instant) or self._archived_time(instant)
         return completed_at is not None and completed_at >= base
 

@@ -1,8 +1,8 @@
-"""The plan of a read: which files answer it, and with which schema each base file was written.
+"""The plan of a read: which files to read, and with which schema each base file was written.
 
-A table whose schema evolved holds files of several schemas; they are read group by group and cast,
-since readers differ in what they widen by themselves. A file's schema is that of the commit that
-wrote it, so no footer is opened for it.
+A table whose schema evolved has files with several schemas. Files are read per schema and cast,
+because engines differ in the types that they widen. The schema of a file comes from the commit that
+wrote the file, so no footer is read for it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from bucketlake.where.predicate import Predicate
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a read looks at.
+    """The files, columns and condition of a read.
 
     Attributes
     ----------
     schema : pa.Schema
-        Columns that the files can give: the table's, and the meta columns where one is asked for.
+        Columns that can be read: the table's, and the meta columns if one of them is needed.
     files : tuple of (pa.Schema, tuple of DataFile)
-        Base files that are whole slices, by the schema they were written with, restricted to the
-        columns of ``schema``.
+        Base files of slices without log files, by the schema with which they were written,
+        restricted to the columns of ``schema``.
     merged : tuple of FileSlice
         Slices with log files, for ``reader`` to merge.
     reader : SliceReader
-        Reads them.
+        Reads the slices.
     report : PruningReport
-        What was left out, and why.
+        How much is read, and why nothing was pruned.
     where : str or None
         SQL condition of the rows.
     predicate : Predicate or None
-        The condition as bucketlake understands it; None without one, and where the reader's session
-        gives it another meaning.
+        The parsed condition; None without a condition, or if the reader's session gives it another
+        meaning.
     columns : tuple of str or None
         Columns to return; None for all of ``schema``.
     """
@@ -72,25 +72,25 @@ def plan_read(
     usual_settings: bool = True,
     counts_all: bool = False,
 ) -> ReadPlan:
-    """Plan a snapshot read, or a read of what some commits of it changed.
+    """Plan a snapshot read or an incremental read.
 
     Parameters
     ----------
     read : PinnedRead
-        The pinned table, and what is asked for.
+        The pinned table and the request.
     index : IndexKind or None
         How keys find their bucket; None prunes no buckets.
     time_zone : str, optional
-        Zone of times in the condition that name none; None prunes by no such time.
+        Zone of times in the condition without a zone; None does not prune by such times.
     usual_settings : bool
-        False where the reader's session gives SQL text another meaning; see ``prune_slices``.
+        False if the reader's session gives SQL text another meaning; see ``prune_slices``.
     counts_all : bool
         Whether the report counts the whole table; see ``prune_slices``.
 
     Raises
     ------
     InputError
-        If the list of columns is empty, or the table lacks one.
+        If the list of columns is empty, or a column does not exist.
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = _readable_schema(snapshot, where, columns)
@@ -106,14 +106,15 @@ def plan_read(
         counts_all=counts_all,
     )
     if read.request.read_optimized:
-        slices = [replace(one, log_files=()) for one in slices if one.base_file is not None]
+        based = (file_slice for file_slice in slices if file_slice.base_file is not None)
+        slices = [replace(file_slice, log_files=()) for file_slice in based]
     plan = _plan(snapshot, slices, schema, report)
     return replace(plan, where=where, predicate=predicate, columns=columns)
 
 
 def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
-    """Plan a read of all rows of some slices; its report tells of these alone."""
-    paths, count = {one.partition_path for one in slices}, len(slices)
+    """Plan a read of all rows of some slices; the report counts only these slices."""
+    paths, count = {file_slice.partition_path for file_slice in slices}, len(slices)
     report = PruningReport(len(paths), len(paths), count, count, None, None, None)
     return _plan(snapshot, slices, snapshot.schema, report)
 
@@ -121,14 +122,14 @@ def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
 def _plan(
     snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema, report: PruningReport
 ) -> ReadPlan:
-    merged = tuple(one for one in slices if one.log_files)
-    whole = [one for one in slices if not one.log_files]
+    merged = tuple(file_slice for file_slice in slices if file_slice.log_files)
+    whole = [file_slice for file_slice in slices if not file_slice.log_files]
     files = _by_schema(snapshot, whole, schema)
     return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
 
 
 def _parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
-    from bucketlake.where.parser import parse_where  # Its SQL parser is slow to import.
+    from bucketlake.where.parser import parse_where  # The SQL parser is slow to import.
 
     return parse_where(where, schema, time_zone=time_zone)
 
@@ -136,11 +137,11 @@ def _parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> P
 def _readable_schema(
     snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
 ) -> pa.Schema:
-    if columns is not None and not columns:  # Rows without columns have no count in Arrow.
+    if columns is not None and not columns:  # An Arrow table without columns has no row count.
         raise InputError(
             f"columns of {snapshot.storage.root}",
             "the list of columns is empty",
-            "name some, or leave the argument out for all",
+            "name columns, or omit the argument to read all columns",
         )
     asked = {c.lower() for c in columns or ()}
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
@@ -178,11 +179,11 @@ def _by_schema(
             ]
         )
         grouped.setdefault(restricted, []).append(file)
-    return tuple((one, tuple(held)) for one, held in grouped.items())
+    return tuple((written, tuple(held)) for written, held in grouped.items())
 
 
 def _told(snapshot: Snapshot, instant: InstantTime) -> str | None:
-    """Return the Avro schema in the commit of an instant; None where no commit tells."""
+    """Return the Avro schema in the commit of an instant; None if no active commit has one."""
     commit = next(
         (c for c in snapshot.timeline.completed_commits() if c.requested_at == instant), None
     )

@@ -1,4 +1,4 @@
-"""What a reader asks for, and the table pinned for it."""
+"""The request of a read, and the table pinned for it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ReadRequest:
     columns : tuple of str or None
         Columns to return; None for those of the table.
     as_of : str or None
-        Time travel: instants requested later do not count.
+        Time travel: instants requested later are ignored.
     since, until : str or None
-        Incremental read: rows of commits completed after ``since``, and no later than ``until``.
+        Incremental read: rows of commits completed after ``since`` and up to ``until``.
     read_optimized : bool
-        Whether to leave log files out.
+        Whether to ignore log files.
     """
 
     where: str | None = None
@@ -46,11 +46,11 @@ class PinnedRead:
     Attributes
     ----------
     snapshot : Snapshot
-        The table at the time that was asked for.
+        The table at the requested time.
     request : ReadRequest
-        What was asked for.
+        The request.
     changes : Changes or None
-        The commits whose rows alone are wanted; None where it is no incremental read.
+        The commits whose rows are read; None if the read is not incremental.
     """
 
     snapshot: Snapshot
@@ -59,14 +59,14 @@ class PinnedRead:
 
     @property
     def condition(self) -> str | None:
-        """SQL condition of the rows; an incremental read looks at the meta columns, too."""
+        """SQL condition of the rows; an incremental read adds a condition on a meta column."""
         if self.changes is None:
             return self.request.where
         return self.changes.condition(self.request.where)
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Columns to return; None for all that the files give."""
+        """Columns to return; None for all columns of the files."""
         if self.changes is None or self.request.columns is not None:
             return self.request.columns
         return tuple(self.snapshot.schema.names)  # Without the meta columns of the condition.
@@ -78,7 +78,7 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
     Raises
     ------
     ConfigError
-        If a time has no known form, or ``as_of`` comes with ``since`` or ``until``.
+        If a time cannot be parsed, or ``as_of`` is given with ``since`` or ``until``.
     """
     if request.since is None and request.until is None:
         return PinnedRead(load_snapshot(storage, config, as_of=request.as_of), request)

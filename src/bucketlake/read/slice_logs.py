@@ -1,9 +1,10 @@
-"""The log blocks of a file slice that count, in the order in which they are merged.
+"""The valid log blocks of a file slice, in the order in which they are merged.
 
-Log files come in their total order. A rollback block cancels the blocks of its target, and a block
-of a log compaction stands for those that it was made of. Up to table version 6 a log file holds the
-blocks of many instants, and each is asked whether its instant is committed; from version 8 on the
-name of the file has answered that for the blocks of its own instant, which should be all.
+Log files have a total order. A rollback block cancels the blocks of its target instant, and a block
+of a log compaction replaces the blocks that it was made from. Up to table version 6 a log file
+holds blocks of many instants, so each block is checked for a committed instant. Since table version
+8 the instant in the file name was checked before; only blocks of another instant are checked here,
+and a log file should have none.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
     Raises
     ------
     FormatError
-        If a log file is damaged, where Hudi's readers would leave its records out; or if log
-        compactions stand for each other.
+        If a log file is damaged (Hudi's readers would omit its records), or if log compactions
+        replace each other in a circle.
     UnsupportedFeatureError
-        If a block is of a kind, or is a command, that is not known.
+        If a block has an unknown kind, or is an unknown command.
     """
     groups: dict[InstantTime, list[LogBlock]] = {}
     for file in file_slice.log_files:
@@ -45,11 +46,11 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
 
 
 def _rolled_back(command: LogBlock) -> InstantTime:
-    """Return the target of a rollback block; no other command is known."""
+    """Return the target of a rollback block; raise UnsupportedFeatureError for other commands."""
     for key in (HeaderKey.TARGET_INSTANT_TIME, HeaderKey.COMMAND_BLOCK_TYPE):
         if not command.headers.get(key):
-            told = ", ".join(one.name for one in command.headers)
-            raise command.malformed(f"header {key.name} of a command", told)
+            headers = ", ".join(header.name for header in command.headers)
+            raise command.malformed(f"header {key.name} of a command", headers)
     kind = command.headers[HeaderKey.COMMAND_BLOCK_TYPE]
     if kind != _ROLLBACK:
         where = f"{command.path} at byte {command.offset_bytes}"
@@ -63,7 +64,7 @@ def _is_committed(block: LogBlock, file: DataFile, timeline: Timeline) -> bool:
 
 
 def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
-    """Return the instants whose blocks are merged: a log compaction in place of what it covers."""
+    """Return the instants to merge, in order; a log compaction replaces what it covers."""
     covering = {
         original: instant for instant, blocks in groups.items() for original in _covered(blocks)
     }
@@ -72,15 +73,15 @@ def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
     for instant in reversed(groups):
         standing = _last_of(instant, covering, groups)
         if standing in compactions and standing == instant:
-            continue  # It is placed where the first instant that it covers is met.
+            continue  # The loop places it at the newest instant that it covers.
         if standing not in newest_first:
             newest_first.append(standing)
-    # One whose originals are gone stands where it was written.
-    alone = [one for one in compactions if one not in covering and one not in newest_first]
+    # A log compaction whose original blocks are missing stays where it was written.
+    alone = [time for time in compactions if time not in covering and time not in newest_first]
     order = {instant: place for place, instant in enumerate(groups)}
-    for one in alone:
-        at = next((i for i, o in enumerate(newest_first) if order[o] < order[one]), None)
-        newest_first.insert(len(newest_first) if at is None else at, one)
+    for compaction in alone:
+        at = next((i for i, o in enumerate(newest_first) if order[o] < order[compaction]), None)
+        newest_first.insert(len(newest_first) if at is None else at, compaction)
     return newest_first[::-1]
 
 
@@ -89,7 +90,7 @@ def _last_of(
     covering: Mapping[InstantTime, InstantTime],
     groups: Mapping[InstantTime, Sequence[LogBlock]],
 ) -> InstantTime:
-    """Return the log compaction that stands for an instant in the end, or the instant itself."""
+    """Return the last log compaction that replaces an instant, or the instant itself."""
     passed = [instant]
     while passed[-1] in covering:
         standing = covering[passed[-1]]
@@ -97,7 +98,7 @@ def _last_of(
             raise FormatError(
                 groups[standing][0].path,
                 "log compactions of earlier blocks",
-                f"a circle of them: {', '.join(passed)}",
+                f"log compactions that replace each other: {', '.join(passed)}",
             )
         passed.append(standing)
     return passed[-1]

@@ -1,8 +1,8 @@
-"""Reading a file slice: its base file merged with its logs, chunk by chunk.
+"""Reads a file slice: merges its base file with its log files, chunk by chunk.
 
-One function serves snapshots and compactions. Memory holds what is left of the slice's logs and one
-chunk of the base file; where the logs are too large for that, the slice is read in several passes,
-each for a share of the keys.
+Snapshot reads and compactions use the same function. Memory holds the merged log records and one
+chunk of the base file. If the log files are too large for memory, the slice is read in several
+passes, each for a share of the keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOG_BYTES_PER_PASS = 256 * 2**20
 
 _CHUNK_ROWS = 131_072
 _DELETING_OPERATIONS = ("D", "-U")
-_MIX = np.uint32(0x9E3779B1)  # Keys of a bucket agree in their hash modulo the bucket count.
+_MIX = np.uint32(0x9E3779B1)  # Mix: keys of a bucket have equal hashes modulo the bucket count.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class SliceReader:
     storage : Storage
         The table's storage.
     timeline : Timeline
-        The table's timeline, as the read pins it.
+        The pinned timeline of the table.
     schema : pa.Schema
-        The columns of a record, meta columns included; wanted ones and those that merging needs
-        are taken from it.
+        All columns of a record, with the meta columns; a read uses the requested columns and those
+        that merging needs.
     ordering_fields : tuple of str
-        Fields whose values decide; empty under commit-time ordering.
+        Ordering fields; empty under commit-time ordering.
     delete_marker : (field, value) or None
-        The table's own sign of a delete.
+        The table's custom delete marker.
     """
 
     storage: Storage
@@ -76,7 +76,7 @@ class SliceReader:
         Raises
         ------
         UnsupportedFeatureError
-            If a merge-on-read table is ordered by a field that is no column of it.
+            If an ordering field of a merge-on-read table is not a column.
         """
         config = snapshot.config
         compares = config.merge_mode is MergeMode.EVENT_TIME
@@ -87,7 +87,7 @@ class SliceReader:
         schema = with_meta(snapshot.schema)
         absent = [name for name in ordering if name not in schema.names]
         if absent and config.table_type is TableType.MERGE_ON_READ:
-            feature = f"ordering field {absent[0]!r}, which is no column of its own,"
+            feature = f"ordering field {absent[0]!r}, which is not a top-level column,"
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
         return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker)
 
@@ -99,13 +99,13 @@ class SliceReader:
         file_slice : FileSlice
             The slice.
         columns : sequence of str
-            Names of the columns wanted, meta columns among them where wanted.
+            Names of the columns to return; they may be meta columns.
 
         Yields
         ------
         pa.Table
-            Rows in the order of the base file, new ones after them; in several passes where the
-            logs are large.
+            Rows in the order of the base file, then new rows; in several passes if the log files
+            are large.
         """
         with telling_what_is_gone():
             if not file_slice.log_files:
@@ -130,7 +130,7 @@ class SliceReader:
     def _needed(self, columns: Sequence[str]) -> pa.Schema:
         marker = () if self.delete_marker is None else (self.delete_marker[0],)
         wanted = {*columns, RECORD_KEY, *self.ordering_fields, *marker, IS_DELETED}
-        # A row that is made of two may lack what is required of each.
+        # A row merged from partial updates may lack values that the schema requires.
         return pa.schema([f.with_nullable(True) for f in self.schema if f.name in wanted])
 
     def _stored(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
@@ -163,13 +163,13 @@ class SliceReader:
         if not self.ordering_fields:
             return LogEntries(found.record_keys, (), deleted, deleted)
         names = list(self.ordering_fields)
-        told = list(found.orderings) or [pa.nulls(count)] * len(names)
-        if len(told) != len(names):
-            raise block.malformed(f"{len(names)} ordering values a delete", f"{len(told)}")
-        # As those of rows: a value has to stay equal to itself where its column was widened.
+        stored = list(found.orderings) or [pa.nulls(count)] * len(names)
+        if len(stored) != len(names):
+            raise block.malformed(f"{len(names)} ordering values per delete", f"{len(stored)}")
+        # Cast as for rows, so that values compare equal if their column was widened.
         wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        values = cast_table(pa.table(told, names), wanted, where=block.path)
-        ordering = tuple(comparable(one) for one in values.columns)
+        values = cast_table(pa.table(stored, names), wanted, where=block.path)
+        ordering = tuple(comparable(column) for column in values.columns)
         return LogEntries(found.record_keys, ordering, deleted, is_reset)
 
 

@@ -1,7 +1,7 @@
-"""A snapshot: a table pinned at one point of its timeline, from which every read and write starts.
+"""A snapshot: a table pinned at one point of its timeline; every read and write starts from one.
 
-Picks the live file slices of all or some partitions, and the table's schema at that point. What
-lies in the slices is read elsewhere.
+A snapshot finds the live file slices of all or some partitions, and the table's schema at that
+point. ``read/slice_reader.py`` reads the slices.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from bucketlake.timeline.archive_reader import archived_completion_times, has_ar
 
 @dataclass(frozen=True, slots=True)
 class ListedSlices:
-    """The live slices among listed files; whoever uses them has to check for cleans since the pin.
+    """The live slices among listed files; the caller must check for cleans after the pin.
 
     Attributes
     ----------
     snapshot : Snapshot
         The pinned table.
     files : tuple of DataFile
-        What was listed.
+        The listed files.
     slices : tuple of FileSlice
         The live slices among the files.
     partitions : tuple of str or None
@@ -54,7 +54,7 @@ class ListedSlices:
     partitions: tuple[str, ...] | None
 
     def require_uncleaned(self, newest: Timeline) -> None:
-        """Refuse slices that lack what a clean took.
+        """Raise an error if a clean deleted files that the slices need.
 
         Parameters
         ----------
@@ -64,9 +64,9 @@ class ListedSlices:
         Raises
         ------
         CommitConflictError
-            If the table was cleaned since it was pinned.
+            If a clean after the pin deleted needed files.
         TimelineError
-            If it was cleaned since the earlier time that is asked for.
+            If a clean deleted files that a time-travel query needs.
         """
         pinned = self.snapshot
         require_uncleaned(
@@ -89,9 +89,9 @@ class Snapshot:
     storage, config
         The table.
     timeline : Timeline
-        What counts as completed, restricted to the pinned time.
+        The timeline, restricted to the pinned time.
     schema_text : str or None
-        Avro schema of the data, as the table tells it; None where it was never told one.
+        Avro schema of the data, as stored in the table; None if the table has no schema yet.
     """
 
     storage: Storage
@@ -101,27 +101,27 @@ class Snapshot:
 
     @cached_property
     def schema_or_none(self) -> pa.Schema | None:
-        """Data schema, without meta columns; None on a table that never had one."""
+        """Data schema without meta columns; None if the table has no schema yet."""
         return arrow_from_avro(self.schema_text) if self.schema_text else None
 
     @property
     def schema(self) -> pa.Schema:
-        """Data schema, without meta columns; InputError on a table that never had one."""
+        """Data schema without meta columns; raises InputError if the table has no schema yet."""
         schema = self.schema_or_none
         if schema is None:
             raise InputError(
                 self.storage.root,
-                "the table has no schema yet: nothing was ever written to it",
+                "the table has no schema yet, because no records were written to it",
                 "write records first",
             )
         return schema
 
     def all_slices(self) -> list[FileSlice]:
-        """Return the live slices of every partition; the cost follows the table."""
+        """Return the live slices of every partition; the cost grows with the table."""
         return self._checked(self.listed(None))
 
     def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
-        """Return the live slices of some partitions; the cost follows those."""
+        """Return the live slices of some partitions; the cost grows with these partitions."""
         return self._checked(self.listed(partitions))
 
     def listed(self, partitions: Iterable[str] | None) -> ListedSlices:
@@ -135,7 +135,7 @@ class Snapshot:
     def marked_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions, as :meth:`all_slices` finds them.
 
-        A folder without a partition marker is no partition to a reader.
+        Readers ignore a folder without a partition marker.
         """
         paths = tuple(partitions)
         return self._checked(self._among(list_marked_files(self.storage, paths), paths))
@@ -145,7 +145,7 @@ class Snapshot:
         return file_versions(self._known(files), self.timeline, self._archived)
 
     def live_slices(self, files: Iterable[DataFile]) -> list[FileSlice]:
-        """Return the live slices among files that were listed, whatever a clean took."""
+        """Return the live slices among listed files, without a check for cleans."""
         replaced = self.timeline.replaced_file_groups(self.storage)
         return latest_slices(self._known(files), self.timeline, replaced, self._archived)
 
@@ -157,10 +157,10 @@ class Snapshot:
         return list(listed.slices)
 
     def _known(self, files: Iterable[DataFile]) -> list[DataFile]:
-        """Return the files but those of a writer that began before the timeline, and showed later.
+        """Return the files without those of a write that seems archived and is not.
 
-        What is older than the timeline counts as archived, hence completed. Where nothing was ever
-        archived it is of a write whose clock is behind, in a table that is hardly older.
+        A file older than the timeline's start usually belongs to an archived, so completed,
+        instant. If nothing was ever archived, the file is of a write whose clock is behind.
         """
         found, start = list(files), self.timeline.start
         if start is None or all(file.name.instant >= start for file in found):
@@ -170,8 +170,8 @@ class Snapshot:
         return [file for file in found if file.name.instant >= start]
 
     def __getstate__(self) -> dict[str, Any]:
-        # The parsed schema stays behind; whoever unpickles parses it when it is asked for.
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        # The parsed schema is not pickled; it is parsed again when it is needed.
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
     def _archived(
         self, since: InstantTime, until: InstantTime
@@ -192,21 +192,22 @@ def load_snapshot(
     storage, config
         The table.
     timeline : Timeline, optional
-        Its timeline, where the caller has just loaded it.
+        The table's timeline, if the caller has just loaded it.
     as_of : str, optional
-        Time travel: instants requested later do not count. See ``Timeline.as_of`` for the forms.
+        Time travel: instants requested later are ignored. See ``Timeline.as_of`` for the forms.
 
     Raises
     ------
     UnsupportedFeatureError
-        If a file's columns may bear other names than the table's.
+        If columns of a file may have other names than in the table's schema.
     """
     pinned = timeline or load_timeline(storage, config)
     if as_of is not None:
         pinned = pinned.as_of(as_of)
     commit = pinned.schema_commit(storage)
     if commit is not None and commit.evolves_on_read:
-        # A renamed column would read as nulls, a dropped one of that name as its old values.
+        # A renamed column would be read as nulls; a column that was dropped and added again would
+        # be read with its old values.
         raise UnsupportedFeatureError(
             "schema evolution on read (hoodie.schema.on.read.enable)",
             storage.root,

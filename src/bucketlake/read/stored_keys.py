@@ -1,6 +1,6 @@
-"""The keys of stored file groups: what a footer tells of them, and the keys themselves.
+"""Reads the keys of stored file groups, and what a footer says about them.
 
-A layout asks for them where a slot has several file groups (``index/layout.py``, ``StoredKeys``).
+A layout uses this reader if a slot has several file groups (``index/layout.py``, ``StoredKeys``).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class StoredKeyReader:
     storage : Storage
         The table's storage.
     timeline : Timeline or None
-        Tells which blocks of log files count; None where the layout looks nothing up.
+        Tells which log blocks are committed; None if the layout does not look up keys.
     """
 
     storage: Storage
     timeline: Timeline | None
 
     def facts(self, file_slice: FileSlice) -> GroupFacts:
-        """Return what the footer of the newest base file tells."""
+        """Return the facts of the slice's base file, from its footer."""
         base = file_slice.base_file
         if base is None:
             return GroupFacts(0)
@@ -67,7 +67,7 @@ class StoredKeyReader:
                 yield chunk[RECORD_KEY].combine_chunks()
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys that the log files name, those of deletes too."""
+        """Yield the keys in the log files, including those of deletes."""
         assert self.timeline is not None, "only layouts that look keys up read logs"
         for block in counted_blocks(self.storage, file_slice, self.timeline):
             if block.kind is BlockKind.DELETE:

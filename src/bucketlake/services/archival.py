@@ -151,7 +151,7 @@ def _move(
             if appended is Appended.DONE:
                 return report
             if appended is Appended.NAME_TAKEN:
-                most = sum(one.action not in _GO_ALONG for one in report.instants) - 1
+                most = sum(instant.action not in _GO_ALONG for instant in report.instants) - 1
 
 
 def _plan(
@@ -175,21 +175,21 @@ def _plan(
     count = wanted
     reason: str | None = None
     for stop, why in _stops(storage, timeline, commits[:wanted]):
-        before = sum(one.requested_at < stop for one in commits[:count])
+        before = sum(commit.requested_at < stop for commit in commits[:count])
         if before < count:
             count, reason = before, why
-    gone = commits[: _contiguous(timeline, commits, count)]
-    if len(gone) < count:
-        reason = f"instant {commits[len(gone)].requested_at} overlaps with one that stays"
-    if not gone:
+    moved = commits[: _contiguous(timeline, commits, count)]
+    if len(moved) < count:
+        reason = f"instant {commits[len(moved)].requested_at} overlaps with an instant that stays"
+    if not moved:
         return ArchiveReport((), reason)
     # Other instants are moved with the commits around them, as in Hudi.
     along = [
-        one
-        for one in timeline.completed()
-        if one.action in _GO_ALONG and one.requested_at < gone[-1].requested_at
+        instant
+        for instant in timeline.completed()
+        if instant.action in _GO_ALONG and instant.requested_at < moved[-1].requested_at
     ]
-    return ArchiveReport(tuple(sorted([*gone, *along], key=lambda one: one.order)), reason)
+    return ArchiveReport(tuple(sorted([*moved, *along], key=lambda instant: instant.order)), reason)
 
 
 def _stops(
@@ -199,14 +199,15 @@ def _stops(
     pending = min((o.requested_at for o in timeline.pending() if o.action.writes_data), default="")
     if pending:
         # Hudi also keeps the commit before it.
-        before = [one.requested_at for one in candidates if one.requested_at < pending]
+        before = [commit.requested_at for commit in candidates if commit.requested_at < pending]
         yield max(before, default=InstantTime(pending)), f"instant {pending} is pending"
-    for one in timeline.pending():
-        if one.action is Action.ROLLBACK:
-            yield InstantTime(""), f"rollback {one.requested_at} is under way"
-    for one in timeline.instants:
-        if one.action is Action.SAVEPOINT:
-            yield one.requested_at, f"there is a savepoint of instant {one.requested_at}"
+    for instant in timeline.pending():
+        if instant.action is Action.ROLLBACK:
+            yield InstantTime(""), f"rollback {instant.requested_at} is under way"
+    for savepoint in timeline.instants:
+        if savepoint.action is Action.SAVEPOINT:
+            at = savepoint.requested_at
+            yield at, f"there is a savepoint of instant {at}"
             break
     schema = timeline.schema_instant(storage)
     if schema is not None:  # Hudi's readers only look on the active timeline.
@@ -220,17 +221,17 @@ def _replacing(
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield the first commit whose replaced files still exist: they would become visible again."""
     listed: dict[str, set[FileId]] = {}
-    for one in candidates:
-        if one.action is not Action.REPLACE_COMMIT:
+    for commit in candidates:
+        if commit.action is not Action.REPLACE_COMMIT:
             continue
-        for partition, replaced in timeline.read_commit(storage, one).replaced_file_ids.items():
+        for partition, replaced in timeline.read_commit(storage, commit).replaced_file_ids.items():
             if partition not in listed:
                 files = list_partition(storage, partition)
                 listed[partition] = {file.name.file_id for file in files}
             if listed[partition].intersection(replaced):
                 yield (
-                    one.requested_at,
-                    f"files that instant {one.requested_at} replaced in partition {partition!r} "
+                    commit.requested_at,
+                    f"files that instant {commit.requested_at} replaced in partition {partition!r} "
                     "still exist: clean the table first",
                 )
                 return
@@ -241,7 +242,7 @@ def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> i
 
     So an incremental read can see from the active timeline whether it also needs the archive.
     """
-    pending = [one.requested_at for one in timeline.pending() if one.action.writes_data]
+    pending = [instant.requested_at for instant in timeline.pending() if instant.action.writes_data]
     while count:
         first = min([commits[count].requested_at, *pending])
         if all((timeline.completion_time(o.requested_at) or "") < first for o in commits[:count]):
@@ -251,14 +252,14 @@ def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> i
 
 
 def _forget_undone_counts(
-    storage: Storage, config: TableConfig, timeline: Timeline, gone: Sequence[Instant]
+    storage: Storage, config: TableConfig, timeline: Timeline, moved: Sequence[Instant]
 ) -> None:
     """Delete recorded counts of writes that Hudi rolled back; Hudi does not know these counts.
 
     They are older than the first remaining commit, so they would be treated as committed.
     """
     start = timeline.start or ""
-    known = {one.requested_at for one in timeline.instants}
+    known = {instant.requested_at for instant in timeline.instants}
     known.update(archived_completion_times(storage, config, since=start))
-    end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in gone)
+    end = min(o.requested_at for o in timeline.instants if o.action.writes_data and o not in moved)
     forget_state(storage, lambda version: start <= version < end and version not in known)

@@ -34,7 +34,7 @@ from bucketlake.read.file_system_view import FileVersion, list_files, list_parti
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
@@ -143,15 +143,15 @@ def savepointed_files(snapshot: Snapshot) -> set[str]:
     """Return the paths of the files that savepoints hold, also pending savepoints."""
     storage, timeline = snapshot.storage, snapshot.timeline
     held: set[str] = set()
-    for one in timeline.instants:
-        if one.action is not Action.SAVEPOINT:
+    for instant in timeline.instants:
+        if instant.action is not Action.SAVEPOINT:
             continue
-        if one.state is State.COMPLETED:
-            path = timeline.path_of(one)
+        if instant.state is State.COMPLETED:
+            path = timeline.path_of(instant)
             files = decode_savepoint(storage.read(path), path)
             held |= {file_path(partition, name) for partition in files for name in files[partition]}
         else:
-            then = replace(snapshot, timeline=timeline.as_of(one.requested_at))
+            then = replace(snapshot, timeline=timeline.as_of(instant.requested_at))
             held |= {path for kept in then.all_slices() for path in kept.paths}
     return held
 
@@ -169,12 +169,12 @@ def _earliest_retained(
         earliest = commits[-retention.count]
     else:
         since = shift_instant(clock.next_instant(timeline), -timedelta(hours=retention.count))
-        earliest = next((one for one in commits if one.requested_at >= since), commits[-1])
-    pending = [one.requested_at for one in timeline.pending() if one.action.writes_data]
+        earliest = next((commit for commit in commits if commit.requested_at >= since), commits[-1])
+    pending = [instant.requested_at for instant in timeline.pending() if instant.action.writes_data]
     first = min([*pending, earliest.requested_at])
     return max(
-        (one for one in commits if one.requested_at <= first),
-        key=lambda one: one.requested_at,
+        (commit for commit in commits if commit.requested_at <= first),
+        key=lambda commit: commit.requested_at,
         default=None,
     )
 
@@ -206,7 +206,7 @@ def _old_versions(
     """Return the versions of a file group that the retention does not need."""
     if earliest is None:
         return versions[retention.count :]
-    older = [one for one in versions[1:] if one.instant < earliest.requested_at]
+    older = [version for version in versions[1:] if version.instant < earliest.requested_at]
     # Keep the newest version before the earliest commit: a query of that commit may read it, and a
     # rollback of the commit needs it.
     is_newest_older = versions[0].instant < earliest.requested_at
@@ -229,7 +229,7 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     matter. If a savepoint was deleted since, its files may be in any partition.
     """
     storage, timeline = snapshot.storage, snapshot.timeline
-    cleans = [one for one in timeline.completed() if one.action is Action.CLEAN]
+    cleans = [instant for instant in timeline.completed() if instant.action is Action.CLEAN]
     if earliest is None or not cleans or timeline.start is None:
         return None
     last = read_clean(storage, timeline, cleans[-1])
@@ -238,20 +238,15 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     if set(last.savepoints) - set(_savepoints(timeline)):
         return None
     first, end = last.earliest, earliest.requested_at
-    between = [one for one in timeline.completed_commits() if first <= one.requested_at < end]
+    between = [i for i in timeline.completed_commits() if first <= i.requested_at < end]
     commits = timeline.read_commits(storage, between)
     return sorted(set[str]().union(*(commit.partitions for _, commit in commits)))
 
 
 def _planned_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that pending compactions read."""
-    storage, timeline = snapshot.storage, snapshot.timeline
-    return {
-        path
-        for pending in timeline.pending_compactions()
-        for planned in timeline.read_compaction_plan(storage, pending)
-        for path in planned.paths
-    }
+    """Return the paths of the files that pending compactions and clusterings read."""
+    slices = planned_slices(snapshot.storage, snapshot.timeline)
+    return {path for planned in slices for path in planned.paths}
 
 
 def _plan(
@@ -265,7 +260,7 @@ def _plan(
         {path: tuple(held) for path, held in names.items()},
         None if earliest is None else earliest.requested_at,
         "" if earliest is None else earliest.action.value,
-        max((one.requested_at for one in timeline.completed_commits()), default=None),
+        max((commit.requested_at for commit in timeline.completed_commits()), default=None),
         tuple(_savepoints(timeline)),
     )
 
@@ -283,14 +278,14 @@ def _carry_out(
         plan = decode_clean_plan(storage.read(requested), requested)
         put_inflight(storage, config, instant, Action.CLEAN)
         with lock.held(storage) as require_held:
-            gone = _without(plan, _needed(storage, config, clock, instant, plan))
+            deleted = _without(plan, _needed(storage, config, clock, instant, plan))
             require_held()
-        paths = list(gone.paths)
-        told = counted(f"clean {instant}", len(paths), "files")
-        at_once(storage, storage.delete, paths, told)
+        paths = list(deleted.paths)
+        log_progress = counted(f"clean {instant}", len(paths), "files")
+        at_once(storage, storage.delete, paths, log_progress)
 
         def metadata(duration_ms: int) -> bytes:
-            return encode_clean(gone, started_at=instant, duration_ms=duration_ms)
+            return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
         outcome = decide_plan(storage, config, clock, instant, Action.CLEAN, metadata)
         assert outcome.publication is not None, outcome
@@ -322,7 +317,8 @@ def _needed(
         if end_undoing(storage, config, timeline, clock):
             continue
         snapshot = load_snapshot(storage, config, timeline)
-        live = {path for one in snapshot.partition_slices(plan.files) for path in one.paths}
+        slices = snapshot.partition_slices(plan.files)
+        live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | _planned_files(snapshot)
         if take_turn(storage, instant, after=turn):
             return needed
@@ -337,7 +333,7 @@ def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:
 
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:
-    return [one.requested_at for one in timeline.completed() if one.action is Action.SAVEPOINT]
+    return [i.requested_at for i in timeline.completed() if i.action is Action.SAVEPOINT]
 
 
 def _described(files: Sequence[DataFile]) -> tuple[CleanedPartition, ...]:

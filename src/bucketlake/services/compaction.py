@@ -1,8 +1,8 @@
-"""Compaction: the log files of slices and their base files become new base files.
+"""Compaction: merging the log files of file slices with their base files into new base files.
 
-A plan on the timeline names the slices as they are; writers go on meanwhile, and what they complete
-later belongs to the slices that the compaction makes. Whoever carries the plan out, bucketlake or
-Hudi, and however often, the same rows come out. No row changes.
+A plan on the timeline names the slices. Writers continue meanwhile; log files that they complete
+later belong to the new slices of the compaction. bucketlake or Hudi executes the plan; executing it
+several times gives the same rows. No row changes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
@@ -62,7 +62,7 @@ _LEAST = {
 }
 
 Runner = Callable[[Compactor, Sequence[FileSlice]], list[WriteStat]]
-"""Has an engine compact slices, some at once."""
+"""A function that compacts slices on an engine, several at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class CompactedSlice:
     Attributes
     ----------
     partition_path, file_id
-        Which file group.
+        The file group.
     base_size_bytes : int
-        Size of its base file; 0 without one.
+        Size of the base file; 0 without a base file.
     log_files : int
-        Its log files.
+        Number of log files.
     log_size_bytes : int
-        Their bytes.
+        Size of the log files.
     """
 
     partition_path: str
@@ -90,16 +90,16 @@ class CompactedSlice:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction does, or has done.
+    """What a compaction rewrites or has rewritten.
 
     Attributes
     ----------
     slices : tuple of CompactedSlice
-        What is rewritten.
+        The slices that are rewritten.
     instants : tuple of InstantTime
-        Compactions that were completed; none for a dry run.
+        Completed compactions; empty for a dry run.
     scheduled : InstantTime or None
-        The plan that was put on the timeline; None where there was nothing to compact.
+        The plan that was put on the timeline; None if there was nothing to compact.
     """
 
     slices: tuple[CompactedSlice, ...]
@@ -109,20 +109,21 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class CompactionLimits:
-    """Which slices are worth a compaction, and how much one does at most.
+    """Which slices are compacted, and how much one compaction reads at most.
 
     Attributes
     ----------
     min_log_files : int
-        Log files that a slice has at least.
+        Smallest number of log files of a slice.
     min_log_bytes : int
-        Bytes of log files that it has at least.
+        Smallest size of the log files of a slice.
     max_bytes : int or None
-        Bytes to read in all; slices with most log bytes come first, and one is always taken.
+        Most bytes that a compaction reads; slices with most log bytes come first, and the first
+        slice is always compacted.
     after_delta_commits : int
-        Delta commits since the last compaction was planned, for another one to be.
+        Smallest number of delta commits since the last plan.
     after_seconds : int
-        Seconds since then, likewise.
+        Smallest number of seconds since the last plan.
     """
 
     min_log_files: int = 1
@@ -149,20 +150,20 @@ def compact(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> CompactionReport:
-    """Carry out what is planned, then plan a compaction and carry it out.
+    """Execute pending compaction plans, then plan a compaction and execute it.
 
     Parameters
     ----------
     storage, config
         The table.
     limits : CompactionLimits
-        What to compact.
+        Which slices to compact.
     run : callable
-        Has an engine do it.
+        Compacts slices on an engine.
     schedule_only : bool
-        Whether to leave the new plan to somebody else.
+        Whether to only put a plan on the timeline, for another process to execute.
     dry_run : bool
-        Whether to tell only what would be planned.
+        Whether to return only what would be planned.
     lock : TableLock
         Held while a compaction is planned, and while it is published.
     now_ms : callable
@@ -173,7 +174,7 @@ def compact(
     ConfigError
         If the table is not merge-on-read.
     UnsupportedFeatureError
-        If the table cannot be written, or a log file not read.
+        If the table cannot be written, or a log file cannot be read.
     """
     if config.table_type is not TableType.MERGE_ON_READ:
         raise ConfigError(
@@ -213,8 +214,8 @@ def _schedule(
 ) -> tuple[InstantTime | None, list[FileSlice]]:
     """Put a plan on the timeline.
 
-    Its instant takes a turn in the order of commits: what is completed before it is in the plan,
-    and what completes after it completes at a later time, and so belongs to the slices to come.
+    Its instant takes a turn in the order of commits. So the plan includes everything that was
+    completed before; later commits have a later completion time and belong to the new slices.
     """
     while True:
         turn = last_turn(storage)
@@ -229,10 +230,10 @@ def _schedule(
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
             newest = create_requested(storage, config, instant, Action.COMPACTION, plan)
-            is_undoing = any(one.action in UNDOING for one in newest.pending())
+            is_undoing = any(pending.action in UNDOING for pending in newest.pending())
             if not is_undoing and not rolled_back(storage, config, timeline, newest):
                 return instant, slices
-            # A commit of the plan goes, or went. Who undoes one looks for plans, too.
+            # A commit of the plan is or was rolled back; the rollback also looks for plans.
             if claim_rollback(storage, instant).kind is OutcomeKind.ROLLBACK:
                 take_back(storage, config, instant, Action.COMPACTION)
             settle_failed_writes(storage, config, newest, clock)
@@ -245,33 +246,32 @@ def _worth_it(
     limits: CompactionLimits,
     now_ms: int,
 ) -> list[FileSlice]:
-    """Return the slices to compact, those with most log bytes first."""
+    """Return the slices to compact, slices with most log bytes first."""
     if not _is_due(storage, config, timeline, limits, now_ms):
         return []
     snapshot = load_snapshot(storage, config, timeline)
-    SliceReader.of_snapshot(snapshot)  # Refuses rows that cannot be merged, before there is a plan.
+    SliceReader.of_snapshot(snapshot)  # Raises before planning if rows cannot be merged.
     planned = {
-        (one.partition_path, one.file_id)
-        for pending in timeline.pending_compactions()
-        for one in timeline.read_compaction_plan(storage, pending)
+        (file_slice.partition_path, file_slice.file_id)
+        for file_slice in planned_slices(storage, timeline)
     }
     found = [
-        one
-        for one in snapshot.all_slices()
-        if len(one.log_files) >= limits.min_log_files
-        and _log_bytes(one) >= limits.min_log_bytes
-        and (one.partition_path, one.file_id) not in planned
+        file_slice
+        for file_slice in snapshot.all_slices()
+        if len(file_slice.log_files) >= limits.min_log_files
+        and _log_bytes(file_slice) >= limits.min_log_bytes
+        and (file_slice.partition_path, file_slice.file_id) not in planned
     ]
     found.sort(key=_log_bytes, reverse=True)
     if limits.max_bytes is None:
         return found
     chosen: list[FileSlice] = []
     left = limits.max_bytes
-    for one in found:
-        left -= one.size_bytes
+    for file_slice in found:
+        left -= file_slice.size_bytes
         if chosen and left < 0:
             break
-        chosen.append(one)
+        chosen.append(file_slice)
     return chosen
 
 
@@ -282,13 +282,13 @@ def _is_due(
     limits: CompactionLimits,
     now_ms: int,
 ) -> bool:
-    """Tell whether enough happened since the last compaction was planned."""
+    """Return whether the limits since the last plan are reached."""
     commits = timeline.completed_commits()
-    plans = [one.requested_at for one in timeline.pending_compactions()]
+    plans = [pending.requested_at for pending in timeline.pending_compactions()]
     plans += [
-        one.requested_at
-        for one in commits
-        if one.action is Action.COMMIT and timeline.read_commit(storage, one).compacted
+        commit.requested_at
+        for commit in commits
+        if commit.action is Action.COMMIT and timeline.read_commit(storage, commit).compacted
     ]
     last = max(plans, default=InstantTime(""))
     deltas = [o for o in commits if o.action is Action.DELTA_COMMIT and o.requested_at > last]
@@ -307,9 +307,9 @@ def _carry_out(
     run: Runner,
     lock: TableLock,
 ) -> InstantTime:
-    """Carry a plan out, and complete the compaction."""
+    """Execute a plan, and complete the compaction."""
     if is_alive(storage, instant, clock.now_ms):
-        raise CommitConflictError(instant, "another process carries this compaction out")
+        raise CommitConflictError(instant, "another process is executing this compaction")
     timeline = load_timeline(storage, config)
     planned = timeline.read_compaction_plan(storage, _pending(timeline, instant))
     slices = with_sizes(storage, instant, planned)
@@ -333,18 +333,18 @@ def _carry_out(
 def with_schema_of_plan(
     snapshot: Snapshot, instant: InstantTime, planned: Sequence[FileSlice]
 ) -> Snapshot:
-    """Give a snapshot the schema that the table had when a compaction was planned.
+    """Return the snapshot with the schema that the table had when a compaction was planned.
 
-    A write may widen a column before the plan is carried out, or between an attempt that died and
-    the next one. That one takes over the files that are there, and its commit tells one schema for
-    all. Whatever the plan names was completed before it, and has no wider rows.
+    A write may widen a column before the plan is executed, or between an attempt that died and the
+    next attempt. The next attempt keeps the existing files, and its commit has one schema for all
+    files. All slices of the plan were completed before it, so their rows have no wider column.
     """
     timeline = snapshot.timeline
-    read = {file.name.instant for one in planned for file in one.log_files}
+    read = {file.name.instant for file_slice in planned for file in file_slice.log_files}
     later = {
-        one.requested_at
-        for one in timeline.completed_commits()
-        if (timeline.completion_time(one.requested_at) or "") > instant
+        commit.requested_at
+        for commit in timeline.completed_commits()
+        if (timeline.completion_time(commit.requested_at) or "") > instant
     }
     earlier = timeline.without(later - read)
     earlier.recall(timeline)
@@ -364,7 +364,7 @@ def _complete(
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, instant)
         if timeline.find_completed(instant) is not None:
-            return  # Hudi, or another process of ours, carried it out meanwhile.
+            return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
         if take_turn(storage, instant, after=turn):
@@ -380,45 +380,47 @@ def _complete(
         raise CommitConflictError(instant, "another writer rolled this compaction back; retry it")
     inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
     complete_instant(storage, config, inflight, outcome.publication)
-    with suppress(StorageError):  # The next write sweeps up what stays.
+    with suppress(StorageError):  # The next write deletes leftover markers.
         delete_markers(storage, instant)
 
 
 def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
-    for one in timeline.pending_compactions():
-        if one.requested_at == instant:
-            return one
-    raise TimelineError(instant, "is not a pending compaction (any more)")
+    for pending in timeline.pending_compactions():
+        if pending.requested_at == instant:
+            return pending
+    raise TimelineError(instant, "is not a pending compaction, or is no longer pending")
 
 
 def with_sizes(
     storage: Storage, instant: InstantTime, slices: Sequence[FileSlice]
 ) -> list[FileSlice]:
-    """Look the sizes of the files up, which plans do not tell."""
-    partitions = sorted({one.partition_path for one in slices})
+    """Return the slices with the sizes of their files, which plans do not contain."""
+    partitions = sorted({file_slice.partition_path for file_slice in slices})
     listed = {file.path: file for file in list_files(storage, partitions)}
 
     def sized(file: DataFile) -> DataFile:
         if file.path not in listed:
             raise TimelineError(
-                instant, f"plans to compact {file.path}, which is gone: roll the plan back by Hudi"
+                instant,
+                f"plans to compact {file.path}, which is missing: roll the plan back with Hudi",
             )
         return listed[file.path]
 
     return [
         replace(
-            one,
-            base_file=sized(one.base_file) if one.base_file is not None else None,
-            log_files=tuple(map(sized, one.log_files)),
+            file_slice,
+            base_file=sized(file_slice.base_file) if file_slice.base_file is not None else None,
+            log_files=tuple(map(sized, file_slice.log_files)),
         )
-        for one in slices
+        for file_slice in slices
     ]
 
 
 def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
-    """Delete what another program wrote for the plan and did not complete.
+    """Delete files that another program wrote for the plan and did not complete.
 
-    Its names differ from ours, and of two base files of one instant a reader would take either.
+    Their names differ from bucketlake's, and if an instant has two base files, a reader may read
+    either.
     """
     for marker in read_markers(storage, instant):
         if f"_{WRITE_TOKEN}_" not in marker.file_name:
@@ -428,15 +430,19 @@ def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
 def _described(slices: Sequence[FileSlice]) -> tuple[CompactedSlice, ...]:
     return tuple(
         CompactedSlice(
-            one.partition_path, one.file_id, _base_bytes(one), len(one.log_files), _log_bytes(one)
+            file_slice.partition_path,
+            file_slice.file_id,
+            _base_bytes(file_slice),
+            len(file_slice.log_files),
+            _log_bytes(file_slice),
         )
-        for one in slices
+        for file_slice in slices
     )
 
 
-def _log_bytes(one: FileSlice) -> int:
-    return sum(file.size_bytes for file in one.log_files)
+def _log_bytes(file_slice: FileSlice) -> int:
+    return sum(file.size_bytes for file in file_slice.log_files)
 
 
-def _base_bytes(one: FileSlice) -> int:
-    return one.base_file.size_bytes if one.base_file is not None else 0
+def _base_bytes(file_slice: FileSlice) -> int:
+    return file_slice.base_file.size_bytes if file_slice.base_file is not None else 0

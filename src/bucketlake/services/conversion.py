@@ -1,8 +1,9 @@
-"""Converting a table: one file group a bucket becomes several, or the other way round (RFC-29).
+"""Converting a table from one file group per bucket to several, or back (RFC-29).
 
-From pattern 1 to pattern 2 no file is written: a bucket of one group is a bucket of several groups
-that has one. Back, partitions with buckets of several groups are written anew. Either way the new
-setting and the rows are one commit, which an upsert that used the old setting conflicts with.
+A conversion from one file group (pattern 1) to several (pattern 2) writes no file: a bucket with
+several groups may also have a single group. A conversion back rewrites the partitions that have a
+bucket with several groups. In both cases one commit has the new setting and the rows; an upsert
+that used the old setting conflicts with it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from bucketlake.write.source import SlotSource
 
 @dataclass(frozen=True, slots=True)
 class ConversionReport:
-    """What a conversion does, or has done.
+    """What a conversion rewrites or has rewritten.
 
     Attributes
     ----------
     index : TableIndex
-        The index that the table gets.
+        The new index of the table.
     partitions : tuple of str
-        Partitions that are written anew; all others keep their files.
+        Partitions that are rewritten; all others keep their files.
     file_groups, size_bytes : int
-        File groups of those partitions, and their bytes.
+        Number and size of the file groups of these partitions.
     instant : InstantTime or None
-        The commit; None for a plan, or where the table has that index.
+        The commit; None for a plan, or if the table already has this index.
     """
 
     index: TableIndex
@@ -44,7 +45,7 @@ class ConversionReport:
 
 
 def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> ConversionReport:
-    """Return what a conversion would write anew; the cost is that of listing the table.
+    """Return what a conversion would rewrite; the cost is that of listing the table.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
         raise ConfigError(
             "index",
             index,
-            f"the table has {held!r}, and a conversion changes max_file_size alone; to change "
+            f"the table has {held!r}, and a conversion changes only max_file_size; to change "
             "bucket counts use Table.rescale",
         )
     slices = snapshot.all_slices()
@@ -63,8 +64,8 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
     if index.max_file_size is None:
         live = held.layout().live_slots(slices)
         partitions = {partition for (partition, _), groups in live.items() if len(groups) > 1}
-    rewritten = [one for one in slices if one.partition_path in partitions]
-    size_bytes = sum(one.size_bytes for one in rewritten)
+    rewritten = [file_slice for file_slice in slices if file_slice.partition_path in partitions]
+    size_bytes = sum(file_slice.size_bytes for file_slice in rewritten)
     return ConversionReport(index, tuple(sorted(partitions)), len(rewritten), size_bytes)
 
 
@@ -81,7 +82,7 @@ def run_conversion(
     target : Target
         The table, pinned.
     index : TableIndex
-        The index that it gets.
+        The new index of the table.
     rows_of, run : callable
         See ``run_rescale``.
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from bucketlake.index.conflict_keys import looked_at_keys, written_keys
 from bucketlake.index.settings import TableIndex, resolve_index, without_records
 from bucketlake.index.state import setting_instants
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, LogFileName
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import Snapshot
@@ -23,53 +23,66 @@ def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant
     """Return a commit and all commits that build on it; each follows the commits it builds on."""
     storage, timeline = snapshot.storage, snapshot.timeline
     rules = setting_instants(storage, timeline)
-    gone = {found: timeline.read_commit(storage, found)}
-    left = [one for one in timeline.completed_commits() if one != found]
+    undone = {found: timeline.read_commit(storage, found)}
+    left = [commit for commit in timeline.completed_commits() if commit != found]
     added = True
     while added:  # A commit that began first and completed last may build on later ones.
         added = False
         for later in [*left]:
-            before = {one: held for one, held in gone.items() if _is_later(timeline, later, one)}
+            before = {i: held for i, held in undone.items() if _is_later(timeline, later, i)}
             if not before:
                 continue
-            commit, undone = timeline.read_commit(storage, later), before.values()
+            commit, metadata = timeline.read_commit(storage, later), before.values()
             if (
-                any(_builds_on(commit, one, later.requested_at) for one in undone)
+                any(_builds_on(later, commit, i, earlier) for i, earlier in before.items())
                 or _counted_otherwise(snapshot, index, rules, later, commit, before)
-                or _recounts(snapshot, index, rules, later, undone)
+                or _recounts(snapshot, index, rules, later, metadata)
                 or (commit.compacted and _is_cast(snapshot, later, before))
             ):
-                gone[later] = commit
+                undone[later] = commit
                 left.remove(later)
                 added = True
-    return [*gone]
+    return [*undone]
 
 
-def _is_later(timeline: Timeline, one: Instant, other: Instant) -> bool:
+def _is_later(timeline: Timeline, later: Instant, earlier: Instant) -> bool:
     """Return whether a commit was requested or completed after another commit."""
-    completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (one, other))
-    return one.requested_at > other.requested_at or completed > limit
+    completed, limit = (timeline.completion_time(i.requested_at) or "" for i in (later, earlier))
+    return later.requested_at > earlier.requested_at or completed > limit
 
 
-def _builds_on(later: CommitMetadata, earlier: CommitMetadata, where: str) -> bool:
-    """Tell whether a commit touched, overwrote or looked at what an earlier one touched.
-
-    ``where`` names the later one.
-    """
+def _builds_on(
+    later_instant: Instant,
+    later: CommitMetadata,
+    earlier_instant: Instant,
+    earlier: CommitMetadata,
+) -> bool:
+    """Return whether a commit touched, overwrote or looked at buckets of an earlier commit."""
+    if earlier.resizes and _served(later, earlier_instant.requested_at):
+        return False  # Its records are in the file groups of before, too.
     if later.file_groups & earlier.file_groups:
         return True
     if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
         return True  # It also overwrote partitions that had no files then.
-    looked = looked_at_keys(later, where)
+    looked = looked_at_keys(later, later_instant.requested_at)
+    if later.resizes or earlier.resizes:
+        # A resize leaves the other buckets of its partitions alone.
+        return not looked.isdisjoint(written_keys(earlier))
     partitions = set(later.partitions)
     overwritten = {*later.replaced_file_ids, *earlier.replaced_file_ids}
     if later.operation == Operation.INSERT_OVERWRITE.value:
-        # Of one that found no file, and wrote no row, it is all there is.
+        # A commit that found no file and wrote no row only names these keys.
         partitions.update(path for path, _ in looked)
         overwritten |= partitions
     if overwritten & partitions & earlier.partitions:
         return True
     return not looked.isdisjoint(written_keys(earlier))
+
+
+def _served(commit: CommitMetadata, resize: InstantTime) -> bool:
+    """Return whether a commit made copies of its log files for a resize."""
+    names = (LogFileName.from_file_name(stat.path.rpartition("/")[2]) for stat in commit.stats)
+    return any(name is not None and name.instant == resize for name in names)
 
 
 def _counted_otherwise(
@@ -78,10 +91,10 @@ def _counted_otherwise(
     rules: set[InstantTime],
     later: Instant,
     commit: CommitMetadata,
-    gone: Collection[Instant],
+    undone: Collection[Instant],
 ) -> bool:
     """Return whether a commit changed rules that will be undone, or counted buckets with them."""
-    instants = {one.requested_at for one in gone}
+    instants = {instant.requested_at for instant in undone}
     if not instants.intersection(rules):
         return False
     if later.requested_at in rules:
@@ -97,10 +110,10 @@ def _recounts(
     later: Instant,
     undone: Collection[CommitMetadata],
 ) -> bool:
-    """Tell whether a commit changed the bucket counts of partitions that others are to go from.
+    """Return whether a commit changed bucket counts of partitions with rows of undone commits.
 
-    If they took all rows, it did not find any to move, and those that come back lie where the count
-    of before put them.
+    If the undone commits had removed all rows, the change found no row to move. Rows that come back
+    are in buckets of the earlier count.
     """
     if later.requested_at not in rules:
         return False
@@ -108,11 +121,11 @@ def _recounts(
     return _count_differs(snapshot, index, rules, later, {later.requested_at}, partitions)
 
 
-def _is_cast(snapshot: Snapshot, compaction: Instant, gone: Collection[Instant]) -> bool:
+def _is_cast(snapshot: Snapshot, compaction: Instant, undone: Collection[Instant]) -> bool:
     """Return whether a compaction cast rows to a schema that will be undone."""
     then = snapshot.timeline.as_of(compaction.requested_at)
-    told = then.latest_schema(snapshot.storage)
-    return told != then.without({one.requested_at for one in gone}).latest_schema(snapshot.storage)
+    without = then.without({instant.requested_at for instant in undone})
+    return then.latest_schema(snapshot.storage) != without.latest_schema(snapshot.storage)
 
 
 def _count_differs(
@@ -123,20 +136,20 @@ def _count_differs(
     without: set[InstantTime],
     partitions: Iterable[str],
 ) -> bool:
-    """Tell whether partitions would have had other bucket counts at a commit without some others.
+    """Return whether partitions would have other bucket counts at a commit without some instants.
 
-    Later rescales may give back the counts of before, and are left out: those that completed later,
-    for a commit goes by the rules that it finds in the end. By the rules alone: Hudi, which knows
-    no recorded counts, must find the rows, too.
+    Rescales that completed after the commit are ignored: they may restore earlier counts, and a
+    commit uses the rules that are valid when it completes. Only the rules are compared, because
+    Hudi does not know recorded counts and must find the rows too.
     """
-    completed_at = {one: snapshot.timeline.completion_time(one) or "" for one in rules}
+    completed_at = {instant: snapshot.timeline.completion_time(instant) or "" for instant in rules}
     until = snapshot.timeline.completion_time(then.requested_at) or ""
-    newer = {one for one in rules if completed_at[one] > until}
-    one, other = (
+    newer = {instant for instant in rules if completed_at[instant] > until}
+    actual, reduced = (
         resolve_index(snapshot.storage, snapshot.timeline.without(instants), index)
         for instants in (newer, newer | without)
     )
-    if one is None or other is None:
+    if actual is None or reduced is None:
         return True
-    layouts = [without_records(held).layout() for held in (one, other)]
+    layouts = [without_records(held).layout() for held in (actual, reduced)]
     return any(len({held.setting_of(path) for held in layouts}) > 1 for path in partitions)

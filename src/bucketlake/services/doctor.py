@@ -1,11 +1,12 @@
-"""Looking a table over: what is wrong with it, what was left behind, and what may become wrong.
+"""The doctor: finding errors, leftovers and risks of a table.
 
-A check is a function from what was listed to findings, and :data:`CHECKS` is the list of them.
-They change nothing. Files are listed before the timeline is: a writer puts its instant there before
-its files, so a file without an instant is nobody's who lives. What a check cannot read is a
-finding, too, and the other checks go on.
+A check is a function that gets the listed table and yields findings; :data:`CHECKS` lists the
+checks. They change nothing. Files are listed before the timeline: a writer puts its instant on the
+timeline before its files, so a file without an instant does not belong to a living writer. A file
+that a check cannot read is a finding too, and the other checks continue.
 
-Reading keys and whole files is asked for, since it costs a scan (``services/row_checks.py``).
+Keys and whole files are read only on request, because this costs a scan
+(``services/row_checks.py``).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import UNDOING
 
 MIN_AGE_SECONDS = 3600
-"""What is younger may be of a writer that is at work, and is not looked at."""
+"""Younger objects may belong to a running writer, and are not checked."""
 
 Check = Callable[[Examination], Iterator[Finding]]
 
@@ -69,25 +70,25 @@ def diagnose(
     min_age_seconds: int = MIN_AGE_SECONDS,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> list[Finding]:
-    """Look a table over.
+    """Run the checks of the doctor on a table.
 
     Parameters
     ----------
     storage : Storage
-        Rooted at the table.
+        Its root is the table's folder.
     given : TableIndex or None
-        What the caller knows of the index.
+        The index that the caller states.
     keys, files : bool
         Whether to read all keys, and all live files.
     min_age_seconds : int
-        Age from which on something counts as left behind.
+        Smallest age of a leftover.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
     Returns
     -------
     list of Finding
-        The worst first.
+        Findings, the most severe first.
 
     Raises
     ------
@@ -104,15 +105,15 @@ def diagnose(
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
     checks = [*CHECKS, *FILE_CHECKS, *([check_files] if files else [])]
     checks += [check_keys] if keys else []
-    found: dict[Finding, None] = {}  # Several checks meet one broken file.
+    found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
         try:
             found.update(dict.fromkeys(check(table)))
         except FormatError as error:
             found[_unreadable(error)] = None
-        except (TimelineError, ObjectNotFoundError):  # Gone since the timeline was listed.
+        except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
-    return sorted(found, key=lambda one: _ORDER.index(one.severity))
+    return sorted(found, key=lambda finding: _ORDER.index(finding.severity))
 
 
 def _unreadable(error: FormatError) -> Finding:
@@ -124,24 +125,26 @@ def _properties_backup(table: Examination) -> Iterator[Finding]:
     if stored is not None and table.is_old(stored):
         yield Finding(
             FindingKind.PROPERTIES_BACKUP,
-            "an update of hoodie.properties died half-way; the file or its backup counts",
+            "an update of hoodie.properties died half-way; the file or its backup is valid",
             files=(PROPERTIES_BACKUP_FILE,),
         )
 
 
 def _metadata_table(table: Examination) -> Iterator[Finding]:
-    """Find commits that the metadata table does not know: its readers do not see them."""
+    """Find commits that the metadata table does not have: its readers do not see them."""
     if not table.config.metadata_partitions:
         return
     inner = Subfolder(table.storage, METADATA_TABLE_FOLDER)
     known = load_timeline(inner, read_table_config(inner, sleep=lambda _: None))
-    # Those that built it bear times of their own, before any commit.
-    told = [one.requested_at for one in known.completed_commits()]
-    since = min((one for one in told if not one.startswith("0000")), default=None)
+    # The commits that created the metadata table have own times before any commit.
+    known_times = [commit.requested_at for commit in known.completed_commits()]
+    since = min((time for time in known_times if not time.startswith("0000")), default=None)
     skipped = [
-        one.requested_at
-        for one in table.timeline.completed_commits()
-        if since is not None and one.requested_at > since and one.requested_at not in told
+        commit.requested_at
+        for commit in table.timeline.completed_commits()
+        if since is not None
+        and commit.requested_at > since
+        and commit.requested_at not in known_times
     ]
     if skipped:
         yield Finding(
@@ -153,36 +156,36 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
 
 
 def _pending(table: Examination) -> Iterator[Finding]:
-    for one in table.timeline.pending():
-        if one.action is Action.CLUSTERING:
+    for pending in table.timeline.pending():
+        if pending.action is Action.CLUSTERING:
             yield Finding(
                 FindingKind.PENDING_OF_HUDI,
-                f"a clustering of Hudi is pending (instant {one.requested_at}), and "
-                "bucketlake does not write meanwhile",
+                f"a clustering of Hudi is pending (instant {pending.requested_at}); bucketlake "
+                "does not write while it is pending",
             )
         elif (
-            one.action in (*WRITES, *UNDOING)
-            and table.is_old_instant(one.requested_at)
-            and not _lives(table, one.requested_at)
+            pending.action in (*WRITES, *UNDOING)
+            and table.is_old_instant(pending.requested_at)
+            and not _lives(table, pending.requested_at)
         ):
             yield Finding(
                 FindingKind.PENDING_DEAD,
-                f"the {one.action.value} of instant {one.requested_at} is pending, and its writer "
-                "is dead",
+                f"the {pending.action.value} of instant {pending.requested_at} is pending, and "
+                "its writer is dead",
             )
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
-    """Find compactions that are planned for files that are gone: nobody can carry them out."""
+    """Find compaction plans with missing files: nobody can execute them."""
     for pending in table.timeline.pending_compactions():
         for planned in table.timeline.read_compaction_plan(table.storage, pending):
-            gone = [f for f in planned.paths if table.storage.stat(f) is None]
-            if gone and _is_pending_still(table, pending):
+            missing = [f for f in planned.paths if table.storage.stat(f) is None]
+            if missing and _is_pending_still(table, pending):
                 yield Finding(
                     FindingKind.PLAN_BROKEN,
-                    f"the pending compaction {pending.requested_at} names files that are gone",
+                    f"the pending compaction {pending.requested_at} names missing files",
                     planned.partition_path,
-                    tuple(gone),
+                    tuple(missing),
                 )
 
 
@@ -191,22 +194,22 @@ def _is_pending_still(table: Examination, pending: Instant) -> bool:
 
 
 def _markers(table: Examination) -> Iterator[Finding]:
-    pending = {one.requested_at for one in table.timeline.pending()}
+    pending = {instant.requested_at for instant in table.timeline.pending()}
     for instant in sorted(table.instants_below(MARKER_FOLDER) - pending):
         yield Finding(
             FindingKind.LEFTOVER_MARKERS,
-            f"instant {instant} has ended, and its markers are still there",
+            f"instant {instant} has ended, but its markers still exist",
             files=(marker_folder(instant),),
         )
 
 
 def _heartbeats(table: Examination) -> Iterator[Finding]:
-    pending = {one.requested_at for one in table.timeline.pending()}
+    pending = {instant.requested_at for instant in table.timeline.pending()}
     for instant in sorted(table.instants_below(HEARTBEAT_FOLDER) - pending):
         if not _lives(table, instant):
             yield Finding(
                 FindingKind.LEFTOVER_HEARTBEAT,
-                f"the heartbeat of instant {instant}, which is not pending, is still there",
+                f"the heartbeat of instant {instant}, which is not pending, still exists",
                 files=(f"{HEARTBEAT_FOLDER}/{instant}",),
             )
 
@@ -214,11 +217,11 @@ def _heartbeats(table: Examination) -> Iterator[Finding]:
 def _lock(table: Examination) -> Iterator[Finding]:
     path = lock_left_behind(table.storage, table.now_ms(), table.min_age_ms)
     pending = table.timeline.pending()
-    # One who is at work may hold it, however long.
-    if path is not None and not any(_lives(table, one.requested_at) for one in pending):
+    # A running writer may hold the lock for any time.
+    if path is not None and not any(_lives(table, instant.requested_at) for instant in pending):
         yield Finding(
             FindingKind.LEFTOVER_LOCK,
-            "a lock is older than any commit takes, and writers that use it wait in vain",
+            "a lock is older than any commit takes, and blocks the writers that use it",
             files=(path,),
         )
 
@@ -228,54 +231,54 @@ def _lives(table: Examination, instant: InstantTime) -> bool:
 
 
 def _outcomes(table: Examination) -> Iterator[Finding]:
-    """Find outcomes of commits older than the active timeline; those of rollbacks stay for good."""
-    pending = {one.requested_at for one in table.timeline.pending()}
+    """Find outcomes of commits before the active timeline; outcomes of rollbacks stay forever."""
+    pending = {instant.requested_at for instant in table.timeline.pending()}
     for path in sorted(old_commits(table.storage, table.timeline.start or InstantTime(""))):
         instant = path.rpartition("/")[2].partition(".")[0]
         if instant not in pending:
             yield Finding(
                 FindingKind.LEFTOVER_OUTCOME,
-                f"the outcome of instant {instant}, older than the timeline, is still there",
+                f"the outcome of instant {instant}, older than the timeline, still exists",
                 files=(path,),
             )
 
 
 def _turns(table: Examination) -> Iterator[Finding]:
-    last_turn(table.storage)  # Raises where no writer could take a turn any more.
+    last_turn(table.storage)  # Raises if writers cannot take turns any more.
     stray = tuple(stray_turns(table.storage))
     if stray:
         yield Finding(
-            FindingKind.LEFTOVER_TURN, f"{len(stray)} turns of old commits are there", files=stray
+            FindingKind.LEFTOVER_TURN, f"{len(stray)} turns of old commits still exist", files=stray
         )
 
 
 def _rules(table: Examination) -> Iterator[Finding]:
-    """Find versions of partition rules that no commit wrote: Hudi goes by them all the same."""
-    committed_configs(table.storage, table.timeline)  # Raises where one cannot be read.
-    known = {one.requested_at for one in table.timeline.instants} | {INITIAL_INSTANT}
+    """Find versions of partition rules that no commit wrote: Hudi uses them nevertheless."""
+    committed_configs(table.storage, table.timeline)  # Raises if a version cannot be read.
+    known = {instant.requested_at for instant in table.timeline.instants} | {INITIAL_INSTANT}
     for instant in active_versions(table.storage):
         is_committed = instant in known or table.timeline.is_completed(instant)
         if not is_committed and table.timeline.start and table.is_old_instant(instant):
             yield Finding(
                 FindingKind.RULES_OUT_OF_STEP,
-                f"rules of instant {instant} are there, by which Hudi goes, but no commit of that "
-                "time is on the timeline",
+                f"Hudi uses the rules of instant {instant}, but the timeline has no commit with "
+                "this time",
                 files=(config_path(instant),),
             )
 
 
 def _counts(table: Examination) -> Iterator[Finding]:
-    """Find partitions whose recorded count is not that of the rules, which are all Hudi knows."""
+    """Find partitions whose recorded count differs from the rules; Hudi knows only the rules."""
     if table.index is None:
         return
     used, by_rules = table.index.layout(), without_records(table.index).layout()
-    live = {one.partition_path for one in table.slices}
+    live = {file_slice.partition_path for file_slice in table.slices}
     for path, held in sorted(recorded_counts(table.storage, table.timeline).items()):
         count = used.slot_count(path)
         if path in live and held.count == count != by_rules.slot_count(path):
             yield Finding(
                 FindingKind.COUNT_OUT_OF_STEP,
-                f"the partition has {count} buckets, and by the rules, which Hudi goes by, "
+                f"the partition has {count} buckets, but the rules, which Hudi uses, give "
                 f"{by_rules.slot_count(path)}",
                 partition=path,
             )

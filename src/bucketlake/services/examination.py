@@ -1,4 +1,4 @@
-"""A table as the checks of its doctor see it: listed once, files before the timeline."""
+"""The state of a table for the checks of the doctor: listed once, files before the timeline."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from bucketlake.timeline.instant import Instant, instant_from_ms
 
 @dataclass(frozen=True)
 class Examination:
-    """What was listed of a table, and what follows from it.
+    """The listed files and instants of a table, and values derived from them.
 
     Attributes
     ----------
     storage, config
         The table.
     given : TableIndex or None
-        What the caller knows of the index.
+        The index that the caller states.
     timeline : Timeline
-        Listed after the objects.
+        The timeline, listed after the objects.
     objects : mapping of str to StoredObject
-        Data files, partition markers, and what else lies beside ``.hoodie``, by path.
+        Data files, partition markers, and all other objects outside ``.hoodie``, by path.
     left : mapping of str to StoredObject
         Markers and heartbeats, by path.
     min_age_ms : int
-        Age from which on something counts as left behind.
+        Smallest age of a leftover.
     now_ms : callable
         Milliseconds since 1970 UTC.
     """
@@ -54,13 +54,13 @@ class Examination:
 
     @cached_property
     def files(self) -> list[DataFile]:
-        """All base and log files, in partitions and elsewhere."""
+        """All base and log files, inside and outside of partitions."""
         files = (data_file(stored) for stored in self.objects.values())
         return [file for file in files if file is not None]
 
     @cached_property
     def marked(self) -> set[str]:
-        """Folders that are partitions to readers."""
+        """Folders with a partition marker, which readers treat as partitions."""
         places = (path.rpartition("/") for path in self.objects)
         return {folder for folder, _, name in places if name.startswith(PARTITION_METADATA_PREFIX)}
 
@@ -76,20 +76,20 @@ class Examination:
 
     @cached_property
     def index(self) -> TableIndex | None:
-        """The table's index; None where it is not known, or none of ours."""
+        """The table's index; None if it is unknown, or bucketlake does not support it."""
         try:
             return resolve_index(self.storage, self.timeline, self.given)
-        except UnsupportedFeatureError:  # Rules that cannot be followed.
+        except UnsupportedFeatureError:  # The rules are not supported.
             return None
 
     @cached_property
     def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
-        """The files that commits of the timeline wrote, by path, as the newest of them says."""
+        """The files that commits of the timeline wrote, by path; the newest commit wins."""
         commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
-        return {stat.path: (one, stat) for one, commit in commits for stat in commit.stats}
+        return {stat.path: (instant, stat) for instant, commit in commits for stat in commit.stats}
 
     def instants_below(self, folder: str) -> set[InstantTime]:
-        """Return the names below a folder of what is old enough to be left behind."""
+        """Return the instants in a folder whose objects are all old enough to be leftovers."""
         held: dict[str, bool] = {}
         for path, stored in self.left.items():
             if path.startswith(f"{folder}/"):
@@ -98,11 +98,11 @@ class Examination:
         return {InstantTime(name) for name, is_old in held.items() if is_old}
 
     def is_old(self, stored: StoredObject) -> bool:
-        """Tell whether something was written too long ago to be of a writer at work."""
+        """Return whether an object is older than the writes of a running writer can be."""
         return self.now_ms() - stored.modified_at_ms >= self.min_age_ms
 
     def is_old_instant(self, instant: InstantTime) -> bool:
-        """Tell whether an instant was requested so long ago."""
+        """Return whether an instant was requested before the smallest age of a leftover."""
         oldest = instant_from_ms(self.now_ms() - self.min_age_ms, self.config.timeline_timezone)
         return instant <= oldest
 
@@ -116,11 +116,11 @@ def examine(
     now_ms: Callable[[], int],
 ) -> Examination:
     """List a table."""
-    objects = {one.path: one for one in list_objects(storage)}
+    objects = {stored.path: stored for stored in list_objects(storage)}
     left = {
-        one.path: one
+        stored.path: stored
         for folder in (MARKER_FOLDER, HEARTBEAT_FOLDER)
-        for one in storage.list(folder)
+        for stored in storage.list(folder)
     }
     timeline = load_timeline(storage, config)
     return Examination(storage, config, given, timeline, objects, left, min_age_ms, now_ms)

@@ -1,4 +1,4 @@
-"""Checks of a table's data files by their names, sizes and places, against what commits say."""
+"""Checks that compare the names, sizes and places of data files with the commits."""
 
 from __future__ import annotations
 
@@ -22,34 +22,37 @@ from bucketlake.timeline.archive_reader import read_archive
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
-    """Find partitions without their marker: Spark reads no row of them, and says nothing."""
+    """Find partitions without a marker: Spark silently reads no row of them."""
     for folder in sorted(_unmarked_partitions(table)):
         files = [file for file in table.files if file.partition_path == folder]
-        live = [path for one in table.snapshot.live_slices(files) for path in one.paths]
+        slices = table.snapshot.live_slices(files)
+        live = [path for file_slice in slices for path in file_slice.paths]
         if live:
             yield Finding(
                 FindingKind.PARTITION_NOT_MARKED,
-                f"{len(live)} files with committed rows lie in a folder that readers do not take "
-                "for a partition",
+                f"{len(live)} files with committed rows are in a folder that readers do not treat "
+                "as a partition",
                 folder,
                 tuple(live),
             )
 
 
 def _unmarked_partitions(table: Examination) -> set[str]:
-    """Return folders of data files that should be partitions, and are no copies of some."""
-    told = {stat.partition_path for _, stat in table.committed.values()}
+    """Return unmarked folders that should be partitions; exclude copies of partitions."""
+    committed = {stat.partition_path for _, stat in table.committed.values()}
     unmarked: dict[str, list[DataFile]] = defaultdict(list)
     for file in table.files:
         if file.partition_path not in table.marked:
             unmarked[file.partition_path].append(file)
     return {
-        folder for folder, files in unmarked.items() if folder in told or _says_so(table, files)
+        folder
+        for folder, files in unmarked.items()
+        if folder in committed or _is_partition(table, files)
     }
 
 
-def _says_so(table: Examination, files: list[DataFile]) -> bool:
-    """Tell whether the rows of a folder's files are of that partition."""
+def _is_partition(table: Examination, files: list[DataFile]) -> bool:
+    """Return whether the rows of a folder's files name the folder as their partition."""
     for file in files:
         if isinstance(file.name, BaseFileName):
             try:
@@ -62,23 +65,23 @@ def _says_so(table: Examination, files: list[DataFile]) -> bool:
 
 
 def _missing(table: Examination) -> Iterator[Finding]:
-    """Find files of live slices, as commits tell them, that are not there.
+    """Find files of live slices that commits name and that do not exist.
 
-    Looked for again after the look at storage, on a newer timeline: a file that is gone then, and
-    live still, is missing.
+    The live slices are computed again on a newer timeline, because a clean or a rollback may have
+    deleted a file after the first listing.
     """
     listed = _live_by_commits(table, table.timeline).keys() - table.objects.keys()
-    gone = {path for path in listed if table.storage.stat(path) is None}
-    if not gone:
+    missing = {path for path in listed if table.storage.stat(path) is None}
+    if not missing:
         return
     newer = load_timeline(table.storage, table.config)
     newer.recall(table.timeline)
     live = _live_by_commits(table, newer)
-    for path in sorted(gone & live.keys()):
+    for path in sorted(missing & live.keys()):
         yield Finding(
             FindingKind.FILE_MISSING,
-            f"instant {live[path].name.instant} committed a file that is gone, and its rows with "
-            "it",
+            f"instant {live[path].name.instant} committed a file that is missing; its rows are "
+            "lost",
             live[path].partition_path,
             (path,),
         )
@@ -87,14 +90,14 @@ def _missing(table: Examination) -> Iterator[Finding]:
 def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFile]:
     stats = (
         stat
-        for one in timeline.completed_commits()
-        for stat in timeline.read_commit(table.storage, one).stats
+        for commit in timeline.completed_commits()
+        for stat in timeline.read_commit(table.storage, commit).stats
     )
     named = (data_file(StoredObject(stat.path, stat.file_size_bytes, 0)) for stat in stats)
-    # Where two commits tell of one file, as up to table version 6, it is one file.
+    # Two commits may name the same file, up to table version 6.
     files = {file.path: file for file in named if file is not None}
     live = replace(table.snapshot, timeline=timeline).live_slices(files.values())
-    return {path: files[path] for one in live for path in one.paths}
+    return {path: files[path] for file_slice in live for path in file_slice.paths}
 
 
 def _sizes(table: Examination) -> Iterator[Finding]:
@@ -103,8 +106,8 @@ def _sizes(table: Examination) -> Iterator[Finding]:
         if stored is not None and stored.size_bytes != stat.file_size_bytes > 0:
             yield Finding(
                 FindingKind.FILE_SIZE_DIFFERS,
-                f"instant {instant.requested_at} committed {stat.file_size_bytes} bytes, and "
-                f"{stored.size_bytes} are there",
+                f"instant {instant.requested_at} committed {stat.file_size_bytes} bytes, but the "
+                f"file has {stored.size_bytes}",
                 stat.partition_path,
                 (path,),
             )
@@ -114,11 +117,11 @@ def _strays(table: Examination) -> Iterator[Finding]:
     """Find data files that no commit wrote."""
     history = _History(table)
     partitions = table.marked | _unmarked_partitions(table)
-    for file in sorted(table.files, key=lambda one: one.path):
+    for file in sorted(table.files, key=lambda file: file.path):
         if file.partition_path not in partitions or not table.is_old(table.objects[file.path]):
             continue
         kind = _stray_kind(table, history, file)
-        # One that is gone by now was of a write that was rolled back meanwhile.
+        # A rollback may have deleted the file meanwhile.
         if kind is not None and table.storage.stat(file.path) is not None:
             yield Finding(
                 kind,
@@ -130,10 +133,10 @@ def _strays(table: Examination) -> Iterator[Finding]:
 
 _STRAY = {
     FindingKind.ORPHAN_FILE: (
-        "a file of no commit, which readers will take for one once the timeline has moved on"
+        "a file of no commit, which readers will treat as committed once the timeline has moved on"
     ),
     FindingKind.ORPHAN_SHOWN: (
-        "a file of no commit, which readers take for one since it is older than the timeline"
+        "a file of no commit, which readers treat as committed: it is older than the timeline"
     ),
     FindingKind.FILE_NOT_COMMITTED: (
         "a file with the time of a commit that does not name it, and readers show its rows"
@@ -145,19 +148,19 @@ def _stray_kind(table: Examination, history: _History, file: DataFile) -> Findin
     if isinstance(file.name, LogFileName) and (
         table.timeline.layout_version == 1 or file.name.suffix
     ):
-        return None  # Named by its base file; or not told in commits by its path.
+        return None  # Its name has its base file's instant, or commits do not name its path.
     instant, start = file.name.instant, table.timeline.start
     if instant in history.active:
         is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
         return FindingKind.FILE_NOT_COMMITTED if is_stray else None
     if start is None or instant > start:
-        # Of one that was archived meanwhile the timeline could not tell.
+        # The instant may have been archived meanwhile.
         return None if history.is_archived(instant) else FindingKind.ORPHAN_FILE
     return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
 
 
 class _History:
-    """Knows the instants of the timeline, and which older ones may have been commits."""
+    """The instants of the timeline, and older instants that may have been commits."""
 
     def __init__(self, table: Examination) -> None:
         self._table = table
@@ -168,8 +171,8 @@ class _History:
 
     def may_hold(self, instant: InstantTime) -> bool:
         if self._table.config.layout_version == 1:
-            return True  # An archive of that form is not read here.
-        # What is older than the archive may have been taken off it.
+            return True  # Archives of this layout are not read.
+        # Older instants may have been removed from the archive.
         return instant in self._archived or instant < min(self._archived, default="")
 
     @cached_property
@@ -177,7 +180,7 @@ class _History:
         if self._table.config.layout_version == 1:
             return set()
         entries = read_archive(self._table.storage, self._table.config, with_metadata=False)
-        return {one.requested_at for one in entries}
+        return {entry.requested_at for entry in entries}
 
 
 def _groups(table: Examination) -> Iterator[Finding]:
@@ -185,7 +188,7 @@ def _groups(table: Examination) -> Iterator[Finding]:
     if table.index is None:
         return
     for found in table.index.layout().damaged_groups(table.slices):
-        paths = tuple(path for one in found.slices for path in one.paths)
+        paths = tuple(path for file_slice in found.slices for path in file_slice.paths)
         yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
 
 

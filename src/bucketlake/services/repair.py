@@ -1,8 +1,8 @@
-"""Repairing a table: what can be done about its doctor's findings without losing a committed row.
+"""Repairing a table: fixing findings of the doctor without losing a committed row.
 
-Steps come in the order in which they uncover each other, and after each the table is looked over
-anew. A data file is not deleted but moved to quarantine. What is younger than the age that the
-caller says is left alone, since it may be of a writer that lives.
+The steps have a fixed order, because one step can reveal findings for a later step; after each step
+the doctor runs again. Data files are moved to quarantine, not deleted. Objects younger than the
+given age are not changed, because they may belong to a living writer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from bucketlake.write.conflict import UNDOING, retried
 from bucketlake.write.ingest import open_target, rewrite_partition
 from bucketlake.write.recovery import settle_failed_writes
 
-_FORBIDS_REWRITE = {  # Of a partition, or of the table as a whole.
+_FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
     FindingKind.UNREADABLE,
     FindingKind.PENDING_OF_HUDI,
     FindingKind.RULES_OUT_OF_STEP,
@@ -64,27 +64,27 @@ _FORBIDS_REWRITE = {  # Of a partition, or of the table as a whole.
 }
 
 _KEEPS_FROM_REWRITE = (
-    IndexStateError,  # Rows belong into another partition.
-    FormatError,  # A file cannot be read, which nobody asked the doctor to try.
-    ConfigError,  # The index is not known.
-    UnsupportedFeatureError,  # It is none of ours.
+    IndexStateError,  # Rows belong to another partition.
+    FormatError,  # A file cannot be read, and the doctor did not read files.
+    ConfigError,  # The index is unknown.
+    UnsupportedFeatureError,  # The index is not supported.
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair does, or has done.
+    """What a repair fixes or has fixed.
 
     Attributes
     ----------
     repaired : tuple of Finding
-        What is repaired.
+        Repaired findings.
     left : tuple of Finding
-        What is not, since it cannot be without a person's decision, or somebody is at work.
+        Findings that remain, because a person must decide, or a writer is running.
     quarantine : str or None
-        Folder that files were moved to; None where there were none.
+        Folder to which files were moved; None if no file was moved.
     commits : tuple of InstantTime
-        Commits that wrote partitions anew.
+        Commits that rewrote partitions.
     """
 
     repaired: tuple[Finding, ...]
@@ -104,23 +104,23 @@ def repair(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RepairReport:
-    """Repair a table, or tell what that would do.
+    """Repair a table, or return what that would do.
 
     Parameters
     ----------
     storage, given, keys, files, min_age_seconds, now_ms
         As for :func:`~bucketlake.services.doctor.diagnose`.
     dry_run : bool
-        Whether to leave the table as it is.
+        Whether to change nothing.
     lock : TableLock
-        Held where properties change, and where commits are published.
+        Held while properties change, and while commits are published.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the table cannot be read; or written, where that is needed.
+        If the table cannot be read, or cannot be written and the repair needs a write.
     CommitConflictError
-        If another writer came in between, several times.
+        If the repair was in conflict with another writer several times.
     """
 
     def look() -> list[Finding]:
@@ -130,8 +130,10 @@ def repair(
 
     found = look()
     if dry_run:
-        mendable = tuple(one for one in found if one.remedy is not Remedy.NOTHING)
-        return RepairReport(mendable, tuple(one for one in found if one not in mendable))
+        mendable = tuple(finding for finding in found if finding.remedy is not Remedy.NOTHING)
+        return RepairReport(
+            mendable, tuple(finding for finding in found if finding not in mendable)
+        )
     work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms)
     tried: dict[Finding, None] = {}
     for remedies, step in (
@@ -141,16 +143,16 @@ def repair(
         ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE}, work.tidy_up),
         ({Remedy.REWRITE}, work.rewrite),
     ):
-        if any(one.remedy in remedies for one in found):
+        if any(finding.remedy in remedies for finding in found):
             step(found)
-            tried.update(dict.fromkeys(one for one in found if one.remedy in remedies))
+            tried.update(dict.fromkeys(finding for finding in found if finding.remedy in remedies))
             found = look()
-    repaired = tuple(one for one in tried if one not in found)
+    repaired = tuple(finding for finding in tried if finding not in found)
     return RepairReport(repaired, tuple(found), work.quarantine, tuple(work.commits))
 
 
 def drop_metadata_table(storage: Storage, lock: TableLock) -> None:
-    """Take Hudi's metadata table off: off the list that readers go by first, its files after."""
+    """Remove Hudi's metadata table: first its properties, which readers use, then its files."""
     with lock.held(storage):
         update_table_properties(
             storage,
@@ -164,7 +166,7 @@ def drop_metadata_table(storage: Storage, lock: TableLock) -> None:
 
 @dataclass
 class _Repair:
-    """One repair: its steps, and what they did."""
+    """One repair: its steps, and their results."""
 
     storage: Storage
     given: TableIndex | None
@@ -182,8 +184,8 @@ class _Repair:
         drop_metadata_table(self.storage, self.lock)
 
     def settle(self, found: Sequence[Finding]) -> None:
-        """Finish or roll back what is pending, and sweep up after late tasks by their markers."""
-        kinds = {one.kind for one in found}
+        """Finish or roll back pending actions, and delete files of late tasks by their markers."""
+        kinds = {finding.kind for finding in found}
         config = self._writable()
         if not kinds & {FindingKind.PENDING_DEAD, FindingKind.LEFTOVER_MARKERS}:
             return
@@ -193,33 +195,33 @@ class _Repair:
             settle_failed_writes(self.storage, config, timeline, clock, self.lock)
 
     def tidy_up(self, found: Sequence[Finding]) -> None:
-        """Mark partitions, move strays to quarantine, delete what nobody asks for."""
+        """Mark partitions, move stray files to quarantine, delete leftovers."""
         self._writable()
-        for one in found:
-            if one.kind is FindingKind.LEFTOVER_MARKERS:
-                self._delete_markers(one)
-            elif one.remedy is Remedy.MARK:
-                self._mark(one)
-            elif one.remedy in (Remedy.QUARANTINE, Remedy.DELETE):
-                for path in one.files:
+        for finding in found:
+            if finding.kind is FindingKind.LEFTOVER_MARKERS:
+                self._delete_markers(finding)
+            elif finding.remedy is Remedy.MARK:
+                self._mark(finding)
+            elif finding.remedy in (Remedy.QUARANTINE, Remedy.DELETE):
+                for path in finding.files:
                     stored = self.storage.stat(path)
                     if stored is None or self.now_ms() - stored.modified_at_ms < self.min_age_ms:
-                        continue  # Somebody was quicker, or is at work.
-                    if one.remedy is Remedy.QUARANTINE:
+                        continue  # Another process was faster, or is running.
+                    if finding.remedy is Remedy.QUARANTINE:
                         self._keep_copy(path)
                     self.storage.delete(path)
 
     def rewrite(self, found: Sequence[Finding]) -> None:
-        """Write partitions anew whose keys are in wrong buckets or there twice."""
+        """Rewrite partitions with keys in wrong buckets or duplicate keys."""
         config = self._writable()
         if self._may_be_at_work(config):
             return
-        broken = {one.partition for one in found if one.kind in _FORBIDS_REWRITE}
-        partitions = {one.partition for one in found if one.remedy is Remedy.REWRITE}
+        broken = {finding.partition for finding in found if finding.kind in _FORBIDS_REWRITE}
+        partitions = {finding.partition for finding in found if finding.remedy is Remedy.REWRITE}
         if None in broken:
             return
         for partition in sorted(path for path in partitions - broken if path is not None):
-            with suppress(*_KEEPS_FROM_REWRITE):  # It stays among what is found.
+            with suppress(*_KEEPS_FROM_REWRITE):  # The finding remains.
                 self._rewrite(config, partition)
 
     def _rewrite(self, config: TableConfig, partition: str) -> None:
@@ -238,35 +240,35 @@ class _Repair:
         return config
 
     def _may_be_at_work(self, config: TableConfig) -> bool:
-        """Tell whether a pending write is too young to be taken for dead for want of a heartbeat.
+        """Return whether a young write without a heartbeat is pending, which may still be running.
 
-        Hudi's writers have none by default, and settling would roll them back.
+        Hudi's writers have no heartbeat by default, and settling would roll them back.
         """
         oldest = instant_from_ms(self.now_ms() - self.min_age_ms, config.timeline_timezone)
         return any(
-            one.action in (*WRITES, *UNDOING)
-            and one.requested_at > oldest
-            and not is_alive(self.storage, one.requested_at, self.now_ms)
-            for one in load_timeline(self.storage, config).pending()
+            instant.action in (*WRITES, *UNDOING)
+            and instant.requested_at > oldest
+            and not is_alive(self.storage, instant.requested_at, self.now_ms)
+            for instant in load_timeline(self.storage, config).pending()
         )
 
-    def _delete_markers(self, one: Finding) -> None:
-        """Delete markers, unless they lead to files of which nothing is certain."""
-        [folder] = one.files
+    def _delete_markers(self, finding: Finding) -> None:
+        """Delete markers, unless they name existing files of an instant that is not completed."""
+        [folder] = finding.files
         instant = InstantTime(folder.rpartition("/")[2])
         completed = load_timeline(self.storage, self._writable()).is_completed(instant)
         marked = read_markers(self.storage, instant)
         if completed or all(self.storage.stat(m.data_path) is None for m in marked):
             delete_markers(self.storage, instant)
 
-    def _mark(self, one: Finding) -> None:
-        files = (data_file(StoredObject(path, 0, 0)) for path in one.files)
+    def _mark(self, finding: Finding) -> None:
+        files = (data_file(StoredObject(path, 0, 0)) for path in finding.files)
         instant = min(file.name.instant for file in files if file is not None)
-        assert one.partition is not None
+        assert finding.partition is not None
         with suppress(AlreadyExistsError):
             self.storage.put_if_absent(
-                partition_marker_path(one.partition),
-                render_partition_metadata(instant, one.partition),
+                partition_marker_path(finding.partition),
+                render_partition_metadata(instant, finding.partition),
             )
 
     def _keep_copy(self, path: str) -> None:
@@ -276,17 +278,17 @@ class _Repair:
 
 
 def _rows_of(snapshot: Snapshot, partition: str) -> pa.Table:
-    """Return the rows of a partition, those that were committed first at the front.
+    """Return the rows of a partition in order of their commits.
 
-    Of several with one key and equal ordering values the later one then stays.
+    So if several rows have the same key and ordering value, the latest row stays.
     """
     reader = SliceReader.of_snapshot(snapshot)
     names = snapshot.schema.names
     schema = pa.schema([reader.schema.field(n) for n in (*names, COMMIT_TIME, COMMIT_SEQNO)])
     chunks = [
         chunk
-        for one in snapshot.partition_slices([partition])
-        for chunk in reader.read(one, schema.names)
+        for file_slice in snapshot.partition_slices([partition])
+        for chunk in reader.read(file_slice, schema.names)
     ]
     rows = pa.concat_tables(chunks) if chunks else schema.empty_table()
     order = [(COMMIT_TIME, "ascending"), (COMMIT_SEQNO, "ascending")]

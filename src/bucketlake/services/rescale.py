@@ -1,8 +1,8 @@
-"""Rescaling partitions: other bucket counts, by writing those partitions anew (RFC-89).
+"""Rescaling: rewriting partitions with other bucket counts (RFC-89).
 
-New rules, the rows in their new buckets and the file groups that leave are one replace commit, so
-a reader sees the old layout or the new one. Where another writer and a rescale touch one partition,
-the later of the two to commit is refused.
+One replace commit has the new rules, the rows in their new buckets and the replaced file groups. So
+a reader sees either the old or the new layout. If another writer and a rescale touch the same
+partition, the second to commit raises ``CommitConflictError``.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class PartitionChange:
     Attributes
     ----------
     partition_path : str
-        Which one.
+        Path of the partition.
     old_count, new_count : int
-        Buckets before and after.
+        Bucket counts before and after.
     file_groups : int
-        File groups that are written anew.
+        Number of file groups that are rewritten.
     size_bytes : int
-        Their bytes.
+        Size of these file groups.
     """
 
     partition_path: str
@@ -55,14 +55,14 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True)
 class RescaleReport:
-    """What a rescale does, or has done.
+    """What a rescale rewrites or has rewritten.
 
     Attributes
     ----------
     index : PartitionBucket
-        The index that the table gets.
+        The new index of the table.
     partitions : tuple of PartitionChange
-        Partitions that are written anew, by path; all others keep their files.
+        Partitions that are rewritten, sorted by path; all others keep their files.
     instant : InstantTime or None
         The commit; None for a dry run.
     """
@@ -83,7 +83,7 @@ def plan_rescale(
     counts = {path: (old.slot_count(path), new.slot_count(path)) for path in slices}
     return tuple(
         PartitionChange(
-            path, before, after, len(slices[path]), sum(one.size_bytes for one in slices[path])
+            path, before, after, len(slices[path]), sum(s.size_bytes for s in slices[path])
         )
         for path, (before, after) in sorted(counts.items())
         if before != after
@@ -97,24 +97,24 @@ def run_rescale(
     rows_of: Callable[[Sequence[str]], SlotSource],
     run: RehashRunner,
 ) -> RescaleReport:
-    """Write the partitions anew and save the rules, in one commit.
+    """Rewrite partitions and save the rules, in one commit.
 
     Parameters
     ----------
     target : Target
         The table, pinned.
     index : PartitionBucket
-        The index that it gets.
+        The new index of the table.
     changes : sequence of PartitionChange
         From :func:`plan_rescale`.
     rows_of : callable
-        Gives all rows of some partitions, as ``target`` pins them.
+        Returns all rows of given partitions, as ``target`` pins them.
     run : callable
-        Has an engine move rows bucket by bucket; so it is done where a bucket's rows fit a task.
+        Moves rows bucket by bucket on an engine; used if the rows of each bucket fit into a task.
     """
     partitions = [change.partition_path for change in changes]
     result = move_partitions(target, index, partitions, rows_of, run)
-    with suppress(StorageError):  # The rescale is done; the next one archives what stayed.
+    with suppress(StorageError):  # The rescale is done; the next rescale archives the rest.
         archive_configs(target.storage, load_timeline(target.storage, target.config))
     return RescaleReport(index, tuple(changes), result.instant)
 
@@ -126,7 +126,7 @@ def move_partitions(
     rows_of: Callable[[Sequence[str]], SlotSource],
     run: RehashRunner,
 ) -> WriteResult:
-    """Write partitions anew under another index, in place where the layouts allow it."""
+    """Rewrite partitions with another index, without a shuffle if the layouts allow it."""
     source: SlotSource = _in_place(target, index, partitions, run) or rows_of(partitions)
     try:
         return overwrite_partitions(target, index, partitions, source)
@@ -137,7 +137,7 @@ def move_partitions(
 def rehash_here(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
     """Run jobs in threads of this process."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [one for results in pool.map(rehash.run, jobs) for one in results]
+        return [result for results in pool.map(rehash.run, jobs) for result in results]
 
 
 def _in_place(
@@ -148,5 +148,5 @@ def _in_place(
     reader = SliceReader.of_snapshot(snapshot)
     try:
         return RehashSource.between(target.layout, index.layout(), slices, reader, run)
-    except IndexStateError:  # By the shuffle every row finds its slot, wherever it lay.
+    except IndexStateError:  # A shuffle finds the slot of every row, also of misplaced rows.
         return None

@@ -103,15 +103,15 @@ def restore(
     later = later_instants(timeline, savepoint)
     snapshot = load_snapshot(storage, config, timeline)
     rules = setting_instants(snapshot.storage, snapshot.timeline)
-    commits = [one for one in later if one.state is State.COMPLETED]
+    commits = [i for i in later if i.state is State.COMPLETED]
     report = RestoreReport(
         instant,
-        tuple(describe(snapshot, one, rules) for one in commits),
-        tuple(one.requested_at for one in later if one.state is not State.COMPLETED),
+        tuple(describe(snapshot, commit, rules) for commit in commits),
+        tuple(i.requested_at for i in later if i.state is not State.COMPLETED),
     )
     if dry_run or not later:
         return report
-    plan = RestorePlan(instant, tuple((one.requested_at, one.action.value) for one in later))
+    plan = RestorePlan(instant, tuple((i.requested_at, i.action.value) for i in later))
     try:
         with (
             lock.held(storage) as require_held,

@@ -1,7 +1,8 @@
-"""Rolling back commits: which can go, what goes with them, and what must then hold.
+"""Rolling back commits: which commits can be undone, and what a rollback requires.
 
-A commit can go while the table still has the files of before, and while no later commit builds on
-it. Files, rules (RFC-89) and the instant go together, newest commit first.
+A commit can be undone while the table still has the files from before the commit, and if no later
+commit builds on it. Its files, its rules (RFC-89) and its instant are removed together, newest
+commit first.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ class UndoneCommit:
     Attributes
     ----------
     instant : InstantTime
-        Its requested time.
+        Requested time of the commit.
     operation : str
-        What it did, in Hudi's spelling.
+        Operation of the commit, in Hudi's spelling.
     partitions : tuple of str
-        Partitions that it touched.
+        Partitions that the commit touched.
     files : int
-        Files of its that are deleted.
+        Number of its files, which are deleted.
     size_bytes : int
-        Their bytes.
+        Size of these files.
     rules : bool
-        Whether it wrote partition rules, which go with it.
+        Whether the commit wrote partition rules, which are removed too.
     """
 
     instant: InstantTime
@@ -71,14 +72,14 @@ class UndoneCommit:
 
 @dataclass(frozen=True, slots=True)
 class RollbackReport:
-    """What a rollback does, or has done.
+    """What a rollback undoes or has undone.
 
     Attributes
     ----------
     commits : tuple of UndoneCommit
-        Commits that go, newest first.
+        Undone commits, newest first.
     instants : tuple of InstantTime
-        The rollbacks on the timeline, one a commit; none for a dry run.
+        The rollbacks on the timeline, one per commit; empty for a dry run.
     """
 
     commits: tuple[UndoneCommit, ...]
@@ -96,22 +97,22 @@ def roll_back(
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RollbackReport:
-    """Roll a commit back, or tell what that would do.
+    """Roll a commit back, or return what that would undo.
 
     Parameters
     ----------
     storage, config
         The table.
     index : TableIndex or None
-        What the caller knows of the index; None where that is nothing.
+        The index that the caller states; None if the caller states none.
     instant : InstantTime
         The commit.
     cascade : bool
-        Whether later commits that build on it go, too; otherwise they forbid it.
+        Whether to also undo later commits that build on it; otherwise they raise TimelineError.
     dry_run : bool
-        Whether to leave the table as it is.
+        Whether to change nothing.
     lock : TableLock
-        Held meanwhile.
+        Held during the rollback.
     now_ms : callable
         Milliseconds since 1970 UTC.
 
@@ -122,9 +123,9 @@ def roll_back(
     TimelineError
         If there is no such commit, a savepoint holds it, or later commits build on it.
     IndexStateError
-        If files of before were cleaned meanwhile, or would not fit the index of before.
+        If files from before the commit were cleaned, or do not fit the index from before it.
     CommitOutcomeUnknownError
-        If storage failed after it may have begun.
+        If storage failed and the rollback may have begun.
     """
     check_writable(config, storage.root)
     if dry_run:
@@ -146,8 +147,8 @@ def roll_back(
             except StorageError as error:
                 raise CommitOutcomeUnknownError(
                     instant,
-                    f"storage failed while it was rolled back ({error}); the next write carries "
-                    "it on, or withdraws it where nothing was undone yet",
+                    f"storage failed while it was rolled back ({error}); the next write "
+                    "continues the rollback, or withdraws it if nothing was undone yet",
                 ) from error
             if instants:
                 return replace(report, instants=instants)
@@ -155,7 +156,7 @@ def roll_back(
 
 def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
     rules = setting_instants(snapshot.storage, snapshot.timeline)
-    return RollbackReport(tuple(describe(snapshot, one, rules) for one in commits))
+    return RollbackReport(tuple(describe(snapshot, commit, rules) for commit in commits))
 
 
 def _undo(
@@ -165,13 +166,14 @@ def _undo(
     turn: Turn | None,
     require_held: Check,
 ) -> tuple[InstantTime, ...]:
-    """Roll commits back; none where something was committed or archived since the snapshot.
+    """Roll commits back; return () if another commit or an archival came after the snapshot.
 
-    It takes a turn in the order of commits once the plans are on the timeline. So whoever commits
-    has taken one before, which this sees, or takes one later, and sees the plans or what they did.
+    The rollback takes a turn in the order of commits after its plans are on the timeline. So
+    another commit either took an earlier turn, which the rollback sees, or takes a later turn and
+    sees the plans or their effect.
     """
     storage, config = snapshot.storage, snapshot.config
-    plans = [rollback_plan(storage, snapshot.timeline, one) for one in commits]
+    plans = [rollback_plan(storage, snapshot.timeline, commit) for commit in commits]
     with ExitStack() as stack:
         begun = [
             stack.enter_context(
@@ -188,7 +190,7 @@ def _undo(
         ]
         instants = tuple(instant for instant, _ in begun)
         now, then = begun[-1][1], snapshot.timeline
-        is_active = all(keep_active(storage, config, one.requested_at) for one in commits)
+        is_active = all(keep_active(storage, config, commit.requested_at) for commit in commits)
         is_same = _settled(now, instants) == _settled(then, ())
         require_held()
         if (
@@ -210,62 +212,62 @@ def _carry_out(
     plans: Sequence[RollbackPlan],
     instants: Sequence[InstantTime],
 ) -> bool:
-    """Carry plans out in order; False where another writer withdrew them while this one slept."""
+    """Execute plans in order; return False if another writer withdrew them meanwhile."""
     for done, (plan, instant) in enumerate(zip(plans, instants, strict=True)):
         if not carry_out_rollback(snapshot.storage, snapshot.config, clock, instant, plan):
             if done:
                 raise CommitOutcomeUnknownError(
                     plan.instant,
-                    f"this and earlier commits were not rolled back, only {done} later ones: "
-                    "another writer took this one for dead meanwhile; do it again",
+                    f"this and earlier commits were not rolled back, only {done} later commits: "
+                    "another writer treated this writer as dead meanwhile; roll back again",
                 )
             return False
     return True
 
 
 def _settled(timeline: Timeline, but: Collection[InstantTime]) -> set[Instant]:
-    """Return what a rollback depends on: all instants but writes that are still pending."""
+    """Return what a rollback depends on: all instants except pending writes."""
     return {
-        one
-        for one in timeline.instants
-        if one.requested_at not in but
-        and (one.state is State.COMPLETED or one.action not in WRITES)
+        instant
+        for instant in timeline.instants
+        if instant.requested_at not in but
+        and (instant.state is State.COMPLETED or instant.action not in WRITES)
     }
 
 
 def _commits_to_undo(
     snapshot: Snapshot, index: TableIndex | None, instant: InstantTime, cascade: bool
 ) -> list[Instant]:
-    """Return the commits that go, newest first; refuse what would lose or double rows."""
+    """Return the commits to undo, newest first; raise if rows would be lost or doubled."""
     timeline = snapshot.timeline
     times = archived_completion_times(
         snapshot.storage, snapshot.config, since=instant, until=instant
     )
-    if instant in times:  # Perhaps it is in both timelines: an archival died.
+    if instant in times:  # If an archival died, it may be on both timelines.
         raise TimelineError(instant, _ARCHIVED)
     found = timeline.find_completed(instant)
     if found is None:
         raise TimelineError(instant, why_absent(timeline, instant))
     _require_no_savepoint(timeline, instant)
-    gone = with_dependents(snapshot, index, found)
-    if len(gone) > 1 and not cascade:
-        later = ", ".join(one.requested_at for one in gone[1:4]) + (", …" if len(gone) > 4 else "")
+    undone = with_dependents(snapshot, index, found)
+    if len(undone) > 1 and not cascade:
+        later = ", ".join(i.requested_at for i in undone[1:4]) + (", …" if len(undone) > 4 else "")
         raise TimelineError(
             instant,
-            f"{len(gone) - 1} later commits build on it ({later}): roll them back with it by "
-            "cascade=True (--cascade), which loses what they wrote; or keep the rows, and where it "
-            "is a rescale write the earlier rules by another rescale",
+            f"{len(undone) - 1} later commits build on it ({later}): roll them back with it by "
+            "cascade=True (--cascade), which loses what they wrote; or keep the rows, and if it is "
+            "a rescale, restore the earlier rules with another rescale",
         )
-    _require_places(snapshot, gone)
-    _require_commit_left(snapshot, gone)
-    _require_no_plan(snapshot, gone)
+    _require_places(snapshot, undone)
+    _require_commit_left(snapshot, undone)
+    _require_no_plan(snapshot, undone)
     _require_no_clean(timeline, instant)
-    _require_state_of_before(snapshot, index, gone)
-    return gone[::-1]
+    _require_state_of_before(snapshot, index, undone)
+    return undone[::-1]
 
 
 def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
-    """Tell what goes with a completed commit."""
+    """Describe what a rollback of a completed commit removes."""
     commit = snapshot.timeline.read_commit(snapshot.storage, instant)
     return UndoneCommit(
         instant.requested_at,
@@ -278,13 +280,13 @@ def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> U
 
 
 def why_absent(timeline: Timeline, instant: InstantTime) -> str:
-    """Say why there is no completed commit of a time."""
+    """Return the reason why there is no completed commit with a time."""
     if timeline.start is not None and instant < timeline.start:
         return (
             f"it is older than the active timeline, which starts at {timeline.start}; "
             "to go back further restore a savepoint"
         )
-    if any(one.requested_at == instant for one in timeline.pending()):
+    if any(pending.requested_at == instant for pending in timeline.pending()):
         return "it is not completed; the next write rolls it back"
     starts = "is empty" if timeline.start is None else f"starts at {timeline.start}"
     return (
@@ -294,83 +296,91 @@ def why_absent(timeline: Timeline, instant: InstantTime) -> str:
 
 
 def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
-    for one in timeline.instants:
-        if one.action is Action.SAVEPOINT and one.requested_at >= instant:
+    for savepoint in timeline.instants:
+        if savepoint.action is Action.SAVEPOINT and savepoint.requested_at >= instant:
             raise TimelineError(
                 instant,
-                f"savepoint {one.requested_at} holds it: delete that first by "
+                f"savepoint {savepoint.requested_at} holds it: delete the savepoint first with "
                 "table.delete_savepoint() (bucketlake savepoint TABLE INSTANT --delete)",
             )
 
 
-def _require_places(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
-    """Refuse metadata that name files where no data can be."""
-    for one in gone:
-        commit = snapshot.timeline.read_commit(snapshot.storage, one)
+def _require_places(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
+    """Raise if commit metadata names files outside of the data folders."""
+    for instant in undone:
+        commit = snapshot.timeline.read_commit(snapshot.storage, instant)
         named = [(stat.partition_path, stat.path.rpartition("/")[2]) for stat in commit.stats]
         named += [
             (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
         ]
         for partition, name in named:
-            require_data_place(partition, name, f"metadata of commit {one.requested_at}")
+            require_data_place(partition, name, f"metadata of commit {instant.requested_at}")
 
 
-def _require_commit_left(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
-    if not _leaves_commit(snapshot, gone):
+def _require_commit_left(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
+    if not _leaves_commit(snapshot, undone):
         raise TimelineError(
-            gone[0].requested_at,
-            "with it the last commit would leave the active timeline, and those before it are "
-            "archived: write another commit first",
+            undone[0].requested_at,
+            "it is the last commit of the active timeline, and all earlier commits are archived: "
+            "write another commit first",
         )
 
 
-def _leaves_commit(snapshot: Snapshot, gone: Sequence[Instant]) -> bool:
-    """Tell whether a commit stays on the active timeline, if any is archived: else none counts.
+def _leaves_commit(snapshot: Snapshot, undone: Sequence[Instant]) -> bool:
+    """Return whether a commit stays on the active timeline, which is needed if there is an archive.
 
-    What an archival that died left in both timelines is about to go.
+    Instants that a dead archival left on both timelines do not count: they will be removed.
     """
     storage, config = snapshot.storage, snapshot.config
     if not has_archive(storage, config):
         return True
-    left = {i.requested_at for i in snapshot.timeline.completed_commits() if i not in gone}
+    left = {i.requested_at for i in snapshot.timeline.completed_commits() if i not in undone}
     if not left:
         return False
     return bool(left - archived_completion_times(storage, config, since=min(left)).keys())
 
 
-def _require_no_plan(snapshot: Snapshot, gone: Sequence[Instant]) -> None:
-    """Refuse where a compaction is planned for files that are to go."""
+def _require_no_plan(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
+    """Raise TimelineError if a pending compaction or resize needs files that would be deleted."""
     storage, timeline = snapshot.storage, snapshot.timeline
-    files = {s.path: one for one in gone for s in timeline.read_commit(storage, one).stats}
-    for pending in timeline.pending_compactions():
-        for planned in timeline.read_compaction_plan(storage, pending):
-            for file in planned.log_files:
-                if file.path in files:
-                    raise TimelineError(
-                        files[file.path].requested_at,
-                        f"the pending compaction {pending.requested_at} names {file.path}: carry "
-                        "it out by table.compact() (bucketlake compact)",
-                    )
+    commits = [(commit, timeline.read_commit(storage, commit)) for commit in undone]
+    files = {stat.path: commit for commit, metadata in commits for stat in metadata.stats}
+    plans = [
+        (pending, timeline.read_compaction_plan(storage, pending), "compaction", "compact")
+        for pending in timeline.pending_compactions()
+    ]
+    plans += [
+        (pending, [*timeline.read_clustering_plan(storage, pending).slices], "resize", "resize")
+        for pending in timeline.pending_clusterings()
+    ]
+    for pending, slices, what, verb in plans:
+        for path in (path for planned in slices for path in planned.paths):
+            if path in files:
+                raise TimelineError(
+                    files[path].requested_at,
+                    f"the pending {what} {pending.requested_at} names {path}: execute it with "
+                    f"table.{verb}() (bucketlake {verb})",
+                )
 
 
 def _require_no_clean(timeline: Timeline, instant: InstantTime) -> None:
     for clean in timeline.pending_cleans():
         raise TimelineError(
             instant,
-            f"the pending clean {clean.requested_at} may delete what was before it: let "
-            "table.clean() (bucketlake clean) end it",
+            f"the pending clean {clean.requested_at} may delete files from before it: complete "
+            "the clean with table.clean() (bucketlake clean)",
         )
 
 
 def _require_state_of_before(
-    snapshot: Snapshot, index: TableIndex | None, gone: Sequence[Instant]
+    snapshot: Snapshot, index: TableIndex | None, undone: Sequence[Instant]
 ) -> None:
-    """Refuse where the table could not be read or written as it was before."""
-    storage, undone = snapshot.storage, {one.requested_at for one in gone}
-    commits = [snapshot.timeline.read_commit(storage, one) for one in gone]
-    before = load_snapshot(storage, snapshot.config, snapshot.timeline.without(undone))
+    """Raise IndexStateError if the table could not be read or written after the rollback."""
+    storage, times = snapshot.storage, {commit.requested_at for commit in undone}
+    commits = [snapshot.timeline.read_commit(storage, commit) for commit in undone]
+    before = load_snapshot(storage, snapshot.config, snapshot.timeline.without(times))
     slices = before.partition_slices(sorted({p for commit in commits for p in commit.partitions}))
-    held = {(one.partition_path, one.file_id) for one in slices}
+    held = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     created = {
         (stat.partition_path, stat.file_id)
         for commit in commits
@@ -381,9 +391,9 @@ def _require_state_of_before(
     if lost:
         partition, file_id = min(lost)
         raise IndexStateError(
-            f"a rollback of {min(undone)} needs the files of before",
+            f"a rollback of {min(times)} needs the files from before the commit",
             f"those of file group {file_id} in partition {partition!r} were cleaned",
-            "keep the commit, and write the rows that you want with another one",
+            "keep the commit, and write the rows that you want with another commit",
         )
     known = resolve_index(storage, before.timeline, index)
     if known is not None:

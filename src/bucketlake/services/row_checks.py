@@ -1,6 +1,6 @@
-"""Checks that read rows: do all files decode, are keys in their buckets, and there once.
+"""Checks that read rows: all files can be decoded, and each key is once in its bucket.
 
-Memory holds the keys of one partition, or a part of one file.
+The checks hold the keys of one partition, or a part of one file, in memory.
 """
 
 from __future__ import annotations
@@ -22,75 +22,80 @@ from bucketlake.services.findings import Finding, FindingKind
 
 
 def check_files(table: Examination) -> Iterator[Finding]:
-    """Read the live slices whole; find files that do not decode, or do not fit the schema."""
+    """Read all rows of the live slices; find files that are corrupt or do not fit the schema."""
     if not table.slices:
         return
     reader = SliceReader.of_snapshot(table.snapshot)
-    for one in table.slices:
+    for file_slice in table.slices:
         try:
-            _require_fit(table, reader, one)
-            for _ in reader.read(one, reader.schema.names):
+            _require_fit(table, reader, file_slice)
+            for _ in reader.read(file_slice, reader.schema.names):
                 pass
         except FormatError as error:
             yield Finding(
-                FindingKind.FILE_CORRUPT, error.problem, one.partition_path, (error.path,)
+                FindingKind.FILE_CORRUPT, error.problem, file_slice.partition_path, (error.path,)
             )
         except InputError as error:
             yield Finding(
                 FindingKind.SCHEMA_UNFIT,
                 f"rows do not fit the table's schema: {error}",
-                one.partition_path,
-                one.paths,
+                file_slice.partition_path,
+                file_slice.paths,
             )
-        except ObjectNotFoundError:  # Another check's finding, or cleaned meanwhile.
+        except ObjectNotFoundError:  # Found by another check, or cleaned meanwhile.
             continue
 
 
-def _require_fit(table: Examination, reader: SliceReader, one: FileSlice) -> None:
-    """Refuse a base file whose columns the table's schema does not take."""
-    if one.base_file is None:
+def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice) -> None:
+    """Raise InputError if the columns of a base file cannot be cast to the table's schema."""
+    if file_slice.base_file is None:
         return
-    with BaseFileReader(table.storage, one.base_file.path) as base:
+    with BaseFileReader(table.storage, file_slice.base_file.path) as base:
         held = pa.schema([field for field in base.schema if field.name in reader.schema.names])
         wanted = pa.schema([reader.schema.field(name) for name in held.names])
         try:
-            cast_table(held.empty_table(), wanted, where=f"base file {one.base_file.path}")
+            cast_table(held.empty_table(), wanted, where=f"base file {file_slice.base_file.path}")
         except pa.ArrowException as error:
-            raise InputError(f"base file {one.base_file.path}", str(error), "") from error
+            raise InputError(f"base file {file_slice.base_file.path}", str(error), "") from error
 
 
 def check_keys(table: Examination) -> Iterator[Finding]:
-    """Read all keys; find those that lie in another bucket than theirs, or twice."""
+    """Read all keys; find keys in wrong buckets and duplicate keys."""
     partitions: dict[str, list[FileSlice]] = defaultdict(list)
-    for one in table.slices:
-        partitions[one.partition_path].append(one)
+    for file_slice in table.slices:
+        partitions[file_slice.partition_path].append(file_slice)
     for partition, slices in sorted(partitions.items()):
         try:
-            keys = [_keys(SliceReader.of_snapshot(table.snapshot), one) for one in slices]
+            reader = SliceReader.of_snapshot(table.snapshot)
+            keys = [_keys(reader, file_slice) for file_slice in slices]
         except (FormatError, ObjectNotFoundError):
-            continue  # What the other checks find comes first.
+            continue  # The other checks find the cause.
         if table.index is not None:
-            for one, held in zip(slices, keys, strict=True):
-                yield from _in_wrong_slot(table.index.layout(), one, held)
+            for file_slice, held in zip(slices, keys, strict=True):
+                yield from _in_wrong_slot(table.index.layout(), file_slice, held)
         yield from _twice(partition, slices, keys)
 
 
-def _keys(reader: SliceReader, one: FileSlice) -> pa.ChunkedArray:
-    chunks = [chunk[RECORD_KEY].cast(pa.string()) for chunk in reader.read(one, [RECORD_KEY])]
+def _keys(reader: SliceReader, file_slice: FileSlice) -> pa.ChunkedArray:
+    chunks = [
+        chunk[RECORD_KEY].cast(pa.string()) for chunk in reader.read(file_slice, [RECORD_KEY])
+    ]
     arrays = [array for chunk in chunks for array in chunk.chunks]
     return pa.chunked_array(arrays, pa.string())
 
 
-def _in_wrong_slot(layout: Layout, one: FileSlice, keys: pa.ChunkedArray) -> Iterator[Finding]:
-    strayed = layout.strayed_keys(keys, one.partition_path, one.file_id)
+def _in_wrong_slot(
+    layout: Layout, file_slice: FileSlice, keys: pa.ChunkedArray
+) -> Iterator[Finding]:
+    strayed = layout.strayed_keys(keys, file_slice.partition_path, file_slice.file_id)
     if strayed is not None:
         yield Finding(
             FindingKind.KEYS_IN_WRONG_BUCKET,
             f"{strayed.count} of {len(keys)} keys in {strayed.held_in} belong elsewhere under "
-            f"{layout.setting_of(one.partition_path)}, such as {strayed.key!r} in "
-            f"{strayed.belongs_to}; upserts and lookups do not find them",
-            one.partition_path,
-            one.paths,
+            f"{layout.setting_of(file_slice.partition_path)}, such as {strayed.key!r}, "
+            f"which belongs to {strayed.belongs_to}; upserts and lookups do not find them",
+            file_slice.partition_path,
+            file_slice.paths,
         )
 
 
@@ -103,13 +108,13 @@ def _twice(
     if len(several):
         holding = [
             path
-            for one, held in zip(slices, keys, strict=True)
+            for file_slice, held in zip(slices, keys, strict=True)
             if pc.any(pc.is_in(held, several)).as_py()
-            for path in one.paths
+            for path in file_slice.paths
         ]
         yield Finding(
             FindingKind.KEYS_TWICE,
-            f"{len(several)} keys are there more than once, such as {several[0].as_py()!r}",
+            f"{len(several)} keys occur more than once, such as {several[0].as_py()!r}",
             partition,
             tuple(holding),
         )

@@ -69,7 +69,7 @@ def make_savepoint(
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     chosen = _commit(timeline, instant).requested_at
-    if any(one.requested_at == chosen for one in timeline.completed() if _is_savepoint(one)):
+    if any(i.requested_at == chosen for i in timeline.completed() if _is_savepoint(i)):
         return chosen
     put_inflight(storage, config, chosen, Action.SAVEPOINT)
     try:
@@ -111,11 +111,11 @@ def require_savepoint(
     timeline: Timeline, instant: InstantTime, *, pending: bool = False
 ) -> Instant:
     """Return the savepoint of a commit; raise TimelineError if it has none."""
-    found = [one for one in timeline.instants if _is_savepoint(one)]
-    for one in found:
-        if one.requested_at == instant and (pending or one.state is State.COMPLETED):
-            return one
-    there = ", ".join(one.requested_at for one in found) or "there are none"
+    found = [savepoint for savepoint in timeline.instants if _is_savepoint(savepoint)]
+    for savepoint in found:
+        if savepoint.requested_at == instant and (pending or savepoint.state is State.COMPLETED):
+            return savepoint
+    there = ", ".join(savepoint.requested_at for savepoint in found) or "there are none"
     raise TimelineError(
         instant,
         f"is not a savepoint (savepoints: {there}); create one with table.savepoint() "
@@ -161,15 +161,15 @@ def _files(
         for clean in timeline.pending_cleans()
         for path in read_clean(storage, timeline, clean).paths
     }
-    for one in load_snapshot(storage, config, timeline.as_of(instant)).all_slices():
-        for file in one.files:
+    for file_slice in load_snapshot(storage, config, timeline.as_of(instant)).all_slices():
+        for file in file_slice.files:
             if file.path in doomed:
                 raise TimelineError(
                     instant,
                     f"the pending clean {doomed[file.path]} deletes {file.path}: complete it with "
                     "table.clean(), and use a later commit",
                 )
-            files.setdefault(one.partition_path, []).append(file.name.to_file_name())
+            files.setdefault(file_slice.partition_path, []).append(file.name.to_file_name())
     return files
 
 

@@ -1,4 +1,4 @@
-"""The path of a table as Spark's own readers and writers take it."""
+"""The path of a table in the form that Spark's own readers and writers need."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 def spark_address(path: str) -> str:
-    """Return where Spark finds a table.
+    """Return the path with which Spark finds a table.
 
-    A local path names the disk, whatever Spark's default file system, and does not depend on the
-    directory in which the JVM was started. Other paths are left as they were given: ``s3a://`` is
-    the spelling that plain Spark takes.
+    A local path becomes an absolute ``file:`` path, so that it does not depend on Spark's default
+    file system or on the directory in which the JVM was started. Other paths are not changed:
+    ``s3a://`` is the scheme that Spark supports.
 
     Raises
     ------
     UnsupportedFeatureError
-        If the table lives in the memory of this process, where Spark's workers cannot reach it.
+        If the table is in the memory of this process, which Spark's workers cannot access.
     """
     scheme = _SCHEME.match(path)
     if scheme is None or scheme[1].lower() == "file":
@@ -29,6 +29,6 @@ def spark_address(path: str) -> str:
         raise UnsupportedFeatureError(
             "a table in memory, through Spark",
             path,
-            "use Arrow tables and to_arrow(), or make the table on a disk",
+            "use Arrow tables and to_arrow(), or create the table on a disk",
         )
     return path

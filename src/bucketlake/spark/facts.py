@@ -1,9 +1,9 @@
 """Facts that the driver sends to tasks, as rows of a DataFrame.
 
 The rows come from a ``VALUES`` list in SQL. ``createDataFrame`` would import pandas in the driver,
-and PySpark 3.5 has Python workers of their own copy its rows. All facts of a task are one row, so
-that the SQL text has few tokens; they are encoded, so that no setting of the session and no special
-character changes what the text means.
+and PySpark 3.5 copies its rows in additional Python workers. All facts of a task are one row, so
+that the SQL text has few tokens. The facts are encoded, so that session settings and special
+characters cannot change their meaning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def facts_in_tasks(
     tasks : iterable of int
         The task of each fact, from 0.
     task_count : int
-        Tasks of the shuffle.
+        Number of tasks of the shuffle.
 
     Returns
     -------
@@ -43,18 +43,18 @@ def facts_in_tasks(
     by_value: dict[int, list[str]] = {}
     for fact, task in zip(facts, tasks, strict=True):
         by_value.setdefault(int(values[task]), []).append(fact)
-    told = by_value or {0: []}  # SQL has no empty list of VALUES.
-    rows = ", ".join(f"({value}, '{encode_facts(texts)}')" for value, texts in told.items())
+    by_value = by_value or {0: []}  # SQL has no empty list of VALUES.
+    rows = ", ".join(f"({value}, '{encode_facts(texts)}')" for value, texts in by_value.items())
     return spark.sql(f"VALUES {rows}").toDF("task", "facts")
 
 
 def facts_of(column: pa.StringArray) -> list[str]:
-    """Return the facts in a column ``facts``; rows of other things have a null there."""
+    """Return the facts in a column ``facts``, which is null in other rows."""
     return [fact for text in column.drop_null().to_pylist() for fact in _decode(text)]
 
 
 def encode_facts(texts: list[str]) -> str:
-    """Return facts as one text without quotes; :func:`facts_of` reads it."""
+    """Encode facts as one text without quotes; :func:`facts_of` decodes it."""
     return base64.b64encode(json.dumps(texts).encode()).decode()
 
 

@@ -1,4 +1,4 @@
-"""Parquet files as a DataFrame, whatever the session's settings say of reading them."""
+"""Reading Parquet files as a DataFrame, independent of the session's settings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 _OPTIONS = {
-    "recursiveFileLookup": "true",  # The folders' names are no columns.
-    # Cleaned or damaged meanwhile: an error, not fewer rows.
+    "recursiveFileLookup": "true",  # Folder names do not become columns.
+    # Files that were deleted or damaged meanwhile raise an error instead of losing rows.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    # Files that do not name their writer, as Hudi's own do not, hold days of the one calendar that
-    # everybody writes by now.
+    # Files that do not name their writer, such as Hudi's, have dates in the proleptic Gregorian
+    # calendar.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
@@ -21,7 +21,7 @@ _NO_GLOB = str.maketrans({c: f"\\{c}" for c in "\\*?[]{}"})
 
 
 def read_parquet(spark: SparkSession, schema: StructType, paths: Iterable[str]) -> DataFrame:
-    """Return all rows of files, or of the files in folders, as they are; its job fails if it can't.
+    """Return all rows of files, or of the files in folders; the job fails if a file is unreadable.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def read_parquet(spark: SparkSession, schema: StructType, paths: Iterable[str]) 
     schema : StructType
         Columns to read.
     paths : iterable of str
-        Files and folders; no character of theirs stands for others.
+        Files and folders; special characters in them are not patterns.
     """
     reader = spark.read.schema(schema).options(**_OPTIONS)
     return reader.parquet(*(path.translate(_NO_GLOB) for path in paths))

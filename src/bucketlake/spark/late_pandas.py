@@ -1,11 +1,11 @@
 """Keeping pandas out of a process that does not use it.
 
-pyarrow imports pandas when it first makes an array or a scalar of a Python value, to be able to
-tell a pandas Series from other sequences. The import takes a second of processor time, and neither
-a task of bucketlake nor its command line uses pandas.
+pyarrow imports pandas when it first creates an array or a scalar from a Python value, because it
+must recognise a pandas Series. The import takes a second of processor time, and neither the tasks
+of bucketlake nor its command line use pandas.
 
-A Python worker of Spark may later run functions of the user. So pandas is only postponed: when any
-code imports it, pyarrow learns of it before that code can make a Series.
+A Python worker of Spark may later run functions of the user, which may use pandas. So the import is
+only postponed: when any code imports pandas, pyarrow finds it before that code can create a Series.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PANDAS = "pandas"
 
 
 def postpone_pandas() -> None:
-    """Let pyarrow do without pandas until something else imports it.
+    """Keep pyarrow from importing pandas until other code imports it.
 
-    Does nothing where pandas is imported already.
+    The function does nothing if pandas is already imported.
     """
     if _PANDAS in sys.modules or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
@@ -34,16 +34,16 @@ def postpone_pandas() -> None:
     sys.meta_path.insert(0, finder)
     finder.hides_from = threading.get_ident()
     try:
-        pa.scalar(None)  # pyarrow looks for pandas here, and does not look again by itself.
+        pa.scalar(None)  # pyarrow looks for pandas once, here.
     finally:
         finder.hides_from = None
 
 
 class _Finder(MetaPathFinder):
-    """Finds pandas for its first import, and has pyarrow told of it."""
+    """Finds pandas for its first import, and lets pyarrow find it too."""
 
     hides_from: int | None = None
-    """The thread that must not find pandas."""
+    """The thread for which pandas is hidden."""
 
     def find_spec(
         self,
@@ -51,7 +51,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return where pandas is found without this finder; None for other modules."""
+        """Return the spec of pandas from the other finders; None for other modules."""
         if fullname != _PANDAS:
             return None
         if self.hides_from == threading.get_ident():
@@ -59,16 +59,16 @@ class _Finder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = find_spec(_PANDAS)
         if spec is not None and spec.loader is not None:
-            _tell_pyarrow_after(spec.loader)
+            _notify_pyarrow_after(spec.loader)
         return spec
 
 
-def _tell_pyarrow_after(loader: Loader) -> None:
-    """Have pyarrow look for pandas again as soon as a loader has imported it."""
+def _notify_pyarrow_after(loader: Loader) -> None:
+    """Let pyarrow look for pandas again after a loader has imported it."""
     import_usually = loader.exec_module
 
-    def import_and_tell(module: ModuleType) -> None:
+    def import_and_notify(module: ModuleType) -> None:
         import_usually(module)
-        pa.nulls(0).to_pandas()  # A conversion to pandas looks for it, whatever was found before.
+        pa.nulls(0).to_pandas()  # A conversion to pandas always looks for pandas again.
 
-    loader.exec_module = import_and_tell  # type: ignore[method-assign]
+    loader.exec_module = import_and_notify  # type: ignore[method-assign]

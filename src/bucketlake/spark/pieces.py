@@ -1,8 +1,7 @@
-"""Records on their way through a shuffle, packed: many rows of one task as one binary value.
+"""Packing records for a shuffle: many rows of one task become one binary value.
 
-A shuffle that carries rows one by one turns each of them from columns into a row, copies it, and
-turns it back. So the rows of a task travel as pieces of an Arrow stream, and the engine only moves
-bytes.
+A shuffle of single rows converts each row from columns, copies it, and converts it back. So the
+rows of a task are sent as Arrow streams (pieces), and the engine only moves bytes.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 CHUNK_ROWS = 32_768
-"""Rows that are cut into pieces together: more make fewer and longer pieces."""
+"""Number of rows that are cut into pieces together: more rows give fewer and longer pieces."""
 
 CHUNK_BYTES = 64 << 20
-"""Bytes at which a chunk is cut even with fewer rows."""
+"""Size at which a chunk ends, even with fewer rows."""
 
 PIECE_BYTES_MAX = 512 << 10
-"""Size of a piece at most, but for a single row: a batch of pieces has to stay below 2 GiB."""
+"""Largest size of a piece with several rows: a batch of pieces must stay below 2 GiB."""
 
 _INT16_MAX = np.iinfo(np.int16).max
 
 
 def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Put batches together to chunks of about ``CHUNK_ROWS`` rows."""
+    """Combine batches into chunks of about ``CHUNK_ROWS`` rows."""
     held: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:
@@ -43,14 +42,14 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def pack(
     rows: pa.Table, tasks: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], pa.BinaryArray]:
-    """Cut rows by their task into pieces.
+    """Cut rows into pieces by task.
 
     Parameters
     ----------
     rows : pyarrow.Table
         Rows of any columns.
     tasks : ndarray of int32, shape (n_rows,)
-        Their tasks; rows with a negative one are left out.
+        Tasks of the rows; rows with a negative task are dropped.
 
     Returns
     -------
@@ -59,7 +58,7 @@ def pack(
     pyarrow.BinaryArray
         The pieces; the rows of a task keep their order.
     """
-    # Two bytes are sorted by radix, in a tenth of the time of four.
+    # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
     narrow = tasks.astype(np.int16) if tasks.max(initial=0) < _INT16_MAX else tasks
     order = np.argsort(narrow, kind="stable")
     order = order[np.searchsorted(tasks[order], 0) :]

@@ -1,8 +1,8 @@
-"""Placing rows in tasks of the writer's choice, through the DataFrame API alone.
+"""Sending rows to tasks that the writer chooses, with the DataFrame API only.
 
-``repartition(n, column)`` sends a row to task ``pmod(murmur3(column), n)``. Hashing task numbers
-themselves would leave a third of the tasks empty and double others, so each task number is sent
-as an integer that Spark's hash maps to it.
+``repartition(n, column)`` sends a row to task ``pmod(murmur3(column), n)``. If the column had task
+numbers, their hashes would leave a third of the tasks empty and give others twice the rows. So each
+task number is replaced by an integer that Spark's hash maps to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def values_for_tasks(task_count: int) -> npt.NDArray[np.int32]:
     Parameters
     ----------
     task_count : int
-        Tasks of the shuffle.
+        Number of tasks of the shuffle.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Reading a table as a DataFrame.
 
-Slices without log files go to Spark's own Parquet reader; those with some are merged in Python
-tasks, some slices a task.
+Spark's own Parquet reader reads slices without log files. Python tasks merge slices with log files,
+several slices per task.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.where.spark_settings import SPARK_SETTINGS
 from bucketlake.write.plan import spread
 
-_TASK_BYTES = 32 * 2**20  # Of the files of its slices; a task in Python costs some 40 ms itself.
-_TASKS_LEAST = 8  # As long as there are as many slices.
+_TASK_BYTES = 32 * 2**20  # Size of a task's files; a Python task itself costs about 40 ms.
+_TASKS_LEAST = 8  # Fewer only if there are fewer slices.
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
-    """Return the session to use; ConfigError where none is active."""
+    """Return the session to use; raise ConfigError if no session is active."""
     session = spark or running_session()
     if session is None:
-        raise ConfigError("spark", None, "start a SparkSession first, or hand one in")
+        raise ConfigError("spark", None, "start a SparkSession first, or pass a SparkSession")
     return session
 
 
 def running_session() -> SparkSession | None:
-    """Return the active session; None where there is none."""
+    """Return the active session, or None."""
     return SparkSession.getActiveSession()
 
 
 def has_usual_settings(spark: SparkSession) -> bool:
-    """Whether SQL text means to a session what bucketlake's pruning takes it to mean."""
+    """Return whether the session reads SQL text in the way that bucketlake's pruning assumes."""
     found = {key: spark.conf.get(key, usual) for key, usual in SPARK_SETTINGS.items()}
     return all(str(found[key]).lower() == SPARK_SETTINGS[key].lower() for key in found)
 
 
 def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
-    """Read the files of a plan; return the rows and columns that it asks for.
+    """Read the files of a plan; return its rows and columns.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     root : str
         The table's path.
     plan : ReadPlan
-        What to read. Spark filters by its condition.
+        The files to read, and the condition with which Spark filters the rows.
     """
     frame: DataFrame | None = None
     address = spark_address(root)
@@ -79,7 +79,7 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
 
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
-    """Return the rows of slices with logs; of columns only those that are asked for."""
+    """Return the rows of slices with log files, with only the needed columns."""
     schema = plan.schema
     if plan.columns is not None:
         asked = {name.lower() for name in plan.columns}
@@ -92,16 +92,16 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> DataFrame:
-    """Return pieces of work as facts, in few tasks, since each task costs time.
+    """Return pieces of work as facts for few tasks, because each task costs time.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     work : sequence of str
-        What tasks shall do, as text.
+        Pieces of work, as text.
     sizes : sequence of int
-        Bytes that each piece reads.
+        Number of bytes that each piece reads.
     """
     count = max(1, min(len(work), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))
     facts = facts_in_tasks(spark, work, spread(sizes, count), count)
@@ -119,7 +119,7 @@ def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
 
 
 def _widened(part: DataFrame, stored: pa.Schema, wanted: pa.Schema) -> DataFrame:
-    """Turn floats into the doubles with their digits (0.1 stays 0.1), as Hudi reads older files."""
+    """Cast floats to doubles with the same digits (0.1 stays 0.1), as Hudi reads older files."""
     changed = {
         field.name: F.col(field.name).cast("string").cast("double")
         for field in stored

@@ -1,11 +1,12 @@
-"""What tasks tell the driver beside their rows: errors and warnings, as what they are.
+"""Reports of tasks to the driver: errors and warnings with their class and facts.
 
-An error that a repetition cannot cure comes back as a row, so that Spark does not run the task
-again. An error of storage is raised, so that it does; of the last failure Spark hands on the text
-alone, so the error itself stands in a note there. Warnings come back as rows.
+A task returns an error as a row if a retry cannot help, so that Spark does not run the task again.
+It raises storage errors, so that Spark retries the task. From the last failure Spark passes only
+the text to the driver, so the error is encoded in a note in that text. Warnings are returned as
+rows.
 
-That text may quote data. So a note bears a mark that only this process knows, and what it says is
-read as JSON: a class of ``errors.py`` and its facts.
+The text may quote data. So a note starts with a mark that only this process knows, and its content
+is JSON: a class of ``errors.py`` and its facts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bucketlake.spark.late_pandas import postpone_pandas
 from bucketlake.spark.workers import spare_modules
 
 REPORT_FIELD = pa.field("report", pa.string())
-"""An error or warning in a row of its own; null in all other rows."""
+"""An error or warning in a separate row; null in all other rows."""
 
 Batches = Iterator[pa.RecordBatch]
 BatchFunction = Callable[[Batches], Batches]
@@ -37,7 +38,7 @@ _NOTED = re.compile(_NOTE + "([A-Za-z0-9+/=]+)")
 
 
 def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
-    """Let a task report in rows of ``schema``, which has ``REPORT_FIELD``."""
+    """Let a task return errors and warnings in rows of ``schema``, which has ``REPORT_FIELD``."""
     noted = noting(function)
 
     def run(batches: Batches) -> Batches:
@@ -58,8 +59,8 @@ def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
 
 
 def noting(function: BatchFunction) -> BatchFunction:
-    """Let errors of a task carry themselves through Spark's text of them."""
-    note = _NOTE  # The driver's; a worker has one of its own.
+    """Add a note with class and facts to errors of a task, for Spark's text of the failure."""
+    note = _NOTE  # The driver's mark; a worker would create its own.
 
     def run(batches: Batches) -> Batches:
         postpone_pandas()
@@ -74,7 +75,7 @@ def noting(function: BatchFunction) -> BatchFunction:
 
 
 def collect(df: DataFrame) -> list[Row]:
-    """Run a job of reporting tasks; raise and warn as they did, return the other rows."""
+    """Run a job of reporting tasks; raise their errors and warnings, return the other rows."""
     try:
         rows: list[Row] = df.collect()
     except PySparkException as error:

@@ -1,4 +1,4 @@
-"""Spark schemas and Arrow schemas, by the public type classes of both."""
+"""Conversion between Spark schemas and Arrow schemas, with the public type classes of both."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SIMPLE: dict[type[T.DataType], pa.DataType] = {
 
 
 def schema_of(df: DataFrame) -> T.StructType:
-    """Return the schema of a DataFrame; InputError where PySpark itself cannot tell it."""
+    """Return the schema of a DataFrame; raise InputError if PySpark cannot return it."""
     try:
         return df.schema
-    except PySparkValueError as error:  # PySpark 3.5 knows no calendar intervals.
+    except PySparkValueError as error:  # PySpark 3.5 has no type for calendar intervals.
         raise InputError(
             "the DataFrame",
             f"it has a column of a type that cannot be stored in a table: {error}",
@@ -46,7 +46,7 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
     Raises
     ------
     InputError
-        If a column has a type that tables do not hold, such as an interval.
+        If a column has a type that tables cannot store, such as an interval.
     """
     return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
 

@@ -1,4 +1,4 @@
-"""Settings of a Spark session that bucketlake changes for the time of one step."""
+"""Settings of a Spark session that bucketlake changes during one step."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pyspark.sql import SparkSession
 
 _lock = Lock()
 _changed: dict[tuple[int, str], tuple[int, str | None]] = {}
-"""By session and key: how many steps want it changed, and what was there before the first."""
+"""By session and key: the number of steps that changed it, and the value before the first."""
 
 
 @contextmanager
 def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Give settings other values, and put back afterwards what was there.
+    """Change settings while the body runs, and restore the earlier values afterwards.
 
-    Threads that share the session see the change. Steps that overlap want a setting at the same
-    value, and the last of them puts it back.
+    Threads that share the session see the change. Overlapping steps set a setting to the same
+    value, and the last step restores it.
     """
     with _lock:
         for key, value in settings.items():
@@ -30,10 +30,10 @@ def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
     finally:
         with _lock:
             for key in settings:
-                _put_back(spark, key)
+                _restore(spark, key)
 
 
-def _put_back(spark: SparkSession, key: str) -> None:
+def _restore(spark: SparkSession, key: str) -> None:
     count, before = _changed.pop((id(spark), key))
     if count > 1:
         _changed[id(spark), key] = count - 1, before

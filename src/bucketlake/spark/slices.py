@@ -1,4 +1,4 @@
-"""Work on file slices by Spark, some slices a task: compaction, rehashing."""
+"""Compaction and rehashing of file slices in Spark tasks, several slices per task."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
+from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
 _RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 
@@ -25,7 +26,7 @@ def compact_in(
     spark: SparkSession, compactor: Compactor, slices: Sequence[FileSlice]
 ) -> list[WriteStat]:
     """Compact slices in tasks of a session."""
-    work = in_tasks(spark, [one.to_text() for one in slices], [one.size_bytes for one in slices])
+    work = in_tasks(spark, [s.to_text() for s in slices], [s.size_bytes for s in slices])
 
     def compact(text: str) -> list[str]:
         stat = compactor.compact(FileSlice.from_text(text))
@@ -36,7 +37,7 @@ def compact_in(
 
 def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
     """Run the jobs of a rehash in tasks of a session."""
-    work = in_tasks(spark, [one.to_text() for one in jobs], [one.size_bytes for one in jobs])
+    work = in_tasks(spark, [job.to_text() for job in jobs], [job.size_bytes for job in jobs])
 
     def run(text: str) -> list[str]:
         return [result.to_text() for result in rehash.run(RehashJob.from_text(text))]
@@ -44,8 +45,20 @@ def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) ->
     return [SlotResult.from_text(text) for text in _run(work, run)]
 
 
+def resize_in(
+    spark: SparkSession, resizer: Resizer, jobs: Sequence[ResizeJob]
+) -> list[ResizeResult]:
+    """Run the jobs of a resize in tasks of a session."""
+    work = in_tasks(spark, [job.to_text() for job in jobs], [job.size_bytes for job in jobs])
+
+    def resize(text: str) -> list[str]:
+        return [resizer.resize(ResizeJob.from_text(text)).to_text()]
+
+    return [ResizeResult.from_text(text) for text in _run(work, resize)]
+
+
 def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
-    """Have each piece of work done in a task; return what all of them gave, as text."""
+    """Run each piece of work in a task; return all results as text."""
     done = work.mapInArrow(_reporting_results(run), spark_from_arrow(_RESULTS))
     return [row.result for row in collect(done)]
 

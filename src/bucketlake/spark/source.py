@@ -1,9 +1,9 @@
 """A Spark DataFrame as the source of a write.
 
-Two jobs: one counts the records of each slot and passes only key and partition columns through
-Python; the other sends each record to the task that owns its slot and writes there. What a task
-needs to know of its slots comes to it as rows of the same shuffle. How errors of tasks
-reach the driver is told in ``spark/reports.py``.
+A write has two jobs. The first counts the records of each slot and passes only key and partition
+columns through Python. The second sends each record to the task that owns its slot, which writes
+it. The plans of a task's slots are sent as rows of the same shuffle. ``spark/reports.py`` brings
+errors of tasks to the driver.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from bucketlake.write.tag import SLOT_COUNTS, Tagger
 
 _TASKS_USUAL = 200
 
-# Of the records that go into Python, and of the pieces that do: 1 GiB of them at most.
+# Limits batches of records, and batches of pieces to 1 GiB.
 _SHORT_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
 
 _COUNTS = SLOT_COUNTS.append(REPORT_FIELD)
 _PLACED = pa.schema(
     [
         pa.field("task", pa.int32()),
-        pa.field("piece", pa.binary()),  # Records, packed; null in rows that tell of a slot.
+        pa.field("piece", pa.binary()),  # Packed records; null in rows with slots.
         pa.field("facts", pa.string()),  # SlotPlans as text; null in rows with records.
     ]
 )
@@ -60,7 +60,7 @@ class SparkSource:
     df : DataFrame
         The records.
     spool : Spool
-        Keeps an input that may change between two evaluations.
+        Stores a copy of an input that may change between two evaluations.
     """
 
     def __init__(self, df: DataFrame, spool: Spool) -> None:
@@ -76,18 +76,18 @@ class SparkSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the DataFrame in Arrow's types; InputError where a column has none."""
+        """Arrow schema of the DataFrame; raises InputError if a column's type is not supported."""
         return arrow_from_spark(schema_of(self._given))
 
     def keep(self, columns: list[str]) -> None:
-        """Leave all columns out but these."""
+        """Drop all other columns."""
         self._given = self._given.select(*columns)
 
     @property
     def tasks_wanted(self) -> int:
-        """The session's number of shuffle partitions; where it has none, Spark's own default."""
+        """The session's number of shuffle partitions, or Spark's default if it is not a number."""
         text = self._given.sparkSession.conf.get("spark.sql.shuffle.partitions") or ""
-        return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms take "auto".
+        return int(text) if text.isdigit() else _TASKS_USUAL  # Some platforms allow "auto".
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
         """Count the records of each slot, in a job over key and partition columns."""
@@ -98,7 +98,7 @@ class SparkSource:
         return dict(counts)
 
     def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
-        """Send each record to its task and write there."""
+        """Send each record to its task, which writes it."""
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
         packed = rows.mapInArrow(
@@ -132,7 +132,7 @@ def _counting(tagger: Tagger) -> BatchFunction:
 
 
 def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
-    """Pack the records of each task; keys to delete of slots that are not there end here."""
+    """Pack the records of each task; drop keys to delete whose slots do not exist."""
 
     def pack_batches(batches: Batches) -> Batches:
         for rows in chunks(batches):
@@ -151,7 +151,7 @@ def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32
 
 
 def _slots(spark: SparkSession, plan: WritePlan) -> DataFrame:
-    """Return what each task must know of its slots, as rows that go there."""
+    """Return the plans of each task's slots, as rows that are sent to the task."""
     texts, tasks = [slot.to_text() for slot in plan.slots], [slot.task for slot in plan.slots]
     facts = facts_in_tasks(spark, texts, tasks, plan.task_count)
     return facts.select("task", F.lit(None).cast("binary").alias("piece"), "facts")

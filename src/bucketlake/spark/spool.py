@@ -1,9 +1,8 @@
-"""Spooling: keeping an input that may give other rows when it is evaluated again.
+"""Spooling: storing a copy of an input that may give other rows when it is evaluated again.
 
-A write evaluates its input twice, and retried tasks evaluate parts of it once more. Rows that
-differ between evaluations would be lost or doubled, so an input is written to storage once before
-it is placed, unless its plan consists of file scans, projections and filters without functions
-whose value may change.
+A write evaluates its input twice, and retried tasks evaluate parts of it again. Rows that differ
+between evaluations would be lost or doubled. So an input is first written to storage, unless its
+plan has only file scans, projections and filters, without functions whose value may change.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"
 _STABLE_NODES = frozenset(
     {"Relation", "LocalRelation", "Project", "Filter", "SubqueryAlias", "Range", "Union", "View"}
 )
-# Of relations only files are stable: a query over a live source, such as JDBC, is one too, and a
-# table of the catalog, which has a name, may list its partitions anew at each evaluation.
+# Only file relations are stable. A query over a live source, such as JDBC, is a relation too, and a
+# table of the catalog, which has a name, may list its partitions again at each evaluation.
 _FILE_RELATION = re.compile(r"\bRelation \[.*\] (?:parquet|orc|avro|csv|json|text|xml)$")
 _UNSTABLE = re.compile(
     r"\b(?:rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|"
     r"spark_partition_id|input_file_name|input_file_block_start|input_file_block_length|"
     r"current_timestamp|current_date|current_time|now|localtimestamp|unix_timestamp|"
     r"reflect|try_reflect|java_method)\("
-    r"|\)#\d+"  # Only functions evaluated in Python print their own id.
-    r"|\.\.\. \d+ more (?:fields|characters)",  # What was left out may be any of those.
+    r"|\)#\d+"  # Only functions that run in Python print their id.
+    r"|\.\.\. \d+ more (?:fields|characters)",  # The omitted part may have such a function.
     re.IGNORECASE,
 )
 _NODE = re.compile(r"[\s:+\-|]*!?([A-Za-z]+)")
 
 _WHOLE_PLAN = {"spark.sql.debug.maxToStringFields": "100000"}
 
-# Spark 3 refuses to write dates before 1582, and times before 1900 as INT96, unless it is told
-# that they are in the calendar in which it has them anyway.
+# Without these settings Spark 3 does not write dates before 1582, and does not write times before
+# 1900 as INT96. Its dates are in the right calendar already.
 _SPOOL_AS_IS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -52,7 +51,7 @@ _SPOOL_AS_IS = {
 
 
 class Spool:
-    """Where one write keeps a copy of its input, if it must.
+    """The copy of a write's input, if the write needs a copy.
 
     Parameters
     ----------
@@ -68,7 +67,7 @@ class Spool:
         self._folder: str | None = None
 
     def stable(self, df: DataFrame) -> DataFrame:
-        """Return a DataFrame of the same rows that gives them at every evaluation."""
+        """Return a DataFrame that gives the same rows at every evaluation."""
         if is_repeatable(df):
             return df
         self._folder = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
@@ -80,15 +79,15 @@ class Spool:
     def drop(self) -> None:
         """Delete the copy."""
         if self._folder is not None:
-            with suppress(StorageError):  # What stays is no part of the table.
+            with suppress(StorageError):  # A leftover copy is not part of the table.
                 self._storage.delete_folder(self._folder)
             self._folder = None
 
 
 def is_repeatable(df: DataFrame) -> bool:
-    """Tell whether a DataFrame's plan gives the same rows each time; False where unsure.
+    """Return whether a DataFrame's plan gives the same rows each time; False if this is unknown.
 
-    Functions in Java or Scala count as what Spark takes them for, deterministic.
+    Functions in Java or Scala are treated as deterministic, as Spark does.
     """
     lines = list(_plan_lines(df))
     return bool(lines) and all(_is_stable(line) for line in lines)
@@ -105,9 +104,9 @@ def _is_stable(line: str) -> bool:
 
 
 def _plan_lines(df: DataFrame) -> Iterator[str]:
-    """Yield the lines of the analyzed plan, as SQL explains it.
+    """Yield the lines of the analyzed plan from SQL's EXPLAIN.
 
-    ``DataFrame.explain`` would print it, and standard output belongs to the whole process.
+    ``DataFrame.explain`` would print the plan to standard output, which the whole process shares.
     """
     session, view = df.sparkSession, f"bucketlake_{uuid.uuid4().hex}"
     df.createTempView(view)

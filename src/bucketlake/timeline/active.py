@@ -10,6 +10,7 @@ the schema if no active commit has it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -319,6 +320,24 @@ class Timeline:
         at, action = instant.requested_at, instant.action.value
         found = find_archived(storage, self.history_folder, at, action)
         return None if found is None else archived_commit(found)
+
+
+def planned_slices(storage: Storage, timeline: Timeline) -> list[FileSlice]:
+    """Return the slices that pending compactions and clusterings rewrite.
+
+    Raises
+    ------
+    FormatError, UnsupportedFeatureError
+        If a plan cannot be read.
+    """
+    slices: list[FileSlice] = []
+    for pending in timeline.pending_compactions():
+        with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
+            slices += timeline.read_compaction_plan(storage, pending)
+    for pending in timeline.pending_clusterings():
+        with suppress(ObjectNotFoundError):
+            slices += timeline.read_clustering_plan(storage, pending).slices
+    return slices
 
 
 def create_timeline(storage: Storage, config: TableConfig) -> None:

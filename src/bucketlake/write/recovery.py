@@ -21,7 +21,7 @@ from collections.abc import Collection
 
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -42,6 +42,7 @@ from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING
 from bucketlake.write.pending_actions import withdraw_plan
+from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_restore import carry_out_restore
 from bucketlake.write.timeline_rollback import carry_on_rollback, delete_files, take_back
 
@@ -116,7 +117,10 @@ def _settle_all(
         _settle(storage, config, instant.requested_at, instant.action)
     for instant in _withdrawn(storage, timeline, clock):
         require_held()
-        take_back(storage, config, instant.requested_at, instant.action)
+        if instant.action is Action.CLUSTERING:
+            withdraw_resize(storage, config, clock, instant.requested_at)
+        else:
+            take_back(storage, config, instant.requested_at, instant.action)
     return load_timeline(storage, config)
 
 
@@ -142,10 +146,11 @@ def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> lis
         for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})
         if compaction.state is State.INFLIGHT
     )
+    resizes = _dead(storage, timeline, clock, {Action.CLUSTERING})
     return [
-        compaction
-        for compaction in begun
-        if is_rolled_back(storage, compaction.requested_at, compaction.action)
+        pending
+        for pending in (*begun, *resizes)
+        if is_rolled_back(storage, pending.requested_at, pending.action)
     ]
 
 
@@ -222,11 +227,21 @@ def _was_rolled_back(
 
 
 def _require_harmless(timeline: Timeline, storage: Storage) -> None:
-    # After a commit of bucketlake, Hudi could not continue the clustering, nor write again.
+    # After a commit of bucketlake, Hudi could not continue the clustering, nor write again. Writes
+    # that serve a resize of hash rings are no hindrance to it.
     for instant in timeline.pending_clusterings():
-        raise UnsupportedFeatureError(
-            "writing while a clustering of another program is pending "
-            f"(instant {instant.requested_at})",
-            storage.root,
-            "let Hudi finish it first",
-        )
+        if not _is_resize(timeline, storage, instant):
+            raise UnsupportedFeatureError(
+                "writing while a clustering of another program is pending "
+                f"(instant {instant.requested_at})",
+                storage.root,
+                "let Hudi finish it first",
+            )
+
+
+def _is_resize(timeline: Timeline, storage: Storage, instant: Instant) -> bool:
+    try:
+        plan = timeline.read_clustering_plan(storage, instant)
+    except ObjectNotFoundError:
+        return True  # It was withdrawn since the listing.
+    return all(group.resize is not None for group in plan.groups)

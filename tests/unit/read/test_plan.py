@@ -29,5 +29,5 @@ def test_an_empty_list_of_columns_is_refused(new_path: Callable[[], str], table_
     ):
         with pytest.raises(InputError, match=r"columns of .*: the list of columns is empty"):
             read()
-    with pytest.raises(InputError, match="leave the argument out for all"):
+    with pytest.raises(InputError, match="omit the argument to read all columns"):
         plan_read(PinnedRead(table._snapshot(), ReadRequest(columns=())), None)

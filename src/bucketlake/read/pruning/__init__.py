@@ -1,1 +1,1 @@
-"""What a condition lets a read pass over: partitions, file groups."""
+"""Pruning: the partitions and file groups that a read with a condition can skip."""

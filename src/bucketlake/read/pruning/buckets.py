@@ -1,9 +1,9 @@
-"""Pruning by hash fields: the record keys that can satisfy a predicate, where they are few.
+"""Pruning by hash fields: the record keys that can satisfy a predicate, if they are few.
 
 RFC-29, "Query Pruning". ``=``, ``<=>`` and ``IN`` on each hash field, under any ``AND`` and ``OR``,
-leave a finite set of index keys; the predicate's other parts only make it smaller, and are let go.
-Keys are rendered by the one function that writers use. Which bucket a key has is the index's to
-say: any kind of index can prune by these keys.
+leave a finite set of index keys. The other parts of the predicate could only make the set smaller,
+so they are ignored. Writers render keys with the same function. The index finds the bucket of a
+key, so every index kind can prune by these keys.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from bucketlake.where.predicate import (
 from bucketlake.where.sql_literal import Value
 
 KEYS_MAX = 1024
-"""Keys that pruning looks at; more of them would hardly leave a bucket out."""
+"""Largest number of keys for pruning; more keys would rarely exclude a bucket."""
 
 _Values: TypeAlias = frozenset[Value]
 Possible: TypeAlias = Mapping[str, _Values] | None
-"""Values that each column can have, any where it is missing; None where no row can match."""
+"""Possible values by column, all values for an absent column; None if no row can match."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashKeys:
-    """Keys that a predicate leaves, or why it leaves all.
+    """Keys of the rows that can match a predicate, or why any key may match.
 
     Attributes
     ----------
     keys : tuple of str or None
-        Record keys that have the index keys of all matching rows; None where any key may match.
+        Record keys that have the index keys of all matching rows; None if any key may match.
     reason : str or None
         Why any key may match.
     are_whole : bool
-        Whether every matching row has one of these keys, and not just the hash fields of one.
+        Whether every matching row has one of these keys, not only the same hash fields.
     """
 
     keys: tuple[str, ...] | None
@@ -77,26 +77,26 @@ def matching_hash_keys(
     Parameters
     ----------
     predicate : Predicate
-        As ``parse_where`` returns it for ``schema``.
+        The result of ``parse_where`` for ``schema``.
     key_spec : KeySpec
         How the table makes record keys.
     hash_fields : sequence of str
-        Record key fields that choose the bucket; none for all of them.
+        Record key fields that choose the bucket; empty for all of them.
     schema : pyarrow.Schema
         Types of the table's columns.
     plain_fields : collection of str
-        Columns of text that are known to hold no comma. The key of a record names its fields and
-        escapes nothing, so a text such as ``,a:b`` counts as hash field ``a``; where another field
-        of the key may hold one, no bucket is certain.
+        Text columns that are known to contain no comma. A record key names its fields and does not
+        escape values, so a value such as ``,a:b`` is read as hash field ``a``. If another field of
+        the key may contain such a value, no bucket is certain.
     bare_keys : bool
-        Whether a COMPLEX key of one field may be stored as ``v`` besides ``f:v``: some Hudi
-        releases (0.14.1 to 1.0.2) did that, and table version 9 ended it.
+        Whether a COMPLEX key of one field may be stored as ``v`` instead of ``f:v``, as by some
+        Hudi releases (0.14.1 to 1.0.2) before table version 9.
 
     Returns
     -------
     tuple of str or None
-        Keys to hand to ``assign_buckets`` with the same hash fields, empty where no row can
-        match; None where the predicate leaves too many.
+        Keys for ``assign_buckets`` with the same hash fields, empty if no row can match; None if
+        too many keys can match.
     """
     found = find_hash_keys(
         predicate,
@@ -119,10 +119,10 @@ def find_hash_keys(
     bare_keys: bool = True,
     foreign_key_generator: str | None = None,
 ) -> HashKeys:
-    """Do as :func:`matching_hash_keys`, and say why where any key may match.
+    """Do the same as :func:`matching_hash_keys`, with the reason if any key may match.
 
-    Where keys are made by a ``foreign_key_generator``, ``key_spec`` is a guess: conditions on the
-    record key itself prune alone.
+    If a ``foreign_key_generator`` makes the keys, ``key_spec`` is a guess. Then only conditions on
+    the record key itself prune.
     """
     possible = possible_values(predicate, schema)
     if possible is None:
@@ -130,11 +130,11 @@ def find_hash_keys(
     if RECORD_KEY in possible:
         return _limited(sorted(str(key) for key in possible[RECORD_KEY]), are_whole=True)
     if foreign_key_generator is not None:
-        return HashKeys(None, f"only {foreign_key_generator} knows how keys are made")
+        return HashKeys(None, f"only {foreign_key_generator} can make keys")
     fields = tuple(hash_fields) or key_spec.record_key_fields
     inner = [name for name in key_spec.record_key_fields if name not in schema.names]
     if inner:
-        return HashKeys(None, f"key field {inner[0]} lies inside a column")
+        return HashKeys(None, f"key field {inner[0]} is nested in a column")
     free = [name for name in fields if name not in possible]
     if free:
         return HashKeys(None, _why_free(free[0], predicate, schema))
@@ -148,13 +148,13 @@ def find_hash_keys(
         return HashKeys(None, f"no = or IN on {unsure[0]}, whose text may look like a hash field")
     spellings = [key_spec]
     if bare_keys and len(key_spec.record_key_fields) == 1:
-        # Of a generator other than COMPLEX the two are one.
+        # For a generator other than COMPLEX both spellings are the same.
         spellings.append(replace(key_spec, generator=KeyGenerator.SIMPLE))
     return _render(spellings, {name: possible[name] for name in named}, schema)
 
 
 def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.Schema) -> HashKeys:
-    """Put the values into otherwise empty records, and make their keys as a writer does."""
+    """Make records with the values and no others, and make their keys as a writer does."""
     names = specs[0].record_key_fields
     choices = [sorted(values.get(name, _EMPTY), key=repr) for name in names]
     if math.prod(map(len, choices)) > KEYS_MAX:
@@ -168,7 +168,7 @@ def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.
     try:
         keys = [key for spec in specs for key in record_keys(table, spec).to_pylist()]
     except InputError as error:
-        return HashKeys(None, f"such a key cannot be written: {error.problem}")
+        return HashKeys(None, f"the key cannot be written: {error.problem}")
     return _limited(keys, are_whole=len(values) == len(names))
 
 
@@ -183,7 +183,7 @@ def _limited(keys: Sequence[str], *, are_whole: bool) -> HashKeys:
 
 
 def possible_values(predicate: Predicate, schema: pa.Schema) -> Possible:
-    """Return what a row's columns can hold where the predicate is true of it."""
+    """Return the possible column values of rows for which the predicate is true."""
     if isinstance(predicate, And):
         return _intersection([possible_values(operand, schema) for operand in predicate.operands])
     if isinstance(predicate, Or):
@@ -233,10 +233,10 @@ def _union(parts: Sequence[Possible]) -> Possible:
 
 
 def _is_exact(value: Value, data_type: pa.DataType) -> bool:
-    """Whether a column of the type holds the value, and every writer spells it one way in a key.
+    """Return whether a column can hold the value, and every writer spells it the same in a key.
 
-    Hudi's engines spell timestamps differently, decimals and floats have several spellings of
-    one value, which a widened column may mix.
+    Hudi's engines spell timestamps differently. Decimals and floats have several spellings of a
+    value, and a widened column may mix them.
     """
     if isinstance(value, Decimal | float) or not _has_one_spelling(data_type):
         return False
@@ -258,13 +258,13 @@ def _has_one_spelling(data_type: pa.DataType) -> bool:
 
 
 def _may_hold_comma(data_type: pa.DataType) -> bool:
-    """Whether values of a type can spell ``,hash_field:``, which would count as a hash field."""
+    """Return whether a value may contain ``,hash_field:``, which would be read as a hash field."""
     return not (pa.types.is_primitive(data_type) or pa.types.is_decimal(data_type))
 
 
 def _why_free(name: str, predicate: Predicate, schema: pa.Schema) -> str:
     if not _has_one_spelling(schema.field(name).type):
-        return f"keys of type {schema.field(name).type}, as of {name}, have several spellings"
+        return f"keys of {name} (type {schema.field(name).type}) have several spellings"
     for text, reason in _opaque(predicate):
         return f"no = or IN on {name} alone; {text!r} is left to Spark: {reason}"
     return f"no = or IN on {name} that holds for every row"

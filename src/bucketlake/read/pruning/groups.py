@@ -1,7 +1,7 @@
-"""Pruning by keys: the file slices that may hold one of some record keys.
+"""Pruning by keys: the file slices that may hold one of the record keys.
 
-A layout gives the slot of each key, and the groups of a slot that may hold it (RFC-29, "Query
-Pruning"). What is not certain is kept.
+A layout returns the slot of each key, and the file groups of the slot that may hold the key
+(RFC-29, "Query Pruning"). If a slice may hold a key, it is kept.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ def slices_of_keys(
     keys: Sequence[str],
     stored: StoredKeys | None,
 ) -> list[FileSlice]:
-    """Return the slices that may hold one of some keys: by slot, then by group.
+    """Return the slices that may hold one of the keys: by slot, then by file group.
 
-    Groups of no slot that the layout knows are kept. Without ``stored`` all groups of a slot are.
+    File groups without a slot are kept. Without ``stored``, all file groups of a slot are kept.
     """
-    wanted = layout.slots_of_literals({one.partition_path for one in slices}, keys)
+    wanted = layout.slots_of_literals({file_slice.partition_path for file_slice in slices}, keys)
     kept: list[FileSlice] = []
     of_slot: dict[Slot, list[FileSlice]] = defaultdict(list)
-    for one in slices:
-        slot = layout.slot_of_group(one.partition_path, one.file_id)
+    for file_slice in slices:
+        partition = file_slice.partition_path
+        slot = layout.slot_of_group(partition, file_slice.file_id)
         if slot is None:
-            kept.append(one)
-        elif slot in wanted[one.partition_path]:
-            of_slot[one.partition_path, slot].append(one)
+            kept.append(file_slice)
+        elif slot in wanted[partition]:
+            of_slot[partition, slot].append(file_slice)
     for held in of_slot.values():
         kept += held if stored is None else layout.groups_of_keys(held, keys, stored)
-    chosen = {(one.partition_path, one.file_id) for one in kept}
-    return [one for one in slices if (one.partition_path, one.file_id) in chosen]
+    chosen = {(file_slice.partition_path, file_slice.file_id) for file_slice in kept}
+    return [
+        file_slice
+        for file_slice in slices
+        if (file_slice.partition_path, file_slice.file_id) in chosen
+    ]

@@ -1,8 +1,8 @@
-"""Pruning by partition: which partition paths can hold a row that a predicate keeps.
+"""Pruning by partition: which partitions can hold a row that matches a predicate.
 
-A path tells the values of its partition fields as text. Where the text has one reading the
-predicate is evaluated on it, for all partitions at once; where it has several, as a formatted
-timestamp or the default partition of a text column, the partition stays.
+A partition path contains the values of its partition fields as text. If the text stands for one
+value, the predicate is evaluated on it, for all partitions at once. If it may stand for several
+values, as a formatted timestamp or the default partition of a text column, the partition is kept.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from bucketlake.where.predicate import (
 )
 
 PINNED_MAX = 64
-"""Partitions that are listed one by one; for more of them the table is listed."""
+"""Largest number of partitions to list one by one; for more, the whole table is listed."""
 
 Mask = npt.NDArray[np.bool_]
 
-# One spelling a value: what a writer prints, and nothing else that a cast would take.
+# One spelling per value: only what a writer prints, although a cast would accept more.
 _SPELLINGS = (
     (pa.types.is_signed_integer, r"^-?(0|[1-9][0-9]{0,17})$"),
     (pa.types.is_boolean, r"^(true|false)$"),
@@ -49,21 +49,21 @@ _SPELLINGS = (
 def partition_may_match(
     predicate: Predicate, partition_path: str, key_spec: KeySpec, schema: pa.Schema
 ) -> bool:
-    """Whether a partition can hold a row that a predicate keeps; True where that is unsure."""
+    """Return whether a partition can hold a matching row; True if that is uncertain."""
     return bool(partitions_that_may_match(predicate, [partition_path], key_spec, schema)[0])
 
 
 def partitions_that_may_match(
     predicate: Predicate, partition_paths: Sequence[str], key_spec: KeySpec, schema: pa.Schema
 ) -> Mask:
-    """Find the partitions that can hold a row that a predicate keeps.
+    """Find the partitions that can hold a row that matches a predicate.
 
     Parameters
     ----------
     predicate : Predicate
-        As ``parse_where`` returns it for ``schema``.
+        The result of ``parse_where`` for ``schema``.
     partition_paths : sequence of str, length n_partitions
-        Paths as stored.
+        Stored partition paths.
     key_spec : KeySpec
         How the table makes partition paths.
     schema : pyarrow.Schema
@@ -72,7 +72,7 @@ def partitions_that_may_match(
     Returns
     -------
     ndarray of bool, shape (n_partitions,)
-        False where no row of the partition can match.
+        False if no row of the partition can match.
     """
     fields = readable_fields(key_spec, schema)
     tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)]
@@ -84,12 +84,12 @@ def partitions_that_may_match(
 def pinned_partitions(
     predicate: Predicate, key_spec: KeySpec, schema: pa.Schema
 ) -> list[str] | None:
-    """Return the paths of the only partitions that can hold rows which a predicate keeps.
+    """Return the paths of all partitions that can hold a matching row, if these are few.
 
     Parameters
     ----------
     predicate : Predicate
-        As ``parse_where`` returns it for ``schema``.
+        The result of ``parse_where`` for ``schema``.
     key_spec : KeySpec
         How the table makes partition paths.
     schema : pyarrow.Schema
@@ -98,8 +98,8 @@ def pinned_partitions(
     Returns
     -------
     list of str or None
-        Paths as a writer spells them, whether or not the table has such partitions. None where the
-        predicate does not name a few values of each partition field.
+        Paths as a writer spells them; the table may lack some of these partitions. None if the
+        predicate does not limit each partition field to a few values.
     """
     fields = key_spec.partition_fields
     if not fields or readable_fields(key_spec, schema) != fields:
@@ -109,7 +109,7 @@ def pinned_partitions(
         return []
     if any(name not in possible for name in fields):
         return None
-    # Nulls, and texts that stand for a null in a path, lie where other partitions may lie, too.
+    # The path of a null, or of a text that stands for a null, may also belong to another value.
     choices = [sorted(possible[name], key=repr) for name in fields]
     unclear = any(v in (None, "", DEFAULT_PARTITION) for held in choices for v in held)
     if unclear or math.prod(map(len, choices)) > PINNED_MAX:
@@ -121,13 +121,13 @@ def pinned_partitions(
     ]
     try:
         paths = partition_paths(pa.table(columns, names=list(fields)), key_spec)
-    except InputError:  # No writer makes such a path.
+    except InputError:  # No writer can make such a path.
         return None
     return sorted(set(paths.to_pylist()))
 
 
 def readable_fields(key_spec: KeySpec, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the partition fields whose values a path tells, as plain text of a simple type."""
+    """Return the partition fields whose values can be read from a path: those of simple types."""
     if key_spec.generator is KeyGenerator.NON_PARTITION:
         return ()
     formatted = key_spec.generator is KeyGenerator.TIMESTAMP
@@ -152,7 +152,7 @@ def _spelling(data_type: pa.DataType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """One column's value in each partition, and whether it is known."""
+    """The value of a column in each partition, and whether the value is known."""
 
     values: pa.Array
     known: Mask
@@ -165,7 +165,7 @@ def _partition_values(
         return {}
     names = key_spec.partition_fields
     segments = pc.split_pattern(pa.array(paths, pa.string()), "/")
-    # Raw slashes in values, or dates in folders of their own: which field is which is unsure.
+    # With slashes in values or dates split into folders, fields cannot be assigned to segments.
     regular = pc.equal(pc.list_value_length(segments), len(names))
     held = segments.filter(regular).flatten()
     at = np.flatnonzero(regular.to_numpy(zero_copy_only=False))
@@ -179,7 +179,7 @@ def _partition_values(
 
 
 def _scatter(held: _Values, at: npt.NDArray[np.int64], length: int) -> _Values:
-    """Spread the values of some partitions over all."""
+    """Place the values of some partitions in an array for all partitions."""
     source = np.full(length, -1)
     source[at] = np.arange(len(at))
     known = np.zeros(length, np.bool_)
@@ -198,7 +198,7 @@ def _parse(texts: pa.Array, name: str, key_spec: KeySpec, data_type: pa.DataType
         texts = _decode(texts)
     is_default = pc.equal(texts, DEFAULT_PARTITION)
     if pa.types.is_string(data_type):
-        # Null, an empty text and the name itself all come to lie there.
+        # Null, an empty text and the name itself all have the default partition's path.
         known = pc.and_(known, pc.invert(is_default))
         return _Values(texts, known.to_numpy(zero_copy_only=False))
     spelled = pc.match_substring_regex(texts, _spelling(data_type))
@@ -214,7 +214,7 @@ def _decode(texts: pa.Array) -> pa.Array:
 
 
 def _cast(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Cast texts; what is spelled as a value and is none, as 2024-02-30, becomes null."""
+    """Cast texts; a text without a valid value, such as 2024-02-30, becomes null."""
     try:
         return texts.cast(data_type)
     except pa.ArrowInvalid:
@@ -227,7 +227,7 @@ def _cast(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Which results a predicate can have for the rows of each partition, NULL aside."""
+    """Whether a predicate can be true, and can be false, for rows of each partition."""
 
     can_be_true: Mask
     can_be_false: Mask

@@ -1,7 +1,7 @@
-"""Pruning: the file slices that a ``where`` leaves to read, and what was left out and why.
+"""Pruning: the file slices to read for a ``where``, and a report of what was skipped and why.
 
-Partitions go by :mod:`.partition_pruning`, buckets by :mod:`.hash_pruning` and the index. Pruning
-never drops a row that the condition keeps: what is not certain is read.
+``pruning/partitions.py`` prunes partitions; ``pruning/buckets.py`` and the index prune buckets.
+Pruning never skips a matching row: a slice that may hold one is read.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ __all__ = [
     "prune_slices",
 ]
 
-_BARE_KEYS_ENDED = 9  # Table version.
+_BARE_KEYS_ENDED = 9  # Table version since which no COMPLEX key lacks its field name.
 
 
 @dataclass(frozen=True, slots=True)
 class PruningReport:
-    """What a read looks at.
+    """Which partitions, file groups and buckets a read uses.
 
     Attributes
     ----------
     partitions_total, partitions_kept : int
-        Partitions that hold file groups, and those of them that are read.
+        Number of partitions with file groups, and how many of them are read.
     file_groups_total, file_groups_kept : int
-        File groups, and those that are read.
+        Number of file groups, and how many of them are read.
     bucket_ids : tuple of int or None
-        Buckets that are read, of one partition or another, ascending; None where all are.
+        Buckets that are read in at least one partition, ascending; None if all are read.
     partition_reason, bucket_reason : str or None
-        Why no partition, and why no bucket, was left out; None where some were.
+        Why no partition, and why no bucket, was skipped; None if some were skipped.
     """
 
     partitions_total: int
@@ -75,31 +75,31 @@ def prune_slices(
     changes: Changes | None = None,
     counts_all: bool = False,
 ) -> tuple[list[FileSlice], PruningReport]:
-    """Return the live slices of a table that can hold rows which a condition keeps.
+    """Return the live slices of a table that can hold rows that match a condition.
 
     Parameters
     ----------
     snapshot : Snapshot
         The pinned table.
     index : IndexKind or None
-        The table's index, its bucket count beyond doubt; None prunes no buckets.
+        The table's index, with its true bucket count; None prunes no buckets.
     predicate : Predicate or None
         The condition; None keeps all slices.
     usual_settings : bool
-        Whether the reader's session has ``SPARK_SETTINGS``. Where it has not, a condition means
-        something else to it, and there is no predicate; the report says so.
+        Whether the reader's session has ``SPARK_SETTINGS``. With other settings a condition may
+        have another meaning, so there is no predicate; the report gives this reason.
     changes : Changes, optional
-        Commits whose rows alone are wanted; only their partitions are looked at.
+        Commits whose rows are read; only their partitions are listed.
     counts_all : bool
-        Whether the report counts all partitions and file groups of the table. Otherwise, where the
-        condition names the partitions, those alone are listed and counted.
+        Whether the report counts all partitions and file groups of the table. Otherwise, if the
+        condition names the partitions, only these are listed and counted.
 
     Returns
     -------
     list of FileSlice
         In the order of the snapshot.
     PruningReport
-        What was left out.
+        What is read, and why nothing was skipped.
     """
     config = snapshot.config
     pinned = None
@@ -112,8 +112,8 @@ def prune_slices(
     else:
         slices = snapshot.all_slices()
     if predicate is None:
-        why = "there is no condition" if usual_settings else "the session has settings of its own"
-        paths = {one.partition_path for one in slices}
+        why = "there is no condition" if usual_settings else "the session changes SQL settings"
+        paths = {file_slice.partition_path for file_slice in slices}
         return slices, PruningReport(
             len(paths), len(paths), len(slices), len(slices), None, why, why
         )
@@ -142,21 +142,21 @@ def prune(
     foreign_key_generator: str | None = None,
     stored: StoredKeys | None = None,
 ) -> tuple[list[FileSlice], PruningReport]:
-    """Do as :func:`prune_slices` with a predicate, on slices at hand.
+    """Do the same as :func:`prune_slices` with a predicate, for given slices.
 
-    ``bare_keys`` is that of :func:`matching_hash_keys`; ``paths_follow_keys`` and
-    ``foreign_key_generator`` are those of ``TableConfig``, and say what of ``key_spec`` is a guess.
-    Without ``stored`` no group of a slot is pruned.
+    ``bare_keys`` is the parameter of :func:`matching_hash_keys`. ``paths_follow_keys`` and
+    ``foreign_key_generator`` come from ``TableConfig`` and tell which parts of ``key_spec`` are a
+    guess. Without ``stored``, no file group of a slot is pruned.
     """
     layout = None if index is None else index.layout()
-    paths = sorted({one.partition_path for one in slices})
+    paths = sorted({file_slice.partition_path for file_slice in slices})
     partitions = {*paths}
     if paths_follow_keys:
         may_match = partitions_that_may_match(predicate, paths, key_spec, schema)
         partitions = {path for path, kept in zip(paths, may_match, strict=True) if kept}
-    in_partitions = [one for one in slices if one.partition_path in partitions]
-    # A partition field's values stand in the paths.
-    commas = any("," in one.partition_path for one in in_partitions)
+    in_partitions = [file_slice for file_slice in slices if file_slice.partition_path in partitions]
+    # The partition paths contain the values of the partition fields.
+    commas = any("," in file_slice.partition_path for file_slice in in_partitions)
     plain = paths_follow_keys and not commas
     found = find_hash_keys(
         predicate,
@@ -170,7 +170,7 @@ def prune(
     buckets, bucket_reason = _buckets(in_partitions, layout, found)
     kept = in_partitions
     if buckets is not None and layout is not None and found.keys is not None:
-        # Any key of an index key leads to its slot, but whole keys alone lead to a group.
+        # The hash fields of a key suffice to find its slot; a file group needs the whole key.
         whole = stored if found.are_whole else None
         kept = slices_of_keys(layout, in_partitions, found.keys, whole)
     partition_reason = None
@@ -190,19 +190,20 @@ def prune(
 def _buckets(
     slices: Sequence[FileSlice], layout: Layout | None, found: HashKeys
 ) -> tuple[dict[str, frozenset[int]] | None, str | None]:
-    """Return the buckets to read in each partition, or None and why all are."""
+    """Return the buckets to read in each partition, or None and why all are read."""
     if layout is None:
         return None, "the table's bucket setting is not known; open it with index="
-    counts = {path: layout.slot_count(path) for path in {one.partition_path for one in slices}}
-    for one in slices:
-        slot = layout.slot_of_group(one.partition_path, one.file_id)
-        count = counts[one.partition_path]
+    paths = {file_slice.partition_path for file_slice in slices}
+    counts = {path: layout.slot_count(path) for path in paths}
+    for file_slice in slices:
+        slot = layout.slot_of_group(file_slice.partition_path, file_slice.file_id)
+        count = counts[file_slice.partition_path]
         if slot is not None and slot >= count:
-            return None, f"there is a {layout.slot_text(slot)}, where {count} buckets are set"
+            return None, f"there is a {layout.slot_text(slot)}, but the bucket count is {count}"
     if found.keys is None:
         return None, found.reason
     wanted = layout.slots_of_literals(counts, found.keys)
-    # Where a bucket has several groups, keys may lead to one of them even so.
+    # If a bucket has several file groups, keys may still exclude some of them.
     all_slots = counts and all(len(wanted[path]) == count for path, count in counts.items())
     if all_slots and not layout.looks_up:
         return None, f"{len(found.keys)} keys fall into all buckets"
@@ -214,11 +215,11 @@ def _why_all(
 ) -> str:
     fields = readable_fields(key_spec, schema)
     if not paths_follow_keys:
-        return "the table's properties do not tell how its partition paths are made"
+        return "the table's properties do not say how its partition paths are made"
     if not key_spec.partition_fields:
         return "the table has no partitions"
     if not fields:
-        return f"paths do not spell the values of {', '.join(key_spec.partition_fields)} plainly"
+        return f"values of {', '.join(key_spec.partition_fields)} cannot be read from paths"
     tested = {leaf.column for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)}
     if not tested & {*fields}:
         return f"no condition on {', '.join(fields)}"

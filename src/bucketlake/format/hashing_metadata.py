@@ -1,0 +1,291 @@
+"""Hashing metadata: a partition's hash ring, as Hudi stores it for consistent hashing (RFC-42).
+
+``<instant>.hashing_meta`` is the JSON of a ring, printed as Hudi's Jackson prints it, so that all
+writers make the same bytes for a new partition. The children of a clustering group say what a
+resize does to the ring; they are JSON of the same nodes. The field ``stats`` is bucketlake's own:
+it describes the distribution of keys inside the nodes, for balanced splits. Hudi ignores ``stats``,
+and drops it when Hudi publishes its next version. ``index/`` decides which version is valid.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
+from bucketlake.hashing.ring import ChildNode, NodeTag, Ring
+from bucketlake.hashing.xx_hash import RING_HASH_MAX
+from bucketlake.model.file_name import InstantTime
+
+QUANTILE_COUNT = 7  # The hashes at 1/8 to 7/8 of a node's keys.
+
+_VERSION = 0
+_PREFIX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_FOUND_MAX = 200  # Characters of bad content that an error shows.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStats:
+    """How the keys of a node lie in its range.
+
+    Attributes
+    ----------
+    row_count : int
+        Rows of the node's file group when they were counted.
+    quantiles : tuple of int, of length QUANTILE_COUNT
+        Hash values below which 1/8, 2/8, … 7/8 of the rows lie, in the order of the range.
+    """
+
+    row_count: int
+    quantiles: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HashingMetadata:
+    """One version of a partition's hash ring.
+
+    Attributes
+    ----------
+    partition_path : str
+        Relative path of the partition.
+    instant : InstantTime
+        The resize that wrote it; fourteen zeros for the ring that the partition began with.
+    initial_count : int
+        How many nodes the partition began with; the ring knows how many it has.
+    sequence_number : int
+        Number of resizes before this version.
+    ring : Ring
+        The nodes.
+    stats : mapping of str to NodeStats
+        By file id prefix, for nodes whose keys were counted.
+    """
+
+    partition_path: str
+    instant: InstantTime
+    initial_count: int
+    sequence_number: int
+    ring: Ring
+    stats: Mapping[str, NodeStats] = field(default_factory=dict)
+
+
+def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
+    """Encode a version as Hudi prints it.
+
+    Examples
+    --------
+    >>> ring = Ring.of({2147483647: "13bf80ae-ea5e-3871-a8c3-2e516e20bd75"})
+    >>> metadata = HashingMetadata("eu", InstantTime("00000000000000"), 1, 0, ring)
+    >>> print(encode_hashing_metadata(metadata).decode())
+    {
+      "version" : 0,
+      "partitionPath" : "eu",
+      "instant" : "00000000000000",
+      "numBuckets" : 1,
+      "seqNo" : 0,
+      "nodes" : [ {
+        "value" : 2147483647,
+        "fileIdPrefix" : "13bf80ae-ea5e-3871-a8c3-2e516e20bd75",
+        "tag" : "NORMAL"
+      } ]
+    }
+    """
+    ring = metadata.ring
+    entries: dict[str, Any] = {
+        "version": _VERSION,
+        "partitionPath": metadata.partition_path,
+        "instant": metadata.instant,
+        "numBuckets": metadata.initial_count,
+        "seqNo": metadata.sequence_number,
+        "nodes": [
+            _node_entries(value, prefix, NodeTag.NORMAL)
+            for value, prefix in zip(ring.values.tolist(), ring.prefixes, strict=True)
+        ],
+    }
+    if metadata.stats:
+        entries["stats"] = {
+            prefix: {"rows": stats.row_count, "quantiles": list(stats.quantiles)}
+            for prefix, stats in metadata.stats.items()
+        }
+    return _render(entries).encode()
+
+
+def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
+    """Decode a version; fields that are not known are ignored, and so are stats in another form.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are not the JSON of hashing metadata.
+    HashingMetadataError
+        If the nodes do not make a hash ring.
+    UnsupportedFeatureError
+        If the JSON is of a later version.
+    """
+    loaded = _load(data, path)
+    if not isinstance(loaded, dict):
+        raise FormatError(path, "hashing metadata as a JSON object", _shown(loaded))
+    version = _number(loaded, "version", path)
+    if version != _VERSION:
+        raise UnsupportedFeatureError(
+            f"version {version} of hashing metadata", path, "use Hudi for this table"
+        )
+    nodes = loaded.get("nodes")
+    if not isinstance(nodes, list):
+        raise FormatError(path, "nodes as a JSON array", _shown(nodes))
+    ring = _decode_ring([_decode_node(node, path) for node in nodes], path)
+    return HashingMetadata(
+        _text(loaded, "partitionPath", path),
+        InstantTime(_text(loaded, "instant", path)),
+        _number(loaded, "numBuckets", path),
+        _number(loaded, "seqNo", path),
+        ring,
+        _decode_stats(loaded.get("stats"), ring),
+    )
+
+
+def encode_child_nodes(children: Iterable[ChildNode]) -> str:
+    """Encode what a clustering group does to the ring, as a plan has it.
+
+    Examples
+    --------
+    >>> print(encode_child_nodes([ChildNode(10, None, NodeTag.DELETE)]))
+    [ {
+      "value" : 10,
+      "fileIdPrefix" : null,
+      "tag" : "DELETE"
+    } ]
+    """
+    return _render(
+        [_node_entries(child.value, child.file_id_prefix, child.tag) for child in children]
+    )
+
+
+def decode_child_nodes(text: str, path: str) -> tuple[ChildNode, ...]:
+    """Decode the children of a clustering group, pretty or compact.
+
+    Raises
+    ------
+    FormatError
+        If the text is not the JSON of nodes that are replaced or deleted.
+    """
+    loaded = _load(text, path)
+    if not isinstance(loaded, list):
+        raise FormatError(path, "child nodes as a JSON array", _shown(loaded))
+    children = tuple(_decode_node(node, path) for node in loaded)
+    for child in children:
+        replaced = child.tag is NodeTag.REPLACE and _is_prefix(child.file_id_prefix)
+        deleted = child.tag is NodeTag.DELETE
+        if not (replaced or deleted) or not 0 <= child.value <= RING_HASH_MAX:
+            expected = f"a child node that is replaced or deleted, with a value to {RING_HASH_MAX}"
+            raise FormatError(path, expected, _shown(child))
+    return children
+
+
+def _node_entries(value: int, prefix: str | None, tag: NodeTag) -> dict[str, Any]:
+    return {"value": value, "fileIdPrefix": prefix, "tag": tag.value}
+
+
+def _decode_node(node: Any, path: str) -> ChildNode:
+    if not isinstance(node, dict):
+        raise FormatError(path, "a node as a JSON object", _shown(node))
+    prefix, tag = node.get("fileIdPrefix"), node.get("tag")
+    if prefix is not None and type(prefix) is not str:
+        raise FormatError(path, "fileIdPrefix as text", _shown(node))
+    if type(tag) is not str or tag not in NodeTag.__members__:
+        raise FormatError(path, f"a tag out of {', '.join(NodeTag.__members__)}", _shown(node))
+    value = node.get("value")
+    if type(value) is not int:
+        raise FormatError(path, "a node value as a number", _shown(node))
+    return ChildNode(value, prefix, NodeTag(tag))
+
+
+def _decode_ring(nodes: list[ChildNode], path: str) -> Ring:
+    """Make a ring of the nodes, or raise HashingMetadataError."""
+    if not nodes:
+        raise HashingMetadataError(path, "at least one node", "none")
+    prefixes: dict[int, str] = {}
+    for node in nodes:
+        if not 0 <= node.value <= RING_HASH_MAX:
+            raise HashingMetadataError(
+                path, f"node values from 0 to {RING_HASH_MAX}", str(node.value)
+            )
+        prefix = node.file_id_prefix
+        if prefix is None or not _is_prefix(prefix):
+            expected = "a UUID as the file id prefix of each node"
+            raise HashingMetadataError(path, expected, f"{prefix!r} at {node.value}")
+        if node.tag is not NodeTag.NORMAL:
+            found = f"a node to {node.tag.value} at {node.value}"
+            raise HashingMetadataError(path, "only nodes in use", found)
+        prefixes[node.value] = prefix
+    for before, after in pairwise(nodes):
+        if before.value >= after.value:
+            found = f"{after.value} after {before.value}"
+            raise HashingMetadataError(path, "node values in ascending order, each once", found)
+    if len(set(prefixes.values())) < len(nodes):
+        raise HashingMetadataError(path, "a file id prefix of its own for each node", "one twice")
+    return Ring.of(prefixes)
+
+
+def _decode_stats(loaded: Any, ring: Ring) -> dict[str, NodeStats]:
+    """Return what is known about the keys of nodes; a hint, never a reason to fail."""
+    if not isinstance(loaded, dict):
+        return {}
+    found = {prefix: _decode_node_stats(loaded.get(prefix)) for prefix in ring.prefixes}
+    return {prefix: stats for prefix, stats in found.items() if stats is not None}
+
+
+def _decode_node_stats(entries: Any) -> NodeStats | None:
+    if not isinstance(entries, dict):
+        return None
+    rows, quantiles = entries.get("rows"), entries.get("quantiles")
+    if not isinstance(quantiles, list) or len(quantiles) != QUANTILE_COUNT:
+        return None
+    if type(rows) is not int or any(type(value) is not int for value in quantiles):
+        return None
+    if rows < 0 or not all(0 <= value <= RING_HASH_MAX for value in quantiles):
+        return None
+    return NodeStats(rows, tuple(quantiles))
+
+
+def _is_prefix(text: str | None) -> bool:
+    return text is not None and _PREFIX.fullmatch(text) is not None
+
+
+def _load(data: bytes | str, path: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise FormatError(path, "JSON", repr(data[:80])) from None
+
+
+def _number(entries: Mapping[str, Any], name: str, path: str) -> int:
+    value = entries.get(name)
+    if type(value) is not int or value < 0:
+        raise FormatError(path, f"{name} as a number", _shown(value))
+    return value
+
+
+def _text(entries: Mapping[str, Any], name: str, path: str) -> str:
+    value = entries.get(name)
+    if type(value) is not str:
+        raise FormatError(path, f"{name} as text", _shown(value))
+    return value
+
+
+def _shown(found: object) -> str:
+    return repr(found)[:_FOUND_MAX]
+
+
+def _render(value: Any, indent: str = "") -> str:
+    """Print JSON as Jackson's default pretty printer does: an array goes on in the same line."""
+    if isinstance(value, list):
+        return f"[ {', '.join(_render(item, indent) for item in value)} ]"
+    if isinstance(value, dict):
+        inner = indent + "  "
+        lines = [f"{inner}{_render(name)} : {_render(item, inner)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    return json.dumps(value, ensure_ascii=False)
