@@ -15,6 +15,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.model.result import WriteResult
+from bucketlake.spark.source import SparkSource
+from bucketlake.write import plan
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
 from tests.conformance.kinds import Kind, kinds_named
 from tests.spark.frames import frame_of, rows_of
@@ -97,3 +99,28 @@ def test_spark_and_arrow_write_read_and_undo_in_turns(
     world.held.rows = held
     world.held.check()
     assert bl.open_table(table.path).index == case.index
+
+
+def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
+    spark: SparkSession, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[plan.WritePlan] = []
+    write_slots = SparkSource.write_slots
+
+    def noted(self: SparkSource, planned: plan.WritePlan, task: Any) -> Any:
+        plans.append(planned)
+        return write_slots(self, planned, task)
+
+    monkeypatch.setattr(SparkSource, "write_slots", noted)
+    monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
+    world = ByFrames(spark, case, tmp_path)
+    world.upsert([*rows(range(600)), *rows(range(5), 1)])
+    world.check()
+    world.upsert(rows(range(300, 900), 2))
+    world.check()
+    first, later = plans
+    parts = [slot for slot in first.slots if slot.part.count > 1]
+    assert bool(parts) is (case.index.layout().parts_max(1 << 40) > 1)
+    assert len({slot.task for slot in parts}) == len(parts)
+    assert all(slot.part.count == 1 for slot in later.slots)
+    assert len(world.table.buckets()) >= len(first.slots)

@@ -227,7 +227,7 @@ def test_options_of_a_hudi_job_name_the_rules_and_the_tables_own_outweigh_them(
     bl.save(rows(0, 100), str(table_path), options=OPTIONS)
     assert bl.open_table(str(table_path)).index == INDEX
     others = OPTIONS | {"hoodie.bucket.index.partition.expressions": "2024,7"}
-    with pytest.warns(UserWarning, match="rules of its own"):
+    with pytest.warns(UserWarning, match="the table stores other rules"):
         bl.save(rows(0, 100), str(table_path), options=others)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

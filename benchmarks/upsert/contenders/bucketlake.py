@@ -50,8 +50,8 @@ def _noted_plans() -> list[WritePlan]:
 
 def _rows_by_task(plan: WritePlan) -> list[int]:
     rows = [0] * plan.task_count
-    for group in plan.groups:
-        rows[group.task] += group.records
+    for slot in plan.slots:
+        rows[slot.task] += slot.records
     return rows
 
 

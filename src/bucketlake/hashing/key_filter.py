@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.hashing.index_key import hash_index_keys
+from bucketlake.hashing.mix import mix
 
 BITS_PER_KEY = 8  # With five probes, about 2 % of absent keys seem present.
 _PROBES = 5
 _BYTES_MIN = 8
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))  # From splitmix64.
 
 
 def key_hashes(keys: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint32]:
@@ -51,10 +51,6 @@ def may_contain(key_filter: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArra
 
 def _positions(hashes: npt.NDArray[np.uint32], bit_count: int) -> list[npt.NDArray[np.uint64]]:
     """Return the bit positions of each key, one array per probe."""
-    with np.errstate(over="ignore"):
-        mixed = hashes.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MULTIPLIERS[0]
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MULTIPLIERS[1]
-        mixed ^= mixed >> np.uint64(31)
-        first, step = mixed & np.uint64(0xFFFFFFFF), (mixed >> np.uint64(32)) | np.uint64(1)
-        return [(first + np.uint64(i) * step) % np.uint64(bit_count) for i in range(_PROBES)]
+    mixed = mix(hashes.astype(np.uint64))
+    first, step = mixed & np.uint64(0xFFFFFFFF), (mixed >> np.uint64(32)) | np.uint64(1)
+    return [(first + np.uint64(i) * step) % np.uint64(bit_count) for i in range(_PROBES)]

@@ -3,7 +3,8 @@
 A stored key stays in its group. Key ranges and filters tell which groups of the bucket may hold the
 key, and only these groups are read. New keys, sorted, fill the newest group up to the maximum file
 size; then the next group is opened. If a bucket has one group with room for all incoming records,
-no key is looked up.
+no key is looked up. A bucket without stored rows may be cut into parts, each with its own groups;
+later writes find these groups in the bucket like any others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bucketlake.errors import IndexStateError
 from bucketlake.format.key_range import in_key_range
 from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import ORDINALS_MAX, new_file_id, ordinal_of_file_id
-from bucketlake.index.layout import GroupChoice, GroupFacts, Slot, StoredKeys
+from bucketlake.index.layout import GroupChoice, GroupFacts, Slot, SlotPart, StoredKeys
 from bucketlake.merge.records import IncomingRecords, IntArray, key_order
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
@@ -37,6 +38,7 @@ def choose_groups(
     size_bytes_max: int,
     *,
     appends: bool,
+    part: SlotPart,
 ) -> list[GroupChoice]:
     """Choose the group of each incoming record of a bucket; see ``Layout.choose``.
 
@@ -67,9 +69,10 @@ def choose_groups(
         if len(rows)
     ]
     rows_max = max(1, int(size_bytes_max / row_bytes))
-    first = _next_ordinal(slices)
+    # Part p of k opens the groups p, p + k, p + 2k …, so no two parts open the same group.
+    first = _next_ordinal(slices) + part.number
     for number, start in enumerate(range(0, len(new), rows_max)):
-        ordinal = first + number
+        ordinal = first + number * part.count
         if ordinal >= ORDINALS_MAX:
             raise IndexStateError(
                 f"a bucket has at most {ORDINALS_MAX} file groups",

@@ -35,6 +35,7 @@ from bucketlake.index.layout import (
     Moves,
     Slot,
     SlotArray,
+    SlotPart,
     StoredKeys,
     StrayedKeys,
 )
@@ -117,6 +118,11 @@ class BucketLayout:
     def slot_count(self, partition_path: str) -> int:
         """Return the bucket count of a partition."""
         return self.counts.count_of(partition_path)
+
+    def parts_max(self, size_bytes: int) -> int:
+        """Return how many groups a bucket of this size fills; 1 where it has one group."""
+        size_bytes_max = self.counts.max_file_size
+        return 1 if size_bytes_max is None else max(1, size_bytes // size_bytes_max)
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
         """Return the bucket in a file id; None if the file id has none."""
@@ -232,13 +238,15 @@ class BucketLayout:
         stored: StoredKeys,
         *,
         appends: bool,
+        part: SlotPart,
     ) -> list[GroupChoice]:
-        """Choose the file group of each incoming record of a bucket."""
+        """Choose the file group of each incoming record of a bucket, or of a part of it."""
         size_bytes_max = self.counts.max_file_size
         if size_bytes_max is not None:
             return choose_groups(
-                slot, slices, incoming, instant, stored, size_bytes_max, appends=appends
+                slot, slices, incoming, instant, stored, size_bytes_max, appends=appends, part=part
             )
+        assert part.count == 1, "a bucket of one file group is not cut"
         if slices:
             (only,) = slices
             return [GroupChoice(only.file_id, only)]

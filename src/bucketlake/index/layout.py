@@ -32,6 +32,25 @@ Slot: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class SlotPart:
+    """A part of a slot without stored rows, which a task of its own writes.
+
+    Attributes
+    ----------
+    number : int
+        Which part, from 0.
+    count : int
+        Parts of the slot; 1 where the slot is not cut.
+    """
+
+    number: int = 0
+    count: int = 1
+
+
+WHOLE_SLOT = SlotPart()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupChoice:
     """A file group of a slot, and the incoming records that go into it.
 
@@ -217,6 +236,21 @@ class Layout(Protocol):
         """Return the number of slots of a partition, including slots without records."""
         ...
 
+    def parts_max(self, size_bytes: int) -> int:
+        """Return into how many parts a slot without stored rows may be cut.
+
+        Parameters
+        ----------
+        size_bytes : int
+            Bytes that the incoming records of the slot will take in files, estimated.
+
+        Returns
+        -------
+        int
+            1 where the slot has one file group; else so many that each part fills a group.
+        """
+        ...
+
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the slot of a file group; None if the group may hold any key."""
         ...
@@ -287,6 +321,7 @@ class Layout(Protocol):
         stored: StoredKeys,
         *,
         appends: bool,
+        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of each incoming record; open new groups where needed.
 
@@ -300,13 +335,15 @@ class Layout(Protocol):
         slices : sequence of FileSlice
             The slot's live slices, in the order of :meth:`live_slots`.
         incoming : IncomingRecords
-            Records of the slot, with distinct keys.
+            Records of the slot, or of the part of it, with distinct keys.
         instant : InstantTime
             The instant of the write; ids of new groups are derived from it.
         stored : StoredKeys
             Reads the keys of slices.
         appends : bool
             Whether existing groups get log files (merge-on-read).
+        part : SlotPart
+            The part of the slot that the task owns. Parts of one slot open different groups.
         """
         ...
 

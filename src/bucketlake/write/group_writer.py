@@ -39,7 +39,7 @@ from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.data_file import put_data_file
 from bucketlake.write.log_file import encode_log_file
-from bucketlake.write.plan import SlotPlan, SlotResult
+from bucketlake.write.plan import SlotPlan
 
 WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
@@ -71,7 +71,7 @@ class GroupWriter:
     inflight : str
         Path of the inflight file, which exists while the write is pending.
     slot_count : int
-        Number of slots of the whole write.
+        Number of slots of the whole write; each part of a slot counts.
     appends : bool
         Whether existing groups get log files, as in merge-on-read tables.
     opens_with_logs : bool
@@ -93,15 +93,15 @@ class GroupWriter:
     opens_with_logs: bool = False
     log_format: LogFormat = LogFormat.PARQUET
 
-    def write(self, plan: SlotPlan, incoming: IncomingRecords) -> SlotResult:
-        """Write the file groups of a slot that get incoming records.
+    def write(self, plan: SlotPlan, incoming: IncomingRecords) -> tuple[WriteStat, ...]:
+        """Write the file groups of a slot that get incoming records; return their statistics.
 
         Parameters
         ----------
         plan : SlotPlan
-            The slot, and its live slices.
+            The slot or part, and its live slices.
         incoming : IncomingRecords
-            Records of the slot with distinct keys.
+            Its records, with distinct keys.
         """
         with telling_what_is_gone():
             choices = self.layout.choose(
@@ -111,6 +111,7 @@ class GroupWriter:
                 self.instant,
                 self.stored_keys,
                 appends=self.appends,
+                part=plan.part,
             )
         stats = []
         for place, choice in enumerate(choices):
@@ -120,7 +121,7 @@ class GroupWriter:
             stat = self._write_group(plan.partition_path, choice, own, number)
             if stat is not None:
                 stats.append(stat)
-        return SlotResult(plan.partition_path, plan.slot, tuple(stats))
+        return tuple(stats)
 
     def _write_group(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int

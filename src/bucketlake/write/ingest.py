@@ -73,6 +73,7 @@ from bucketlake.write.source import (
     SlotSource,
     WriteTask,
     require_columns,
+    require_counted,
 )
 from bucketlake.write.tag import Tagger
 
@@ -465,9 +466,9 @@ def _delete_marker(config: TableConfig) -> tuple[str, str] | None:
 
 
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
-    answered = [result.key for result in results]
-    assert len(set(answered)) == len(answered), "two tasks wrote one slot"
-    assert set(answered) == {slot.key for slot in plan.slots}, "each slot of the plan has a result"
+    answered = sorted(result.number for result in results)
+    assert answered == [slot.number for slot in plan.slots], "each slot of the plan has one result"
+    require_counted(plan, results)
     slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
     known = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     writers: dict[tuple[str, FileId], Slot] = {}

@@ -88,7 +88,7 @@ class Rehash:
                 f"the partition columns of some rows give partition {min(strayed)!r}",
                 "overwrite the partition with its own rows first",
             )
-        slots = sorted(job.slots, key=lambda slot: slot.key)
+        slots = sorted(job.slots, key=lambda slot: slot.number)
         if (Placement.of_slots(slots).positions(tagged) == NO_TASK).any():
             raise IndexStateError(
                 f"the keys of {job.slices[0].file_id} belong to its bucket",

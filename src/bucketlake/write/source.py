@@ -7,7 +7,8 @@ the other steps of a write are the same for both (``write/ingest.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError, InputError
-from bucketlake.index.layout import Slot
+from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.records import (
     IncomingRecords,
     collapse_duplicates,
@@ -109,7 +110,7 @@ class WriteTask:
         Parameters
         ----------
         slots : list of SlotPlan
-            The task's part of the plan.
+            Slots and parts of slots that the task owns.
         rows : pa.Table
             The records of those slots, in any order.
         positions : ndarray of int64 or None
@@ -118,18 +119,20 @@ class WriteTask:
             Locations of the rows, if the caller has them.
         """
         tagged = tagged or self.tagger.tag(rows)
-        ordered = sorted(slots, key=lambda slot: slot.key)
+        ordered = sorted(slots, key=lambda slot: slot.number)
         places = Placement.of_slots(ordered).positions(tagged)
         for place, slot in enumerate(ordered):
             chosen = np.flatnonzero(places == place)
-            _require_count(slot, len(chosen))
+            if slot.part == WHOLE_SLOT:
+                _require_count(slot.key, slot.records, len(chosen))
             if len(chosen) == rows.num_rows:
                 incoming = self._incoming(rows, tagged.keys)
             else:
                 indices = pa.array(chosen)
                 incoming = self._incoming(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
-            yield self.writer.write(slot, collapse_duplicates(incoming, own))
+            stats = self.writer.write(slot, collapse_duplicates(incoming, own))
+            yield SlotResult(slot.number, len(chosen), stats)
 
     def _incoming(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         if self.deletes_by_key:
@@ -168,11 +171,26 @@ def require_columns(source: RecordSource, names: tuple[str, ...], table: str, ro
             )
 
 
-def _require_count(slot: SlotPlan, found: int) -> None:
-    if slot.records not in (found, UNCOUNTED):
+def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:
+    """Refuse a write where the parts of a slot got more or fewer records than were counted.
+
+    How many records each part should get is not known before, so tasks cannot tell.
+    """
+    counted, found = Counter[Slot](), Counter[Slot]()
+    for result in results:
+        slot = plan.slots[result.number]
+        if slot.part != WHOLE_SLOT:
+            counted[slot.key] += slot.records
+            found[slot.key] += result.records
+    for key, records in counted.items():
+        _require_count(key, records, found[key])
+
+
+def _require_count(slot: Slot, counted: int, found: int) -> None:
+    if counted not in (found, UNCOUNTED):
         raise IndexStateError(
-            f"the first pass over the input counted {slot.records} records for slot {slot.slot} "
-            f"of partition {slot.partition_path!r}",
+            f"the first pass over the input counted {counted} records for slot {slot[1]} "
+            f"of partition {slot[0]!r}",
             f"{found} arrived: {INPUT_CHANGED}",
             STABLE_INPUT,
         )

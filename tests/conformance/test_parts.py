@@ -1,0 +1,109 @@
+"""Slots of a first load that are cut into parts, one task each, where the kind allows it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import BucketLakeError, IndexStateError
+from bucketlake.index.layout import SlotPart
+from bucketlake.model.table_type import Operation
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write import plan
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.ingest import open_target, write_records
+from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
+from tests.conformance.test_attempts import write_in_attempts
+
+MANY = 600
+"""Records of which each bucket gets some file groups."""
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
+    """Tasks hold 20 records at most; the list notes the parts that they write."""
+    monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
+    write, written, lock = GroupWriter.write, [], threading.Lock()
+
+    def noted(self, slot, incoming):  # type: ignore[no-untyped-def]
+        with lock:
+            written.append(slot.part)
+        return write(self, slot, incoming)
+
+    monkeypatch.setattr(GroupWriter, "write", noted)
+    return written
+
+
+def require_cut(case: Case, parts: list[SlotPart]) -> None:
+    """Require that the last write had slots in parts, if and only if the kind allows it."""
+    may_be_cut = case.index.layout().parts_max(1 << 40) > 1
+    assert any(part.count > 1 for part in parts) is may_be_cut
+    parts.clear()
+
+
+def test_slots_loaded_in_parts_take_every_later_write_without_loss_or_double(
+    table: Checked, parts: list[SlotPart]
+) -> None:
+    table.upsert(rows(range(MANY), days="c"))
+    require_cut(table.case, parts)
+    table.check()
+    table.upsert([*rows(range(100, MANY + 100), 1, days="c"), *rows(range(50), -1, days="c")])
+    assert all(part.count == 1 for part in parts)
+    table.delete(rows(range(0, MANY, 3), days="c"))
+    table.check()
+    table.upsert(rows(range(0, MANY, 6), 2, days="c"))
+    if table.case.merges_on_read:
+        table.table.compact()
+    table.check()
+    table.check_next_write_finds_all()
+
+
+def test_a_partition_is_overwritten_in_parts(table: Checked, parts: list[SlotPart]) -> None:
+    for at in (1, 2):
+        table.overwrite(rows(range(MANY * at), at))
+        require_cut(table.case, parts)
+        table.check()
+    table.check_next_write_finds_all()
+    assert all(part.count == 1 for part in parts)
+
+
+def test_attempts_of_a_part_make_the_same_files_with_the_same_bytes(
+    table: Checked, parts: list[SlotPart]
+) -> None:
+    source = write_in_attempts(table, [*rows(range(12), 2), *rows(range(MANY), days="c")])
+    require_cut(table.case, parts)
+    first, second, third = source.attempts
+    assert first
+    assert first == second == third
+    table.check()
+    table.table.rollback(table.table.timeline()[-1].requested_at)
+    table.rows = {key: row for key, row in table.rows.items() if key[0] != "c"}
+    with suppress(BucketLakeError):  # Nobody waits for an attempt after the rollback.
+        source.late()
+    assert [one.partition_path for one in table.table.buckets()].count("c") == 0
+
+
+class Losing(ArrowSource):
+    """An input of which the tasks get less than was counted."""
+
+    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
+        return ArrowSource(self._rows[:-1]).write_slots(plan, task)
+
+
+def test_an_input_that_changes_before_its_parts_are_written_is_an_error(
+    case: Case, new_path: object, parts: list[SlotPart]
+) -> None:
+    table = case.make(new_path()).table  # type: ignore[operator]
+    storage = storage_of(table)
+    target = open_target(storage, read_table_config(storage), None)
+    with pytest.raises(
+        IndexStateError, match=r"counted \d+ records for slot .* \d+ arrived: the input"
+    ):
+        write_records(target, Operation.UPSERT, Losing(arrow(rows(range(MANY)))))
+    require_cut(case, parts)
+    assert bl.open_table(table.path).buckets() == []
+    assert bl.open_table(table.path).to_arrow().num_rows == 0
