@@ -625,7 +625,7 @@ class Table:
     ) -> ResizeReport:
         """Split large buckets and merge small ones of a consistent hashing index.
 
-        Only these buckets are rewritten. Readers and writers continue meanwhile, and no row changes.
+        Only these buckets are rewritten. Readers and writers continue meanwhile; no row changes.
         Pending plans are executed first. Hudi can execute a plan of bucketlake on a merge-on-read
         table, and bucketlake a plan of Hudi. One call does as much as the limits allow; the report
         says how much is left.

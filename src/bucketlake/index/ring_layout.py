@@ -35,6 +35,7 @@ from bucketlake.index.layout import (
     Moves,
     Slot,
     SlotArray,
+    SlotPart,
     StoredKeys,
     StrayedKeys,
 )
@@ -148,6 +149,10 @@ class RingLayout:
     def slot_count(self, partition_path: str) -> int:
         """Return the number of nodes of a partition."""
         return len(self.state(partition_path).ring)
+
+    def parts_max(self, size_bytes: int) -> int:  # noqa: ARG002 -- as other kinds have it.
+        """Return 1: a node has one file group."""
+        return 1
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the node of a file group; None if the group is not on the ring."""
@@ -263,8 +268,10 @@ class RingLayout:
         stored: StoredKeys,  # noqa: ARG002 -- nothing is looked up.
         *,
         appends: bool,
+        part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of a node; its records are split where the node is resized."""
+        assert part.count == 1, "a node has one file group, and is not cut"
         partition, position = slot
         state = self.state(partition)
         file_id = state.file_id(position)

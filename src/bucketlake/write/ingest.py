@@ -471,11 +471,12 @@ def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:
     require_counted(plan, results)
     slices = [file_slice for slot in plan.slots for file_slice in slot.slices]
     known = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
-    writers: dict[tuple[str, FileId], Slot] = {}
+    writers: dict[tuple[str, FileId], int] = {}
     for result in results:
         for stat in result.stats:
             group = stat.partition_path, stat.file_id
-            assert writers.setdefault(group, result.key) == result.key, "two slots wrote one group"
+            writer = writers.setdefault(group, result.number)
+            assert writer == result.number, "two slots, or parts of one, wrote one file group"
             assert stat.opens_group != (group in known), "a file group is new, or in the plan"
     paths = [stat.path for result in results for stat in result.stats]
     assert len(set(paths)) == len(paths), "a slot wrote one file twice"

@@ -346,15 +346,15 @@ def _worth_it(
         for planned in timeline.read_compaction_plan(storage, pending)
     }
     candidates: list[Candidate] = []
-    for partition, held in sorted(found.items()):
+    for partition, live in sorted(found.items()):
         state = layout.state(partition)
-        live = layout.live_slots(held)  # Raises if a group is not on the ring.
+        nodes = layout.live_slots(live)  # Raises if a group is not on the ring.
         is_changing = any(pending.instant != held for pending in state.resizes)
         if is_changing or not state.is_stored:
             continue  # One change of a ring after the other.
         free = {
             slot: one
-            for (_, slot), (one,) in live.items()
+            for (_, slot), (one,) in nodes.items()
             if (partition, one.file_id) not in compacted
         }
         points_of = split_points(reader, state, layout.hash_fields, limits.split_at)
