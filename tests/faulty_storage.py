@@ -171,6 +171,10 @@ class FaultyStorage:
         """Write an object unless one is there."""
         self._run("put_if_absent", path, lambda: self.inner.put_if_absent(path, data))
 
+    def duplicate(self, source: str, target: str) -> bool:
+        """Make an object with the bytes of another; traced with the path of the new one."""
+        return self._run("duplicate", target, lambda: self.inner.duplicate(source, target))
+
     def read_version(self, path: str) -> tuple[bytes, str] | None:
         """Return an object and its version, where the inner storage tells one."""
         inner = self.inner

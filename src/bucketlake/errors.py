@@ -85,7 +85,7 @@ class ObjectNotFoundError(StorageError):
 
 
 class AlreadyExistsError(StorageError):
-    """Put-if-absent failed: the path exists."""
+    """The path exists: put-if-absent failed, or a duplicate met an object of another size."""
 
 
 class FormatError(BucketLakeError):

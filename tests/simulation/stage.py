@@ -292,6 +292,10 @@ class StagedStorage:
         self._inner.put_if_absent(path, data)
         self.created.append(path)
 
+    def duplicate(self, source: str, target: str) -> bool:
+        self._stage.pause(f"duplicate {target}")
+        return self._inner.duplicate(source, target)
+
     def read_version(self, path: str) -> tuple[bytes, str] | None:
         assert isinstance(self._inner, VersionedStorage)
         self._stage.pause(f"read version {path}")

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Paths: TypeAlias = list[str]  # Defined here because ``list`` is the name of a method below.
 
@@ -92,6 +94,22 @@ class Storage(Protocol):
         """
         ...
 
+    def duplicate(self, source: str, target: str) -> bool:
+        """Make ``target`` an object with the bytes of ``source``; return if storage did it alone.
+
+        True means that no byte passed through this process: a local disk makes a hard link, an
+        object store copies within the store. False means that the disk allows no hard link here,
+        so the bytes were read and written again. In both cases ``target`` appears complete. Later
+        each path can be replaced or deleted, and the other keeps its bytes. The modification time
+        of ``target`` may be that of ``source``.
+
+        If ``target`` exists and has the size of ``source``, an earlier attempt made it, and nothing
+        is written. If it has another size, raise AlreadyExistsError. If there is no ``source``,
+        raise ObjectNotFoundError. Some storage cannot make a copy on condition, so two calls at
+        once for one ``target`` must mean the same bytes.
+        """
+        ...
+
     def delete(self, path: str) -> None:
         """Delete an object; nothing happens if there is none."""
         ...
@@ -106,6 +124,24 @@ class Storage(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Return the local file of an object for memory-mapped reads; None if it is not local."""
         ...
+
+
+def require_same_size(storage: Storage, source: str, target: str) -> None:
+    """Raise AlreadyExistsError if an existing target cannot be a duplicate of its source."""
+    original, found = storage.stat(source), storage.stat(target)
+    full_source = f"{storage.root}/{source}"
+    if original is None:
+        raise ObjectNotFoundError(full_source, "duplicate", "there is no object")
+    full_path = f"{storage.root}/{target}"
+    if found is None:
+        reason = "the path was in use, but now there is no object; repeat the request"
+        raise StorageError(full_path, "duplicate", reason)
+    if found.size_bytes != original.size_bytes:
+        reason = (
+            f"the object exists already and has {found.size_bytes} bytes, but {full_source} has "
+            f"{original.size_bytes} bytes"
+        )
+        raise AlreadyExistsError(full_path, "duplicate", reason)
 
 
 @runtime_checkable

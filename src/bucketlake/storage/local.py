@@ -7,6 +7,9 @@ leaves half an object, and a published object stays. An empty object needs no te
 because creating a name is atomic. Such names (markers, requested instants) and deletions are not
 flushed: a journaling file system orders them with later flushes, and no commit depends on them.
 
+A duplicate is a second hard link to a published file. No call changes a published file: a put gives
+the name to another file. So each name keeps its bytes, whatever happens to the other name.
+
 A symbolic link out of the root raises an error: ignoring it would hide committed records, and
 following it would read or delete files outside of the table. Links within the root are followed. A
 read checks the real path of the opened file, so no link can change in between. Listings and changes
@@ -19,7 +22,7 @@ process leaves behind; :meth:`LocalStorage.clear_staging` deletes them.
 """
 
 # For small files, pathlib objects cost more than the system calls.
-# ruff: noqa: PTH102, PTH105, PTH108, PTH112, PTH116, PTH117, PTH120
+# ruff: noqa: PTH102, PTH105, PTH108, PTH112, PTH113, PTH116, PTH117, PTH120
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from typing import TypeAlias
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import ObjectNotFoundError, StorageError
 from bucketlake.storage import system_calls
-from bucketlake.storage.base import Buffer, Paths, StoredObject
+from bucketlake.storage.base import Buffer, Paths, StoredObject, require_same_size
 from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
 
 STAGING_FOLDER = f"{EXTENSION_FOLDER}/staging"
@@ -125,6 +128,28 @@ class LocalStorage:
             else:
                 system_calls.write_new_file(target, data, fsync=False)
 
+    def duplicate(self, source: str, target: str) -> bool:
+        """Give the file of an object a second name; where the disk cannot, write a second file."""
+        file = self._file_of(source, "duplicate")
+        linked = True
+        with self._naming(target, "duplicate"):
+            name = self._writable(target, "duplicate")
+            try:
+                _require_free(name)
+                system_calls.remove_checksum(name)
+                linked = system_calls.add_name(file, name)
+            except FileExistsError:
+                require_same_size(self, source, target)
+            except FileNotFoundError:
+                self._file_of(source, "duplicate")  # The source may have been deleted meanwhile.
+                raise
+            if linked:  # Perhaps by an attempt that died before it flushed the name.
+                self._flush_folder_of(name)
+        if not linked:
+            # A rename publishes the file, because the disk may have no hard links at all.
+            self.put(target, self.read(source))
+        return linked
+
     def delete(self, path: str) -> None:
         """Delete an object and its Hadoop checksum."""
         with self._naming(path, "delete"), suppress(*_NO_OBJECT):
@@ -193,6 +218,16 @@ class LocalStorage:
             raise ObjectNotFoundError(full_path, operation, "there is no object") from error
         except OSError as error:
             raise system_calls.storage_error(error, full_path, operation) from error
+
+    def _file_of(self, path: str, operation: str) -> str:
+        """Return the real path of an object, because a link to a symbolic link is no duplicate."""
+        check_path(path, operation)
+        full_path = self._full(path)
+        real = system_calls.real_path(full_path)
+        self._require_real_inside(real, full_path, operation)
+        if not os.path.isfile(real):
+            raise ObjectNotFoundError(full_path, operation, "there is no object")
+        return real
 
     def _walk(self, folder: str, recursive: bool) -> Iterator[StoredObject]:
         if _is_staging(folder):

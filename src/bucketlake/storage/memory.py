@@ -18,7 +18,7 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.storage.base import Buffer, Paths, StoredObject
+from bucketlake.storage.base import Buffer, Paths, StoredObject, require_same_size
 from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
 
 Clock: TypeAlias = Callable[[], int]  # Milliseconds since 1970-01-01 UTC.
@@ -151,6 +151,17 @@ class MemoryStorage:
                 reason = "the object exists already"
                 raise AlreadyExistsError(self._full(path), "put if absent", reason)
             self._shelf.objects[path] = (bytes(data), self._shelf.clock())
+
+    def duplicate(self, source: str, target: str) -> bool:
+        """Put the bytes of an object at a second path."""
+        check_path(target, "duplicate")
+        with self._shelf.lock:
+            data = self._content(source, "duplicate")
+            if target in self._shelf.objects:
+                require_same_size(self, source, target)
+            else:
+                self._shelf.objects[target] = (data, self._shelf.clock())
+        return True
 
     def read_version(self, path: str) -> tuple[bytes, str] | None:
         """Return an object and its version."""

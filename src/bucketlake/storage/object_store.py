@@ -16,6 +16,11 @@ What happens after a put-if-absent without response:
   "two requests collided, repeat yours", and the path may be free. So this class reads the path, and
   repeats the put if there is no object.
 
+A duplicate is a copy within the store. The request is conditional on Google and Azure. On S3 it is
+not, unless the options say how (``copy_if_not_exists``), so this class looks first, and two copies
+at once replace each other by the same bytes. Azure may answer before the copy is complete; the
+object is empty meanwhile, so this class waits for its bytes.
+
 Folder markers of Hadoop's clients (``folder/``) appear in listings as empty objects ``folder``. If
 such an entry could be a real object, a second listing decides. obstore cannot delete the markers,
 so a deleted folder may still appear in ``list_folders``.
@@ -34,9 +39,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import obstore
 from obstore import exceptions as obstore_errors
+from obstore.store import AzureStore
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.storage.base import Buffer, Paths, StoredObject, flat_view
+from bucketlake.storage.base import Buffer, Paths, StoredObject, flat_view, require_same_size
 from bucketlake.storage.paths import check_folder, check_path, is_side_file
 from bucketlake.storage.store_address import StoreAddress, open_store
 from bucketlake.storage.store_options import StoreOptions
@@ -50,6 +56,7 @@ _Objects: TypeAlias = list[StoredObject]
 
 _ATTEMPTS = 4  # Attempts of a conditional put that S3 answers with 409 while there is no object.
 _PAUSE_S = 0.1  # Pause before the second attempt; it grows by this before each further attempt.
+_LOOKS_AT_COPY = 24  # With growing pauses, a copy on Azure has about half a minute.
 _REQUESTS_AT_ONCE = 32
 _REMOVE_ROUNDS = 3  # Attempts to delete a folder while others also delete from it.
 
@@ -162,6 +169,17 @@ class ObjectStorage:
         reason = f"the store answered 409 (conflict) {_ATTEMPTS} times, but there is no object"
         raise StorageError(self._full(path), "put if absent", f"{reason}; repeat the request")
 
+    def duplicate(self, source: str, target: str) -> bool:
+        """Copy an object within the store."""
+        with self._asking(source, "duplicate"):
+            copied = self._copy(source, target)
+        on_azure = isinstance(self._store, AzureStore)
+        if on_azure:
+            self._wait_for_copy(source, target)
+        if on_azure or not copied:
+            require_same_size(self, source, target)
+        return True
+
     def read_version(self, path: str) -> tuple[bytes, str] | None:
         """Return an object and its version: an ETag, or a number."""
         try:
@@ -233,6 +251,35 @@ class ObjectStorage:
         for folder in {path.rpartition("/")[0] for path in doubtful}:
             real |= {meta["path"] for meta in self._list_direct(folder)["objects"]} - {folder}
         return [stored for stored in found if stored.size_bytes or stored.path in real]
+
+    def _copy(self, source: str, target: str) -> bool:
+        """Copy an object; return False if the target exists."""
+        try:
+            with self._asking(target, "duplicate"):
+                try:
+                    obstore.copy(self._store, source, target, overwrite=False)
+                except obstore_errors.NotSupportedError:
+                    if self.stat(target) is not None:
+                        return False
+                    obstore.copy(self._store, source, target)
+        except AlreadyExistsError:
+            return False
+        except ObjectNotFoundError:
+            raise ObjectNotFoundError(
+                self._full(source), "duplicate", "there is no object"
+            ) from None
+        return True
+
+    def _wait_for_copy(self, source: str, target: str) -> None:
+        """Wait while a copy on Azure is empty, unless its source is empty, too."""
+        for look in range(_LOOKS_AT_COPY):
+            time.sleep(_PAUSE_S * look)
+            copy = self.stat(target)
+            if copy is None or copy.size_bytes:
+                return
+            original = self.stat(source)
+            if original is None or not original.size_bytes:
+                return
 
     def _ends_before(self, path: str, start: int, length: int) -> bool:
         """Return whether a range that the store rejected is empty."""

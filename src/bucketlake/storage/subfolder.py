@@ -73,6 +73,12 @@ class Subfolder:
         """Write an object if none exists."""
         self.outer.put_if_absent(self._outer_path(path, "put if absent"), data)
 
+    def duplicate(self, source: str, target: str) -> bool:
+        """Make an object with the bytes of another object."""
+        return self.outer.duplicate(
+            self._outer_path(source, "duplicate"), self._outer_path(target, "duplicate")
+        )
+
     def delete(self, path: str) -> None:
         """Delete an object."""
         self.outer.delete(self._outer_path(path, "delete"))

@@ -34,8 +34,11 @@ _REASONS = {
     errno.EMFILE: "this process has too many open files; raise its limit (ulimit -n)",
 }
 
-# Errors of link(2) on a file system without hard links. EPERM may also mean "immutable".
+# Errors of link(2) on a file system without hard links. EPERM may also mean "immutable", or that
+# the file belongs to another user (fs.protected_hardlinks).
 _NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS))
+# Errors of link(2) if this file cannot have another name there.
+_NO_OTHER_NAME = _NO_HARD_LINKS | {errno.EXDEV, errno.EMLINK}
 
 
 def storage_error(error: OSError, full_path: str, operation: str) -> StorageError:
@@ -132,6 +135,17 @@ def link_file(staged: str, target: str) -> None:
             raise
     except OSError as error:
         raise OSError(error.errno, _why_no_link(error)) from error
+
+
+def add_name(full_path: str, name: str) -> bool:
+    """Give a published file another name; return False if the file system does not allow it."""
+    try:
+        os.link(full_path, name)
+    except OSError as error:
+        if error.errno in _NO_OTHER_NAME:
+            return False
+        raise
+    return True
 
 
 def _is_one_file(staged: str, target: str) -> bool:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
+COPY_SOURCES = ("x-amz-copy-source", "x-goog-copy-source", "x-ms-copy-source")
 CONDITIONS = ("if-none-match", "x-goog-if-generation-match")
 
 
@@ -17,6 +18,7 @@ class Request:
     method: str
     path: str  # Decoded once, as a service decodes it.
     condition: tuple[str, str] | None
+    copied_from: str | None = None  # The path of the source, decoded once.
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,42 @@ class Answer:
 
 @dataclass
 class Cloud:
-    """Objects by path; puts are conditional as on the real services."""
+    """Objects by path; puts and copies are conditional as on the real services.
+
+    Attributes
+    ----------
+    looks_until_copied : int
+        How often a copy is empty before it has its bytes.
+    """
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     taken_status: int = 412
+    looks_until_copied: int = 0
+    pending: dict[str, bytes] = field(default_factory=dict)
 
     def handle(self, request: Request, data: bytes) -> Answer:
         self.requests.append(request)
         if request.method != "PUT":
-            return Answer(200 if request.path in self.objects else 404)
+            found = self.objects.get(request.path)
+            if request.path in self.pending:
+                self.looks_until_copied -= 1
+                if self.looks_until_copied == 0:
+                    self.objects[request.path] = self.pending.pop(request.path)
+            return Answer(404) if found is None else Answer(200, found.decode())
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None and not answer.lands:
             return answer
         if request.condition is not None and request.path in self.objects:
             return Answer(self.taken_status)
+        if request.copied_from is not None:
+            if request.copied_from not in self.objects:
+                return Answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+            data = self.objects[request.copied_from]
+            if self.looks_until_copied:
+                self.pending[request.path], data = data, b""
         self.objects[request.path] = data
         return answer or Answer(200)
 
@@ -72,7 +93,14 @@ def running_cloud() -> Iterator[Cloud]:
         def do_PUT(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             found = [(n, v) for n in CONDITIONS if (v := self.headers.get(n)) is not None]
-            request = Request(self.command, unquote(self.path), found[0] if found else None)
+            sources = [v for n in COPY_SOURCES if (v := self.headers.get(n)) is not None]
+            source = f"/{urlsplit(sources[0]).path.lstrip('/')}" if sources else None
+            request = Request(
+                self.command,
+                unquote(self.path),
+                found[0] if found else None,
+                None if source is None else unquote(source),
+            )
             answer = cloud.handle(request, data)
             if answer.status:
                 self._say(answer)

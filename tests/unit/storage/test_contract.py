@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
 from bucketlake.storage.base import Buffer, Storage, VersionedStorage
+from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.unit.storage.names import NAMES
 
 
@@ -162,6 +164,110 @@ def test_reader_of_an_object_under_rewriting_sees_whole_contents(storage: Storag
         assert reading.result() <= contents
 
 
+def test_duplicate_has_the_bytes_of_its_source_and_is_listed(storage: Storage) -> None:
+    storage.put("p/a", b"12345")
+    assert storage.duplicate("p/a", "q/r/b")
+    assert storage.read("p/a") == storage.read("q/r/b") == b"12345"
+    stored = storage.stat("q/r/b")
+    assert stored is not None
+    assert (stored.path, stored.size_bytes) == ("q/r/b", 5)
+    assert [*storage.list("q")] == [stored]
+    assert _paths(storage, "p") == ["p/a"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 12_000_000])
+def test_duplicate_of_any_size_is_whole(storage: Storage, size: int) -> None:
+    data = np.random.default_rng(7).bytes(size)
+    storage.put_if_absent("a", data)
+    assert storage.duplicate("a", "b")
+    assert storage.duplicate("b", "c")
+    assert storage.read("b") == storage.read("c") == data
+
+
+def test_repeated_duplicate_is_a_success_and_writes_nothing(storage: Storage) -> None:
+    storage.put("a", b"123")
+    assert storage.duplicate("a", "b")
+    first = storage.stat("b")
+    assert storage.duplicate("a", "b")
+    assert storage.duplicate("a", "a")
+    assert storage.stat("b") == first
+    assert storage.read("a") == storage.read("b") == b"123"
+
+
+def test_duplicate_over_an_object_of_another_size_is_refused(storage: Storage) -> None:
+    storage.put("p/a", b"123")
+    storage.put("p/b", b"4567")
+    storage.put("p/empty", b"")
+    for target, size in (("p/b", 4), ("p/empty", 0)):
+        words = f"{target}: the object exists already and has {size} bytes, but .*p/a has 3 bytes"
+        with pytest.raises(AlreadyExistsError, match=words):
+            storage.duplicate("p/a", target)
+    assert storage.read("p/a") == b"123"
+    assert storage.read("p/b") == b"4567"
+    assert storage.read("p/empty") == b""
+
+
+@pytest.mark.parametrize("target", ["new", "folder/a"])
+def test_duplicate_of_what_is_not_there_is_not_found(storage: Storage, target: str) -> None:
+    storage.put("folder/a", b"1")
+    for source in ("nothing", "no/thing", "folder", "folder/a/b"):
+        with pytest.raises(ObjectNotFoundError, match=f"/{source}: there is no object"):
+            storage.duplicate(source, target)
+    assert _paths(storage, "") == ["folder/a"]
+
+
+@pytest.mark.parametrize(("changed", "other"), [("a", "b"), ("b", "a")])
+def test_either_name_of_duplicated_bytes_changes_alone(
+    storage: Storage, changed: str, other: str
+) -> None:
+    storage.put("a", b"123")
+    storage.duplicate("a", "b")
+    storage.put(changed, b"another content")
+    assert storage.read(other) == b"123"
+    storage.delete(changed)
+    assert storage.stat(changed) is None
+    assert storage.read(other) == b"123"
+    storage.put_if_absent(changed, b"3")
+    with pytest.raises(AlreadyExistsError):
+        storage.put_if_absent(other, b"3")
+    assert (storage.read(changed), storage.read(other)) == (b"3", b"123")
+
+
+def test_folder_of_one_name_is_deleted_without_the_other_name(storage: Storage) -> None:
+    storage.put("p/a", b"123")
+    storage.duplicate("p/a", "q/a")
+    storage.delete_folder("p")
+    assert _paths(storage, "") == ["q/a"]
+    assert storage.read("q/a") == b"123"
+
+
+def test_duplicates_of_one_object_at_once_all_succeed(storage: Storage) -> None:
+    storage.put("a", bytes(100_000))
+    with ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(storage.duplicate, "a", f"p/{n % 2}") for n in range(16)]
+        assert all(duplicate.result() for duplicate in done)
+    assert storage.read("p/0") == storage.read("p/1") == bytes(100_000)
+
+
+def test_attempt_after_a_crash_at_any_step_completes_the_duplicate(storage: Storage) -> None:
+    def attempt(storage: Storage, run: int) -> None:
+        with suppress(AlreadyExistsError):  # As the second attempt of a task does.
+            storage.put_if_absent(f"{run}/physical", b"123")
+        storage.duplicate(f"{run}/physical", f"{run}/virtual")
+        storage.put(f"{run}/committed", b"")
+
+    crashes = [*crash_points(3)]
+    for run, fault in enumerate(crashes):
+        dying = FaultyStorage(storage, [fault])
+        with pytest.raises(SimulatedCrash):
+            attempt(dying, run)
+        left = storage.stat(f"{run}/virtual")
+        assert left is None or storage.read(f"{run}/virtual") == b"123", dying.replay()
+        attempt(storage, run)
+        assert storage.read(f"{run}/physical") == storage.read(f"{run}/virtual") == b"123"
+    assert len(_paths(storage, "")) == 3 * len(crashes)
+
+
 def test_listing_is_in_order_of_whole_paths(storage: Storage) -> None:
     # Where folders were sorted by name alone, a/x would come before a-b/x and a.c.
     paths = ["a-b/x", "a.c", "a/x", "a/y/z", "a0", "b"]
@@ -231,10 +337,12 @@ def test_names_are_taken_literally(storage: Storage) -> None:
     for name in NAMES:  # In one test, since they meet each other in the same folders.
         storage.put(f"f/{name}", name.encode())
         storage.put_if_absent(f"d/{name}/x", name.encode())
+        storage.duplicate(f"f/{name}", f"c/{name}/y")
         with pytest.raises(AlreadyExistsError):
             storage.put_if_absent(f"f/{name}", b"3")
     for name in NAMES:
         assert storage.read(f"f/{name}") == storage.read(f"d/{name}/x") == name.encode()
+        assert storage.read(f"c/{name}/y") == name.encode()
         assert _paths(storage, f"d/{name}") == [f"d/{name}/x"]
     files = sorted(f"f/{name}" for name in NAMES)
     assert _paths(storage, "f") == _paths(storage, "f", recursive=False) == files
@@ -252,6 +360,8 @@ _OPERATIONS: list[Callable[[Storage, str], object]] = [
     lambda storage, path: storage.stat(path),
     lambda storage, path: storage.put(path, b"1"),
     lambda storage, path: storage.put_if_absent(path, b"1"),
+    lambda storage, path: storage.duplicate(path, "kept"),
+    lambda storage, path: storage.duplicate("kept", path),
     lambda storage, path: storage.delete(path),
     lambda storage, path: storage.delete_folder(path),
     lambda storage, path: storage.local_path(path),
@@ -264,6 +374,7 @@ _FOLDER_OPERATIONS: list[Callable[[Storage, str], object]] = [
 
 def test_path_that_is_not_plainly_below_the_root_is_refused(storage: Storage) -> None:
     outside = ["/a", "a/", "a//b", ".", "..", "a/../b", "../a", "a/..", "a/./b", "a\0b"]
+    storage.put("kept", b"1")
     for operation in _OPERATIONS:
         for path in ["", *outside]:
             with pytest.raises(StorageError, match="relative to the table"):

@@ -73,6 +73,19 @@ def test_write_takes_effect_only_where_the_crash_comes_after_it(
     assert _paths(inner) == (["a"] if moment is Moment.AFTER else [])
 
 
+@pytest.mark.parametrize("moment", Moment)
+def test_duplicate_takes_effect_only_where_the_fault_comes_after_it(moment: Moment) -> None:
+    inner = _with_objects("a")
+    storage = FaultyStorage(inner, [Fault(1, moment, Effect.ECHO)])
+    with pytest.raises(StorageError, match="outcome is unknown") as caught:
+        storage.duplicate("a", "b")
+    assert not isinstance(caught.value, AlreadyExistsError)  # A repetition meets equal bytes.
+    assert storage.trace == [Step("duplicate", "b")]
+    assert _paths(inner) == (["a", "b"] if moment is Moment.AFTER else ["a"])
+    storage.duplicate("a", "b")
+    assert inner.read("b") == b"1"
+
+
 @pytest.mark.parametrize(
     ("moment", "left"),
     [(Moment.BEFORE, ["p/a", "p/b", "p/c"]), (Moment.HALFWAY, ["p/c"]), (Moment.AFTER, [])],

@@ -177,6 +177,167 @@ def test_a_second_name_that_a_backup_gave_to_a_staged_file_wins_nothing(
     assert local.read("a") == b"theirs"
 
 
+def test_duplicate_is_a_second_name_of_the_file(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("p/a", b"1")
+    monkeypatch.setattr(system_calls.os, "pread", _fail_with(errno.EIO))
+    monkeypatch.setattr(system_calls.os, "write", _fail_with(errno.EIO))
+    assert local.duplicate("p/a", "q/b")
+    assert Path(local.root, "p/a").samefile(Path(local.root, "q/b"))
+    assert _files(local) == ["p/a", "q/b"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK],
+    ids=errno.errorcode.get,
+)
+def test_duplicate_on_a_disk_without_hard_links_is_a_second_file(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    local.put("p/a", b"123")
+    monkeypatch.setattr(system_calls.os, "link", _fail_with(code))
+    assert not local.duplicate("p/a", "q/b")
+    assert local.duplicate("p/a", "q/b")  # The file of the first attempt is there.
+    assert local.read("q/b") == b"123"
+    assert not Path(local.root, "p/a").samefile(Path(local.root, "q/b"))
+    local.delete("p/a")
+    assert local.read("q/b") == b"123"
+    with pytest.raises(ObjectNotFoundError, match="p/a"):
+        local.duplicate("p/a", "q/c")
+    assert _files(local) == ["q/b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        ("link", errno.EACCES, "no permission"),
+        ("link", errno.EROFS, "read-only"),
+        ("link", errno.ENOSPC, "disk is full"),
+        ("link", errno.EDQUOT, "quota"),
+        ("link", errno.ENAMETOOLONG, "name is too long"),
+    ],
+)
+def test_failed_duplicate_names_the_new_path_and_leaves_nothing(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str, code: int, words: str
+) -> None:
+    local.put("a", b"123")
+    monkeypatch.setattr(system_calls.os, call, _fail_with(code))
+    with pytest.raises(StorageError, match=words) as caught:
+        local.duplicate("a", "p/b")
+    assert (caught.value.path, caught.value.operation) == (f"{local.root}/p/b", "duplicate")
+    assert _files(local) == ["a"]
+
+
+@pytest.mark.parametrize("call", ["pread", "open", "write", "fsync", "replace"])
+def test_failed_copy_of_a_duplicate_leaves_nothing_and_can_be_repeated(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    local.put("p/a", b"123")
+    monkeypatch.setattr(system_calls.os, "link", _fail_with(errno.EPERM))
+    with monkeypatch.context() as patch:
+        patch.setattr(system_calls.os, call, _fail_with(errno.EIO))
+        with pytest.raises(StorageError):
+            local.duplicate("p/a", "p/b")
+    assert _files(local) == ["p/a"]
+    assert not local.duplicate("p/a", "p/b")
+    assert local.read("p/b") == b"123"
+
+
+def test_duplicate_whose_folder_was_not_flushed_is_flushed_by_the_next_attempt(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("p/a", b"1")
+    local.put("q/b", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(system_calls.os, "fsync", _fail_with(errno.EIO))
+        for _ in range(2):
+            with pytest.raises(StorageError, match="Input/output error"):
+                local.duplicate("p/a", "q/c")
+    flushed: list[str] = []
+    plain = system_calls.flush_folder
+    monkeypatch.setattr(
+        system_calls, "flush_folder", lambda folder: (flushed.append(folder), plain(folder))
+    )
+    assert local.duplicate("p/a", "q/c")
+    assert flushed == [f"{local.root}/q"]
+
+
+@pytest.mark.parametrize(("theirs", "wins"), [(b"1", True), (b"22", False)])
+def test_duplicate_that_another_attempt_made_just_now_is_taken_by_its_size(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch, theirs: bytes, *, wins: bool
+) -> None:
+    local.put("a", b"1")
+    local.put("b", theirs)
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # As if the other came just now.
+    if wins:
+        assert local.duplicate("a", "b")
+    else:
+        with pytest.raises(AlreadyExistsError, match=r"has 2 bytes, but .*/a has 1 bytes"):
+            local.duplicate("a", "b")
+    assert _files(local) == ["a", "b"]
+    assert local.read("b") == theirs
+
+
+def test_duplicate_whose_source_is_deleted_meanwhile_is_not_found(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put("a", b"1")
+    plain = os.link
+
+    def link(source: str, target: str) -> None:
+        Path(source).unlink()
+        plain(source, target)
+
+    monkeypatch.setattr(system_calls.os, "link", link)
+    with pytest.raises(ObjectNotFoundError, match=r"duplicate .*/a: there is no object"):
+        local.duplicate("a", "b")
+
+
+def test_put_if_absent_wins_and_loses_beside_duplicated_files_as_ever(
+    local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.put_if_absent("a", b"1")
+    local.duplicate("a", "b")
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)  # The link has to decide.
+    for path in ("a", "b"):
+        with pytest.raises(AlreadyExistsError):
+            local.put_if_absent(path, b"1")
+    local.delete("b")
+    local.put_if_absent("b", b"2")
+    assert (local.read("a"), local.read("b")) == (b"1", b"2")
+
+
+def test_duplicate_of_a_link_has_the_bytes_and_not_the_link(local: LocalStorage) -> None:
+    local.put("p/a", b"1")
+    Path(local.root, "p/link").symlink_to("a")
+    assert local.duplicate("p/link", "q/b")
+    local.delete("p/a")
+    assert local.read("q/b") == b"1"
+
+
+def test_duplicate_from_or_to_a_place_out_of_the_root_is_refused(local: LocalStorage) -> None:
+    outside = Path(local.root).parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"1")
+    local.put("a", b"1")
+    Path(local.root, "folder").symlink_to(outside)
+    Path(local.root, "file").symlink_to(outside / "secret")
+    for source, target in (("folder/secret", "b"), ("file", "b"), ("a", "folder/b"), ("a", "file")):
+        with pytest.raises(StorageError, match=r"symbolic link leads to .*outside"):
+            local.duplicate(source, target)
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert _files(local) == ["a", "file"]
+
+
+def test_duplicate_over_a_folder_is_refused(local: LocalStorage) -> None:
+    local.put("a", b"1")
+    local.put("p/b", b"1")
+    with pytest.raises(StorageError, match="the path is a folder"):
+        local.duplicate("a", "p")
+
+
 @WRITES
 def test_object_is_flushed_before_it_has_its_name_and_its_folder_after(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, write: Write
@@ -203,6 +364,7 @@ def test_storage_without_fsync_flushes_nothing(
     storage = LocalStorage(str(tmp_path / "t"), fsync=False)
     storage.put("a/b", b"1")
     storage.put_if_absent("c", b"1")
+    storage.duplicate("c", "d")
     assert storage.read("a/b") == storage.read("c") == b"1"
 
 
@@ -240,13 +402,13 @@ def test_staging_folder_of_a_table_within_the_table_is_not_listed(local: LocalSt
     assert [stored.path for stored in local.list("")] == [".hoodie/metadata/a"]
 
 
-@pytest.mark.parametrize("operation", ["put", "put_if_absent", "delete"])
+@pytest.mark.parametrize("operation", ["put", "put_if_absent", "duplicate", "delete"])
 def test_stale_checksum_of_hadoop_goes_before_its_file_changes(
     local: LocalStorage, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     checksum = Path(local.root, "p/.a.crc")
     local.put("p/b", b"1")
-    if operation != "put_if_absent":
+    if operation in ("put", "delete"):
         local.put("p/a", b"1")
     checksum.write_bytes(b"stale")
     seen: list[bool] = []
@@ -259,7 +421,13 @@ def test_stale_checksum_of_hadoop_goes_before_its_file_changes(
             plain(*paths)
 
         monkeypatch.setattr(system_calls.os, call, watched)
-    getattr(local, operation)(*("p/a", b"2")[: 1 if operation == "delete" else 2])
+    changes: dict[str, Callable[[], object]] = {
+        "put": lambda: local.put("p/a", b"2"),
+        "put_if_absent": lambda: local.put_if_absent("p/a", b"2"),
+        "duplicate": lambda: local.duplicate("p/b", "p/a"),
+        "delete": lambda: local.delete("p/a"),
+    }
+    changes[operation]()
     assert seen == [False]
     assert not checksum.exists()
 
@@ -269,6 +437,7 @@ def test_lost_put_if_absent_leaves_the_winners_checksum(local: LocalStorage) -> 
     Path(local.root, "p/.a.crc").write_bytes(b"fresh")
     with pytest.raises(AlreadyExistsError):
         local.put_if_absent("p/a", b"2")
+    local.duplicate("p/a", "p/a")
     assert Path(local.root, "p/.a.crc").exists()
 
 

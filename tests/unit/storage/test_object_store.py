@@ -6,7 +6,7 @@ import json
 import logging
 import pickle
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import obstore
 import pytest
@@ -144,6 +144,9 @@ def test_control_characters_in_a_path_are_refused_by_name(bucket: Bucket) -> Non
             storage.put(f"p/{name}", b"1")
         with pytest.raises(StorageError, match="control character"):
             list(storage.list(name))
+        for source, target in ((f"p/{name}", "a"), ("a", f"p/{name}")):
+            with pytest.raises(StorageError, match="control character"):
+                storage.duplicate(source, target)
 
 
 def test_missing_bucket_is_a_failure_to_write(bucket: Bucket) -> None:
@@ -164,8 +167,17 @@ def test_secrets_are_seen_neither_in_the_representation_nor_in_the_pickle(bucket
 
 
 @pytest.mark.parametrize(("status", "words"), [(403, "lack a permission"), (401, "give valid")])
+@pytest.mark.parametrize(
+    "request_",
+    [lambda storage: storage.put("a", b"1"), lambda storage: storage.duplicate("b", "a")],
+    ids=["put", "duplicate"],
+)
 def test_refusal_of_credentials_is_told_without_them(
-    cloud: Cloud, caplog: pytest.LogCaptureFixture, status: int, words: str
+    cloud: Cloud,
+    caplog: pytest.LogCaptureFixture,
+    request_: Callable[[ObjectStorage], object],
+    status: int,
+    words: str,
 ) -> None:
     body = (
         f"<Error><Code>SignatureDoesNotMatch</Code><Message>Wrong for {ACCESS_KEY}</Message>"
@@ -173,7 +185,7 @@ def test_refusal_of_credentials_is_told_without_them(
     )
     cloud.answers = [Answer(status, body)]
     with caplog.at_level(logging.DEBUG), pytest.raises(StorageError, match=words) as caught:
-        _on_s3(cloud).put("a", b"1")
+        request_(_on_s3(cloud))
     shown = "".join(traceback.format_exception(caught.value)) + caplog.text
     assert f"the store answered {status}" in shown
     assert "SignatureDoesNotMatch" in shown
@@ -211,6 +223,92 @@ def test_every_service_is_asked_for_the_literal_key_and_once_only(
     assert set(cloud.objects) == {f"{key}{name}/x" for name in NAMES}
     assert set(cloud.objects.values()) == {b"1"}
     assert {request.condition for request in cloud.requests} == {condition}
+
+
+@pytest.mark.parametrize(
+    ("open_on", "key", "condition"),
+    [
+        (_on_s3, "/lake/t/", None),
+        (_on_gcs, "/lake/t/", ("x-goog-if-generation-match", "0")),
+        (_on_azure, "/acc/lake/t/", ("if-none-match", "*")),
+    ],
+    ids=["S3", "Google", "Azure"],
+)
+def test_every_service_copies_the_literal_key_by_itself(
+    cloud: Cloud, open_on: type, key: str, condition: tuple[str, str] | None
+) -> None:
+    storage = open_on(cloud)
+    for name in NAMES:
+        cloud.objects[f"{key}{name}/x"] = name.encode()
+        assert storage.duplicate(f"{name}/x", f"copy/{name}")
+        assert storage.duplicate(f"{name}/x", f"copy/{name}")
+    copies = {f"{key}copy/{name}": name.encode() for name in NAMES}
+    assert {path: cloud.objects[path] for path in copies} == copies
+    puts = [request for request in cloud.requests if request.method == "PUT"]
+    assert all(put.copied_from is not None for put in puts)
+    assert {put.condition for put in puts} == {condition}
+    assert all(request.method != "GET" for request in cloud.requests)
+
+
+def test_copy_takes_few_requests(cloud: Cloud) -> None:
+    for open_on, key, first, repeated in (
+        (_on_s3, "/lake/t/a", ["HEAD", "PUT"], ["HEAD"] * 3),
+        (_on_gcs, "/lake/t/a", ["PUT"], ["PUT", "HEAD", "HEAD"]),
+        (_on_azure, "/acc/lake/t/a", ["PUT", *["HEAD"] * 3], ["PUT", *["HEAD"] * 3]),
+    ):
+        storage = open_on(cloud)
+        for target, expected in (("b", first), ("b", repeated)):
+            cloud.objects[key] = b"123"
+            cloud.requests = []
+            storage.duplicate("a", target)
+            assert [request.method for request in cloud.requests] == expected
+        cloud.objects = {}
+
+
+def test_copy_that_azure_has_not_completed_is_waited_for(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
+    cloud.objects["/acc/lake/t/a"], cloud.looks_until_copied = b"123", 5
+    assert _on_azure(cloud).duplicate("a", "b")
+    assert cloud.looks_until_copied == 0
+    assert cloud.objects["/acc/lake/t/b"] == b"123"
+
+
+def test_copy_that_azure_never_completes_is_no_success(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_PAUSE_S", 0)
+    cloud.objects["/acc/lake/t/a"], cloud.looks_until_copied = b"123", 1_000
+    with pytest.raises(StorageError, match=r"has 0 bytes, but .*/a has 3 bytes"):
+        _on_azure(cloud).duplicate("a", "b")
+
+
+def test_copy_of_nothing_on_azure_needs_no_wait(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.objects["/acc/lake/t/a"] = b""
+    slept: list[float] = []
+    monkeypatch.setattr(object_store.time, "sleep", slept.append)
+    assert _on_azure(cloud).duplicate("a", "b")
+    assert slept == [0]
+
+
+@pytest.mark.parametrize("status", [0, 500, 503, 429])
+@pytest.mark.parametrize("open_on", [_on_s3, _on_gcs], ids=["S3", "Google"])
+def test_copy_whose_answer_was_lost_is_a_success(cloud: Cloud, open_on: type, status: int) -> None:
+    cloud.objects["/lake/t/a"] = b"123"
+    cloud.answers = [Answer(status, lands=True)]
+    assert open_on(cloud).duplicate("a", "b")
+    assert cloud.objects["/lake/t/b"] == b"123"
+
+
+def test_copy_that_the_store_refuses_with_a_conflict_is_no_success(cloud: Cloud) -> None:
+    cloud.objects["/lake/t/a"] = b"123"
+    cloud.answers = [Answer(409)]
+    with pytest.raises(StorageError, match="now there is no object; repeat the request") as caught:
+        _on_s3(cloud).duplicate("a", "b")
+    assert type(caught.value) is StorageError
 
 
 @pytest.mark.parametrize("status", [0, 500, 503, 429])
