@@ -122,6 +122,7 @@ KINDS = (
         bl.PartitionBucket({"a": 1}, default=2),
         is_variant=True,
     ),
+    Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=COMMON),
 )
 
 
