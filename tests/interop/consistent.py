@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import bucketlake as bl
@@ -115,9 +114,7 @@ class Ring:
 class ConsistentTable(SharedTable):
     """A table of Hudi's with consistent hashing, and what it must hold."""
 
-    def __init__(
-        self, hudi: HudiPeer, path: Path, kind: ConsistentKind | None = None
-    ) -> None:
+    def __init__(self, hudi: HudiPeer, path: Path, kind: ConsistentKind | None = None) -> None:
         self.consistent = kind or ConsistentKind()
         super().__init__(hudi, path, self.consistent)
 

@@ -15,8 +15,15 @@ from bucketlake.format.clustering_plan import (
 )
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.timeline.instant import Instant, State
-from tests.interop.consistent import MERGE_ALL, SORT_ALL, ConsistentKind, ConsistentTable
-from tests.interop.peer.client import HudiPeer
+from tests.interop.consistent import (
+    DEFAULT_EXECUTION_STRATEGY,
+    EXECUTION_STRATEGY,
+    MERGE_ALL,
+    SORT_ALL,
+    ConsistentKind,
+    ConsistentTable,
+)
+from tests.interop.peer.client import HudiPeer, PeerError
 from tests.interop.shared_table import HUDI, rows
 
 pytestmark = pytest.mark.interop
@@ -58,7 +65,7 @@ def resize_twice(table: ConsistentTable) -> None:
         # Hudi reads copies of several writes in no order of theirs: a delete meets no other copy.
         table.delete(HUDI, rows(range(3 * ts, 3 * ts + 3), ts))
         table.assert_read_by_all()
-    copies = {path for path in table.path.rglob(f".*_{planned.requested_at}.log.*")}
+    copies = list(table.path.rglob(f".*_{planned.requested_at}.log.*"))
     assert copies, "no record of the writes meanwhile is in the new file groups"
     table.execute_resizes()
     assert [one.requested_at for one in table.completed_resizes()] == [planned.requested_at]
@@ -71,6 +78,41 @@ def resize_twice(table: ConsistentTable) -> None:
     assert len(table.ring(partition).nodes) < 2 * len(before.nodes)
     table.upsert(HUDI, rows(range(0, 80, 3), 5))
     table.assert_read_by_all()
+
+
+def test_the_default_strategy_of_hudi_cannot_resize_a_table_without_partitions(
+    hudi: HudiPeer, tmp_path: Path
+) -> None:
+    """A defect of 1.2.0. Its writes and all reads go on, and the other strategy then does it."""
+    table = ConsistentTable(hudi, tmp_path / "whole", ConsistentKind(partition_by=()))
+    table.upsert(HUDI, rows(range(40), 1))
+    assert table.schedule_resize() is not None
+    table.upsert(HUDI, rows(range(30, 60), 2))
+    with pytest.raises(PeerError, match="Partition should not be null or empty"):
+        table.execute_resizes(
+            {"hoodie.clustering.execution.strategy.class": DEFAULT_EXECUTION_STRATEGY}
+        )
+    assert [one.state for one in table.pending_resizes()] == [State.INFLIGHT]
+    table.upsert(HUDI, rows(range(50, 70), 3))
+    table.assert_read_by_all()
+    table.execute_resizes()
+    assert not table.pending_resizes()
+    table.assert_read_by_all()
+
+
+@pytest.mark.parametrize("strategy", [EXECUTION_STRATEGY, DEFAULT_EXECUTION_STRATEGY])
+def test_times_of_rows_after_a_resize_follow_the_executing_strategy_of_hudi(
+    hudi: HudiPeer, tmp_path: Path, strategy: str
+) -> None:
+    table = ConsistentTable(hudi, tmp_path / "times")
+    table.upsert(HUDI, rows(range(20), 1))
+    [written] = table.ours.timeline()
+    table.resize({"hoodie.clustering.execution.strategy.class": strategy})
+    [resized] = table.completed_resizes()
+    times = table.hudi.read(table.path, columns=["_hoodie_commit_time"])
+    kept = strategy == EXECUTION_STRATEGY
+    expected = written.requested_at if kept else resized.requested_at
+    assert set(times["_hoodie_commit_time"].to_pylist()) == {expected}
 
 
 @pytest.mark.parametrize("again", [{}, MERGE_ALL, SORT_ALL], ids=["split", "merge", "rewrite"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.clustering_plan import (
     ClusteringGroup,
     ClusteringPlan,
@@ -19,6 +18,7 @@ from bucketlake.format.clustering_plan import (
     decode_clustering_plan,
     encode_clustering_plan,
 )
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
 from bucketlake.format.properties import parse_properties
 from bucketlake.format.rollback_metadata import (

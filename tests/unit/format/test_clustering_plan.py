@@ -25,11 +25,11 @@ REQUEST = "HoodieRequestedReplaceMetadata"
 T, LATER = InstantTime("20260101000000000"), InstantTime("20260101000000001")
 GROUP, OTHER = FileId("13bf80ae-ea5e-3871-a8c3-2e516e20bd75-0"), FileId("60ef31a3-0")
 BASE = DataFile("eu", BaseFileName(GROUP, "1-0-1", T), 0)
-LOGS = tuple(
-    DataFile("eu", LogFileName(GROUP, at, 1, "1-0-1"), 0) for at in (T, LATER)
-)
+LOGS = tuple(DataFile("eu", LogFileName(GROUP, at, 1, "1-0-1"), 0) for at in (T, LATER))
 WITH_BASE = FileSlice("eu", GROUP, T, BASE, LOGS)
-LOGS_ALONE = FileSlice("eu", OTHER, T, None, (DataFile("eu", LogFileName(OTHER, T, 1, "1-0-1"), 0),))
+LOGS_ALONE = FileSlice(
+    "eu", OTHER, T, None, (DataFile("eu", LogFileName(OTHER, T, 1, "1-0-1"), 0),)
+)
 FACTS = ResizeFacts("eu", '[{"value":1,"fileIdPrefix":null,"tag":"DELETE"}]', 3)
 PLAN = ClusteringPlan(
     (
@@ -67,9 +67,7 @@ def test_fields_that_hudi_insists_on_are_written() -> None:
     }
     assert first["slices"][0] == {
         "dataFilePath": f"file:/lake/events/eu/{GROUP}_1-0-1_{T}.parquet",
-        "deltaFilePaths": [
-            f"file:/lake/events/eu/.{GROUP}_{at}.log.1_1-0-1" for at in (T, LATER)
-        ],
+        "deltaFilePaths": [f"file:/lake/events/eu/.{GROUP}_{at}.log.1_1-0-1" for at in (T, LATER)],
         "fileId": GROUP,
         "partitionPath": "eu",
         "bootstrapFilePath": "",
@@ -126,7 +124,9 @@ def test_a_request_without_a_plan_is_refused(operation: str | None) -> None:
         decode_clustering_plan(encode_record(REQUEST, {"operationType": operation}), PATH)
 
 
-def _require_refused(error: type[BucketLakeError], change: Callable[[dict[str, Any]], None]) -> None:
+def _require_refused(
+    error: type[BucketLakeError], change: Callable[[dict[str, Any]], None]
+) -> None:
     with pytest.raises(error, match=PATH):
         decode_clustering_plan(_changed(change), PATH)
 
