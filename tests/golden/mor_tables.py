@@ -51,6 +51,23 @@ CONSISTENT = {
     "hoodie.bucket.index.min.num.buckets": "1",
     "hoodie.bucket.index.max.num.buckets": "8",
 }
+CLUSTERING = "org.apache.hudi.client.clustering."
+RESIZING = {
+    **CONSISTENT,
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.bucket.index.hash.field": "id",
+    "hoodie.bucket.index.split.threshold": "0",  # Every bucket is large enough.
+    "hoodie.clustering.updates.strategy": (
+        f"{CLUSTERING}update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"
+    ),
+    "hoodie.clustering.plan.strategy.class": (
+        f"{CLUSTERING}plan.strategy.SparkConsistentBucketClusteringPlanStrategy"
+    ),
+    # The default one gives every row the time of the resize.
+    "hoodie.clustering.execution.strategy.class": (
+        f"{CLUSTERING}run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+    ),
+}
 RECORD_INDEX = {
     INDEX: "RECORD_LEVEL_INDEX",
     METADATA: "true",
@@ -483,6 +500,37 @@ def clustered(maker: Maker) -> None:
     maker.write(events(range(5, 7), ts=8))
 
 
+def resize_pending(maker: Maker) -> None:
+    """A split of every bucket is planned, and writes since then go to old and new groups.
+
+    Hudi reads copies of several writes in no order of theirs, so a delete meets no other copy.
+    """
+    updates_and_deletes(maker)
+    resize(maker, "schedule")
+    maker.write(events(range(6, 14), ts=10))
+    maker.write(events(range(4, 6), ts=11), "delete")
+    maker.write(events(range(8, 10), ts=12))
+
+
+def resized(maker: Maker) -> None:
+    """The same, and then the split is executed, and more is written."""
+    resize_pending(maker)
+    resize(maker, "execute")
+    maker.write(events(range(9, 18), ts=13))
+
+
+def resize(maker: Maker, op: str) -> None:
+    """Plan or execute a resize; the procedure learns nothing of the index from the table."""
+    told = {
+        **RESIZING,
+        INDEX: "BUCKET",
+        METADATA: "false",
+        "hoodie.datasource.write.recordkey.field": "id",
+    }
+    options = ",".join(f"{key}={value}" for key, value in told.items())
+    maker.call(f"run_clustering(path => '{{path}}', op => '{op}', options => '{options}')")
+
+
 def moved_partitions(maker: Maker) -> None:
     """Events move from one partition to the other, and some of them lose as they arrive."""
     maker.write(events(range(8), ts=5))
@@ -663,6 +711,8 @@ MOR_TABLES = (
         moved_partitions,
     ),
     _mor("mor_consistent_hashing", CONSISTENT, updates_and_deletes),
+    _mor("mor_resize_pending", RESIZING, resize_pending),
+    _mor("mor_resized", RESIZING, resized),
     _mor("mor_record_index", RECORD_INDEX, updates_and_deletes),
     _mor("mor_nested", {}, nested_values),
     _mor("mor_null_elements", {}, null_elements_in_logs),

@@ -20,6 +20,7 @@ from bucketlake.format.avro.records import (
     decode_record,
     encode_record,
 )
+from bucketlake.format.clustering_plan import decode_clustering_plan, encode_clustering_plan
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -202,9 +203,10 @@ def test_clustering_replaces_what_it_read() -> None:
     read = set()
     for instant in clusterings:
         path = f".hoodie/timeline/{instant.requested_at}.clustering.requested"
-        plan = decode_record(storage.read(path), path, "HoodieRequestedReplaceMetadata")
-        for group in plan["clusteringPlan"]["inputGroups"]:
-            read |= {(one["partitionPath"], one["fileId"]) for one in group["slices"]}
+        plan = decode_clustering_plan(storage.read(path), path)
+        read |= {(planned.partition_path, planned.file_id) for planned in plan.slices}
+        assert all(group.resize is not None for group in plan.groups)
+        assert decode_clustering_plan(encode_clustering_plan(plan, "/t"), path) == plan
     assert len(clusterings) == 3
     assert set(replaced) == read
     assert set(replaced.values()) == {one.requested_at for one in clusterings}

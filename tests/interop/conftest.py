@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import s3a
-from tests.interop.peer.client import HudiPeer, PeerUnavailableError
+from tests.interop.peer.client import HUDI_VERSION, HudiPeer, PeerUnavailableError
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import Bucket
 
@@ -31,6 +31,13 @@ def hudi(hudi_peer: HudiPeer) -> Iterator[HudiPeer]:
     for table in hudi_peer.sql("SHOW TABLES"):
         hudi_peer.sql(f"DROP TABLE {table['tableName']}")
     hudi_peer.sql("RESET")
+
+
+@pytest.fixture(scope="module")
+def hudi_1_1() -> Iterator[HudiPeer]:
+    """Hudi of the release before, for the tests of one module."""
+    with start_hudi(version="1.1.1") as peer:
+        yield peer
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +71,14 @@ def environment_of(bucket: Bucket) -> dict[str, str]:
 
 
 def start_hudi(
-    environment: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    version: str = HUDI_VERSION,
 ) -> HudiPeer:
     """Start real Hudi; where it cannot be had, skip, or in CI fail."""
     try:
         with _one_at_a_time():
-            return HudiPeer(environment, settings)
+            return HudiPeer(environment, settings, version)
     except PeerUnavailableError as error:
         if os.environ.get("CI", "") not in ("", "0", "false"):
             pytest.fail(f"CI asks for real Hudi, but {error}", pytrace=False)

@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.format.clustering_plan import (
+    ClusteringGroup,
+    ClusteringPlan,
+    ResizeFacts,
+    decode_clustering_plan,
+    encode_clustering_plan,
+)
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.compaction_plan import decode_compaction_plan, encode_compaction_plan
 from bucketlake.format.properties import parse_properties
@@ -34,6 +41,7 @@ SLICE = FileSlice(
     (DataFile("p", LogFileName(GROUP, T, 1, "1-0-1"), 7),),
 )  # fmt: skip
 STAT = WriteStat(GROUP, f"p/{GROUP}_1-0-1_{T}.parquet", "p", record_count=3, file_size_bytes=99)
+RESIZE = ClusteringGroup.of_resize((SLICE,), 2, ResizeFacts("p", "[]", 0))
 COMMIT = CommitMetadata("UPSERT", {"p": (STAT,)}, {"schema": "{}"}, {"q": (GROUP,)})
 
 DECODERS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
@@ -48,6 +56,10 @@ DECODERS: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "compaction plan": (
         encode_compaction_plan([SLICE]),
         lambda data: decode_compaction_plan(data, PATH),
+    ),
+    "clustering plan": (
+        encode_clustering_plan(ClusteringPlan((RESIZE,), "Executor"), "/t"),
+        lambda data: [group.resize for group in decode_clustering_plan(data, PATH).groups],
     ),
     "rollback plan": (
         encode_rollback_plan(RollbackPlan(T, "commit", {"p": ("a.parquet",)}), "/t"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bucketlake.config.inner_path import require_data_place
-from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.avro.records import decode_record, encode_record
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
-from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.format.planned_slice import planned_slice
+from bucketlake.model.file_slice import FileSlice
 
 _PLAN = "HoodieCompactionPlan"
 _VERSION = 2
@@ -70,28 +69,11 @@ def _operation(file_slice: FileSlice) -> dict[str, Any]:
 def _slice(operation: Mapping[str, Any], path: str) -> FileSlice:
     if operation["bootstrapFilePath"]:
         raise UnsupportedFeatureError("compacting a bootstrap file", path, "compact it with Hudi")
-    partition, file_id = operation["partitionPath"] or "", operation["fileId"] or ""
-    require_data_place(partition, file_id, path)  # The name of the new file begins with the id.
-    base, logs = None, []
-    if operation["dataFilePath"]:
-        name = BaseFileName.from_file_name(_bare(operation["dataFilePath"]))
-        if name is None:
-            raise FormatError(path, "the name of a base file", repr(operation["dataFilePath"]))
-        base = DataFile(partition, name, 0)
-    for text in operation["deltaFilePaths"] or []:
-        log = LogFileName.from_file_name(_bare(text))
-        if log is None:
-            raise FormatError(path, "the name of a log file", repr(text))
-        logs.append(DataFile(partition, log, 0))
-    logs.sort(key=lambda file: file.order)
-    return FileSlice(
-        partition,
-        FileId(file_id),
-        InstantTime(operation["baseInstantTime"] or ""),
-        base,
-        tuple(logs),
+    return planned_slice(
+        operation["partitionPath"] or "",
+        operation["fileId"] or "",
+        operation["dataFilePath"],
+        operation["deltaFilePaths"] or [],
+        path,
+        instant=operation["baseInstantTime"] or "",
     )
-
-
-def _bare(text: str) -> str:
-    return text.rpartition("/")[2]

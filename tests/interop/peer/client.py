@@ -26,6 +26,7 @@ PEER_PYTHON = PROJECT_ROOT / ".venv-spark35" / "bin" / "python"
 SERVER = Path(__file__).with_name("hudi_server.py")
 START_SECONDS_MAX = 600  # The first start ever fetches the bundle.
 COMMAND_SECONDS_MAX = 600
+HUDI_VERSION = "1.2.0"
 FETCH_FAILED = ("unresolved dependency", "download failed")
 
 
@@ -46,6 +47,8 @@ class HudiPeer:
         Variables of its environment that differ from this process's, such as ``TZ``.
     settings : mapping of str to str, optional
         Settings of its Spark session; packages are fetched besides its own.
+    version : str
+        The release of Hudi.
 
     Raises
     ------
@@ -59,13 +62,14 @@ class HudiPeer:
         self,
         environment: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
+        version: str = HUDI_VERSION,
     ) -> None:
         if not PEER_PYTHON.exists():
             raise PeerUnavailableError("there is no .venv-spark35: run scripts/setup spark35")
         self._folder = tempfile.TemporaryDirectory(prefix="hudi-peer-")
         self.log_path = Path(self._folder.name) / "server.log"
         self._exchange_count = 0
-        self._process, self._answers = self._start(environment or {}, settings or {})
+        self._process, self._answers = self._start(environment or {}, settings or {}, version)
         try:
             self._hear(START_SECONDS_MAX)
         except PeerError as error:
@@ -178,12 +182,12 @@ class HudiPeer:
         self.close()
 
     def _start(
-        self, environment: Mapping[str, str], settings: Mapping[str, str]
+        self, environment: Mapping[str, str], settings: Mapping[str, str], version: str
     ) -> tuple[subprocess.Popen[bytes], int]:
         """Start the server; return it and the descriptor on which it answers."""
         answers, answers_for_server = os.pipe()
         tables = f"{self._folder.name}/tables"
-        arguments = [str(answers_for_server), tables, json.dumps(dict(settings))]
+        arguments = [str(answers_for_server), tables, json.dumps(dict(settings)), version]
         try:
             with self.log_path.open("wb") as log:
                 process = subprocess.Popen(

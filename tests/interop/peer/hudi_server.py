@@ -4,7 +4,7 @@ Runs in the environment of PySpark 3.5 (``scripts/setup spark35``) and is starte
 in an environment where another PySpark lives. It reads one JSON command a line on standard input
 and answers with one JSON line each on the file descriptor named by its argument: Spark writes to
 standard output and error as it likes, and never into an answer. Rows travel as Parquet files.
-Further settings of its session come as JSON.
+Further settings of its session come as JSON, then the version of Hudi.
 
 Commands: ``write``, ``read``, ``sql``, ``load``, ``lock`` and ``unlock``, with the fields that the
 functions below take. It ends when its input ends, and takes its JVM along.
@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from py4j.protocol import Py4JError
 from pyspark.sql import Row, SparkSession
 
-HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
+HUDI_BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12"
 PACKAGES = "spark.jars.packages"
 LOCKS: dict[str, Any] = {}  # Taken, and not given up yet.
 SESSION = {
@@ -52,21 +52,22 @@ SESSION = {
 def main() -> None:
     """Start Spark, say so, then serve commands until there are no more."""
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
-    warehouse, settings = sys.argv[2], json.loads(sys.argv[3])
+    warehouse, settings, version = sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
+    bundle = f"{HUDI_BUNDLE}:{version}"
     try:
-        spark = start_spark(warehouse, settings)
+        spark = start_spark(warehouse, settings, bundle)
     except Exception as error:  # Whatever it is, the client has to hear of it.
         answer(answers, {"ok": False, "error": f"{type(error).__name__}: {error}"})
         return
-    answer(answers, {"ok": True, "spark": spark.version, "hudi": HUDI_BUNDLE})
+    answer(answers, {"ok": True, "spark": spark.version, "hudi": bundle})
     for line in sys.stdin:
         answer(answers, serve(spark, json.loads(line)))
     spark.stop()
 
 
-def start_spark(warehouse: str, settings: dict[str, str]) -> SparkSession:
+def start_spark(warehouse: str, settings: dict[str, str], bundle: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("hudi-peer")
-    packages = [HUDI_BUNDLE, *filter(None, [settings.pop(PACKAGES, "")])]
+    packages = [bundle, *filter(None, [settings.pop(PACKAGES, "")])]
     for key, value in (SESSION | settings | {PACKAGES: ",".join(packages)}).items():
         builder = builder.config(key, value)
     spark = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()

@@ -111,6 +111,13 @@ def test_completed_compaction_is_one_instant_with_its_plan() -> None:
     assert timeline.pending_compactions() == ()
 
 
+def test_completed_clustering_is_one_replace_commit_with_its_plan() -> None:
+    timeline = _timeline("1.clustering.requested", "1.clustering.inflight", "1_2.replacecommit")
+    expected = Instant(_time(1), Action.REPLACE_COMMIT, State.COMPLETED, _time(2))
+    assert timeline.instants == (expected,)
+    assert timeline.pending_clusterings() == ()
+
+
 def test_savepoint_and_its_commit_are_two_instants_of_one_time() -> None:
     timeline = _timeline("1_2.commit", "1.savepoint.inflight", "1_3.savepoint")
     assert [one.action for one in timeline.completed()] == [Action.COMMIT, Action.SAVEPOINT]

@@ -103,16 +103,18 @@ def test_commit_whose_inflight_file_is_gone_is_not_published() -> None:
     assert objects_of(storage) == {}
 
 
-def test_compaction_begins_and_completes_under_different_names() -> None:
+@pytest.mark.parametrize("service", [Action.COMPACTION, Action.CLUSTERING])
+def test_service_begins_and_completes_under_different_names(service: Action) -> None:
     storage = memory_of()
-    create_requested(storage, CONFIG, T, Action.COMPACTION)
-    begun = to_inflight(storage, CONFIG, T, Action.COMPACTION)
-    completed = publish_completed(storage, CONFIG, begun, COMMIT)
+    create_requested(storage, CONFIG, T, service)
+    begun = to_inflight(storage, CONFIG, T, service)
+    publication = Publication(C, service.completes_as, b"metadata")
+    completed = publish_completed(storage, CONFIG, begun, publication)
     assert load_timeline(storage, CONFIG).instants == (completed,)
     assert set(objects_of(storage)) == {
-        f".hoodie/timeline/{T}.compaction.requested",
-        f".hoodie/timeline/{T}.compaction.inflight",
-        COMPLETED_PATH,
+        f".hoodie/timeline/{T}.{service.value}.requested",
+        f".hoodie/timeline/{T}.{service.value}.inflight",
+        f".hoodie/timeline/{T}_{C}.{service.completes_as.value}",
     }
 
 

@@ -1,0 +1,189 @@
+"""Tables with Hudi's consistent hashing (RFC-42): written, resized and checked by real Hudi.
+
+No writer needs to be told more than :class:`ConsistentKind` and :class:`ConsistentTable` tell it.
+Hudi stores no bucket setting in its tables, and its clustering procedure does not look for one: a
+resize that is executed without the index options destroys the index. So every call here names all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bucketlake as bl
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.local import LocalStorage
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.table_properties import read_table_config
+from tests.interop.peer.client import HudiPeer
+from tests.interop.shared_table import SharedTable
+from tests.interop.table_kind import METADATA_ENABLE, TableKind
+
+METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+INITIAL = "00000000000000"
+_CLUSTERING = "org.apache.hudi.client.clustering"
+PLAN_STRATEGY = f"{_CLUSTERING}.plan.strategy.SparkConsistentBucketClusteringPlanStrategy"
+EXECUTION_STRATEGY = f"{_CLUSTERING}.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+"""Keeps the times of the rows. Hudi goes by the option, whatever the plan says."""
+
+DEFAULT_EXECUTION_STRATEGY = (
+    f"{_CLUSTERING}.run.strategy.SingleSparkJobConsistentHashingExecutionStrategy"
+)
+"""Gives every row the time of the resize, also where the plan asks to keep its own."""
+
+DUAL_WRITE = f"{_CLUSTERING}.update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"
+SPLIT_ALL = {"hoodie.bucket.index.split.threshold": "0"}
+MERGE_ALL = {
+    "hoodie.bucket.index.split.threshold": "1e9",
+    "hoodie.bucket.index.merge.threshold": "1e8",
+}
+SORT_ALL = {
+    "hoodie.bucket.index.split.threshold": "1e9",
+    "hoodie.bucket.index.merge.threshold": "0",
+}
+"""What a planned resize does with every file group: by size nothing else can be chosen for it."""
+
+
+@dataclass(frozen=True)
+class ConsistentKind(TableKind):
+    """A merge-on-read table whose partitions have rings of hash ranges.
+
+    Attributes
+    ----------
+    initial, least, most : int
+        Bucket counts: of a new partition, and the bounds of resizes.
+    """
+
+    merge_on_read: bool = True
+    initial: int = 2
+    least: int = 1
+    most: int = 16
+
+    def open(self, path: Path) -> bl.Table:
+        """Open a table to read it."""
+        return bl.open_table(str(path))
+
+    def bucket_options(self) -> dict[str, str]:
+        """Tell Hudi all of the index, so that a write during a resize goes to both layouts."""
+        return {
+            "hoodie.index.type": "BUCKET",
+            "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+            "hoodie.bucket.index.num.buckets": str(self.initial),
+            "hoodie.bucket.index.min.num.buckets": str(self.least),
+            "hoodie.bucket.index.max.num.buckets": str(self.most),
+            "hoodie.bucket.index.hash.field": ",".join(self.hash_fields or self.record_key),
+            "hoodie.clustering.updates.strategy": DUAL_WRITE,
+        }
+
+    def clustering_options(self) -> dict[str, str]:
+        """Tell the clustering procedure what it does not learn from the table."""
+        return self.bucket_options() | {
+            "hoodie.datasource.write.recordkey.field": ",".join(self.record_key),
+            METADATA_ENABLE: "false",
+            "hoodie.clustering.plan.strategy.class": PLAN_STRATEGY,
+            "hoodie.clustering.execution.strategy.class": EXECUTION_STRATEGY,
+        }
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One version of the hashing metadata of a partition, in its file's words.
+
+    Attributes
+    ----------
+    version : str
+        The instant in the name of the file.
+    sequence : int
+        How many resizes came before.
+    nodes : mapping of int to str
+        Prefix of file ids, by the inclusive end of the hash range.
+    """
+
+    version: str
+    sequence: int
+    nodes: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def file_ids(self) -> set[str]:
+        """File ids of the nodes."""
+        return {f"{prefix}-0" for prefix in self.nodes.values()}
+
+
+class ConsistentTable(SharedTable):
+    """A table of Hudi's with consistent hashing, and what it must hold."""
+
+    def __init__(self, hudi: HudiPeer, path: Path, kind: ConsistentKind | None = None) -> None:
+        self.consistent = kind or ConsistentKind()
+        super().__init__(hudi, path, self.consistent)
+
+    def schedule_resize(self, options: Mapping[str, str] | None = None) -> Instant | None:
+        """Have Hudi plan a resize; return its pending instant, None where nothing was planned."""
+        known = {one.requested_at for one in self.pending_resizes()}
+        self._run_clustering("schedule", {**SPLIT_ALL, **(options or {})})
+        planned = [one for one in self.pending_resizes() if one.requested_at not in known]
+        assert len(planned) <= 1, planned
+        return planned[0] if planned else None
+
+    def execute_resizes(self, options: Mapping[str, str] | None = None) -> None:
+        """Have Hudi execute every pending resize, whoever planned it."""
+        self._run_clustering("execute", options or {})
+
+    def resize(self, options: Mapping[str, str] | None = None) -> None:
+        """Have Hudi plan a resize and execute it."""
+        planned = self.schedule_resize(options)
+        assert planned is not None, "nothing was planned"
+        self.execute_resizes(options)
+
+    def pending_resizes(self) -> list[Instant]:
+        """Return the pending clusterings."""
+        return [one for one in self.ours.timeline() if one.action is Action.CLUSTERING]
+
+    def completed_resizes(self) -> list[Instant]:
+        """Return the completed replace commits that had a plan of a clustering."""
+        folder = self.path / ".hoodie" / "timeline"
+        return [
+            one
+            for one in self.ours.timeline()
+            if one.action is Action.REPLACE_COMMIT
+            and one.state is State.COMPLETED
+            and (folder / f"{one.requested_at}.clustering.requested").exists()
+        ]
+
+    def rings(self, partition: str) -> list[Ring]:
+        """Return every version of a partition's ring, oldest first, published or not."""
+        folder = self.path / METADATA_FOLDER / partition
+        return [_ring(path) for path in sorted(folder.glob("*.hashing_meta"))]
+
+    def ring(self, partition: str) -> Ring:
+        """Return the newest version of a partition's ring whose instant is completed."""
+        done = {one.requested_at for one in self.completed_resizes()} | {INITIAL}
+        return [ring for ring in self.rings(partition) if ring.version in done][-1]
+
+    def file_groups(self) -> set[tuple[str, str]]:
+        """Return the live file groups: each is a node of its partition's ring."""
+        storage = LocalStorage(str(self.path))
+        slices = load_snapshot(storage, read_table_config(storage)).all_slices()
+        found = {(one.partition_path, str(one.file_id)) for one in slices}
+        for partition in {path for path, _ in found}:
+            held = {file_id for path, file_id in found if path == partition}
+            assert held <= self.ring(partition).file_ids, partition
+        return found
+
+    def _run_clustering(self, op: str, options: Mapping[str, str]) -> None:
+        # The procedure splits its options at commas; SET carries values that hold some.
+        given = self.consistent.clustering_options() | dict(options)
+        for key in [key for key, value in given.items() if "," in value]:
+            self.hudi.sql(f"SET {key}={given.pop(key)}")
+        self.hudi.sql("SET hoodie.metadata.enable=false")
+        text = ",".join(f"{key}={value}" for key, value in given.items())
+        self.hudi.sql(
+            f"CALL run_clustering(path => '{self.path}', op => '{op}', options => '{text}')"
+        )
+
+
+def _ring(path: Path) -> Ring:
+    held = json.loads(path.read_text())
+    nodes = {node["value"]: node["fileIdPrefix"] for node in held["nodes"]}
+    return Ring(path.name.removesuffix(".hashing_meta"), held["seqNo"], nodes)
