@@ -36,9 +36,10 @@ def may_change_schema(metadata: CommitMetadata) -> bool:
 def stamps_rows(metadata: CommitMetadata) -> bool:
     """Return whether the rows that the commit wrote have its time.
 
-    Rows of table services keep the time of their original commit, except in Hudi's log compaction.
+    Rows of table services keep the time of their original commit. But Hudi's log compaction, and
+    the usual clustering of its hash rings, give rows their own time.
     """
-    return metadata.operation not in _SERVICE_OPERATIONS - {"LOG_COMPACT"}
+    return metadata.operation not in _SERVICE_OPERATIONS - {"LOG_COMPACT", "CLUSTER"}
 
 
 def encode_commit_metadata(metadata: CommitMetadata) -> bytes:

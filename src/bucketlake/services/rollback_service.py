@@ -23,7 +23,8 @@ from bucketlake.errors import (
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.index.state import setting_instants
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.dependents import with_dependents
 from bucketlake.storage.base import Storage
@@ -383,11 +384,12 @@ def _require_state_of_before(
     held = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     created = {
         (stat.partition_path, stat.file_id)
-        for commit in commits
+        for instant, commit in zip(undone, commits, strict=True)
         for stat in commit.stats
-        if stat.opens_group
+        if stat.opens_group or _is_copy(stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
+    lost -= _opened_with_logs(before, lost)
     if lost:
         partition, file_id = min(lost)
         raise IndexStateError(
@@ -398,3 +400,20 @@ def _require_state_of_before(
     known = resolve_index(storage, before.timeline, index)
     if known is not None:
         known.layout().live_slots(slices)
+
+
+def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:
+    """Return whether a log file was made for a pending resize, in a group that is not read yet."""
+    name = LogFileName.from_file_name(stat.path.rpartition("/")[2])
+    return name is not None and name.instant != instant
+
+
+def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the groups that no commit before wrote: Hudi does not tell that it opens a group."""
+    if not groups or has_archive(before.storage, before.config):
+        return set()  # An archived commit may have made the group.
+    timeline = before.timeline
+    earlier: set[tuple[str, str]] = set()
+    for instant in timeline.completed_commits():
+        earlier |= timeline.read_commit(before.storage, instant).file_groups
+    return groups - earlier
