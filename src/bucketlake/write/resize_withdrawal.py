@@ -32,8 +32,7 @@ def withdraw_resize(
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, instant)
-        turn_time = clock.next_instant(timeline, after=turn.instant if turn else None)
-        if take_turn(storage, turn_time, after=turn):
+        if take_turn(storage, instant, after=turn):
             break
     partitions = partitions_of_plan(storage, timeline, instant)
     files = [f.path for f in list_files(storage, partitions) if f.name.instant == instant]

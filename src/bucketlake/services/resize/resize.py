@@ -19,9 +19,9 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.config.support import check_writable
@@ -29,6 +29,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    InputError,
     StorageError,
     TimelineError,
 )
@@ -227,31 +228,35 @@ def resize(
         return ResizeReport(_described(service, timeline, chosen), left)
     settle_failed_writes(storage, config, timeline, clock, lock)
     done = [] if schedule_only else _carry_out_pending(service)
-    held: InstantTime | None = None
-    for number in range(ROUNDS_MAX):
-        holds = not service.appends and number >= ROUNDS_BESIDE_WRITERS
-        with lock.held(storage) as require_held:
-            plan = _schedule(service, require_held, holds=holds, held=held)
-        if held is not None:
-            withdraw_resize(storage, config, clock, held)
-        if plan is None:
-            return ResizeReport((), 0, tuple(done))
-        instant, chosen, left, before = plan
-        report = ResizeReport(_described(service, before, chosen), left, (), instant)
-        if schedule_only:
-            return replace(report, instants=tuple(done))
-        try:
-            _carry_out(service, instant)
-        except _OvertakenError as error:
-            LOGGER.info("resize %s: %s; it is planned again", instant, error)
-            # A plan that holds writers is withdrawn once the next plan holds them.
-            held = instant if holds else None
-            if held is None:
-                withdraw_resize(storage, config, clock, instant)
-            continue
-        return replace(report, instants=(*done, instant))
-    if held is not None:
-        withdraw_resize(storage, config, clock, held)
+    report = _plan_and_carry_out(service, schedule_only=schedule_only)
+    return replace(report, instants=(*done, *report.instants))
+
+
+def _plan_and_carry_out(service: _Service, *, schedule_only: bool) -> ResizeReport:
+    """Plan a resize and carry it out, again and again while writers overtake it."""
+    overtaken: InstantTime | None = None
+    with ExitStack() as holds:  # Heartbeats of plans for which writers wait.
+        for number in range(ROUNDS_MAX):
+            is_held = not service.appends and number >= ROUNDS_BESIDE_WRITERS
+            before = holds.pop_all()  # Writers wait for the old plan until the new one holds them.
+            with before, service.lock.held(service.storage) as require_held:
+                plan = _schedule(service, require_held, overtaken, holds if is_held else None)
+            if overtaken is not None:
+                withdraw_resize(service.storage, service.config, service.clock, overtaken)
+            if plan is None:
+                return ResizeReport(())
+            instant, chosen, left, timeline = plan
+            report = ResizeReport(_described(service, timeline, chosen), left, (), instant)
+            if schedule_only:
+                return report
+            try:
+                _carry_out(service, instant, is_held=is_held)
+            except _OvertakenError as error:
+                LOGGER.info("resize %s: %s; it is planned again", instant, error)
+                overtaken = instant
+            else:
+                return replace(report, instants=(instant,))
+    withdraw_resize(service.storage, service.config, service.clock, instant)
     raise CommitConflictError(
         instant,
         f"writers changed the buckets in each of {ROUNDS_MAX} rounds of this resize; let writers "
@@ -269,25 +274,38 @@ def resize_here(resizer: Resizer, jobs: Sequence[ResizeJob]) -> list[ResizeResul
 
 
 def _schedule(
-    service: _Service, require_held: Check, *, holds: bool, held: InstantTime | None
+    service: _Service,
+    require_held: Check,
+    overtaken: InstantTime | None,
+    holds: ExitStack | None,
 ) -> tuple[InstantTime, list[Candidate], int, Timeline] | None:
     """Put a plan on the timeline; return its instant, what it does, and the timeline before.
 
     The plan is on the timeline before it takes a turn in the order of commits. So a commit either
     took a turn before, and its files are checked here, or takes one later, and finds the plan.
+
+    Parameters
+    ----------
+    service : _Service
+    require_held : callable
+        Raises if the lock is lost.
+    overtaken : InstantTime or None
+        A pending plan that the new plan replaces.
+    holds : ExitStack or None
+        If given, writers of the groups wait for the plan until the stack is closed.
     """
     storage, config, clock = service.storage, service.config, service.clock
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, None)
-        chosen, left = _worth_it(service, timeline, held)
+        chosen, left = _worth_it(service, timeline, overtaken)
         if not chosen:
             return None
         instant = clock.next_instant(timeline, after=turn.instant if turn else None)
         plan = _plan_of(_rings(service, timeline), chosen, instant)
         require_held()
-        if holds:
-            _hold_writers(service, instant, chosen)
+        if holds is not None:
+            holds.enter_context(_holding_writers(service, instant, chosen))
         content = encode_clustering_plan(plan, storage.root)
         try:
             create_requested(storage, config, instant, Action.CLUSTERING, content)
@@ -312,18 +330,18 @@ def _takes_turn(
             return False
         if _overtaking(service, instant, plan, before, newest) is not None:
             return False
-        # Not by the plan's own instant: others would wait for its decision.
-        turn_time = clock.next_instant(newest, after=turn.instant if turn else None)
-        if take_turn(storage, turn_time, after=turn):
+        # In the name of a commit that is completed: nobody waits for the decision of the plan.
+        done = newest.completed_commits()[-1].requested_at
+        if take_turn(storage, done, after=turn):
             return True
 
 
 def _worth_it(
-    service: _Service, timeline: Timeline, held: InstantTime | None = None
+    service: _Service, timeline: Timeline, overtaken: InstantTime | None = None
 ) -> tuple[list[Candidate], int]:
     """Return what to do in one resize, and how much more there is to do.
 
-    ``held`` is a pending plan that the new plan replaces.
+    ``overtaken`` is a pending plan that the new plan replaces.
     """
     storage, limits = service.storage, service.limits
     snapshot = load_snapshot(storage, service.config, timeline)
@@ -340,6 +358,13 @@ def _worth_it(
     )
     for file_slice in slices:
         found[file_slice.partition_path].append(file_slice)
+    absent = [path for path in limits.partitions or () if path not in found]
+    if absent:
+        raise InputError(
+            f"resize {storage.root}",
+            f"there is no partition {absent[0]!r} with records",
+            "name partitions by their path, as table.buckets() shows it",
+        )
     compacted = {
         (planned.partition_path, planned.file_id)
         for pending in timeline.pending_compactions()
@@ -349,7 +374,7 @@ def _worth_it(
     for partition, live in sorted(found.items()):
         state = layout.state(partition)
         nodes = layout.live_slots(live)  # Raises if a group is not on the ring.
-        is_changing = any(pending.instant != held for pending in state.resizes)
+        is_changing = any(pending.instant != overtaken for pending in state.resizes)
         if is_changing or not state.is_stored:
             continue  # One change of a ring after the other.
         free = {
@@ -413,7 +438,10 @@ def _described(
     return tuple(described)
 
 
-def _hold_writers(service: _Service, instant: InstantTime, chosen: Iterable[Candidate]) -> None:
+@contextmanager
+def _holding_writers(
+    service: _Service, instant: InstantTime, chosen: Iterable[Candidate]
+) -> Iterator[None]:
     """Have writers of the groups wait, as if the resize were a write that has begun there.
 
     The markers name files that are never written.
@@ -423,6 +451,8 @@ def _hold_writers(service: _Service, instant: InstantTime, chosen: Iterable[Cand
             name = BaseFileName(file_slice.file_id, _HOLD_TOKEN, instant).to_file_name()
             marker = Marker(candidate.partition_path, name, MarkerType.MERGE)
             write_marker(service.storage, instant, marker)
+    with beating(service.storage, instant):
+        yield
 
 
 # ---- carrying out -------------------------------------------------------------------------------
@@ -443,15 +473,15 @@ def _carry_out_pending(service: _Service) -> list[InstantTime]:
     return done
 
 
-def _carry_out(service: _Service, instant: InstantTime) -> None:
-    """Carry a plan out, and complete the resize."""
+def _carry_out(service: _Service, instant: InstantTime, *, is_held: bool = False) -> None:
+    """Carry a plan out, and complete the resize; with ``is_held`` its heart beats already."""
     storage, config, clock = service.storage, service.config, service.clock
-    if is_alive(storage, instant, clock.now_ms):
+    if not is_held and is_alive(storage, instant, clock.now_ms):
         raise CommitConflictError(instant, "another process carries this resize out")
     timeline = load_timeline(storage, config)
     plan = timeline.read_clustering_plan(storage, _pending(timeline, instant))
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
-    with beating(storage, instant, is_new=False):
+    with nullcontext() if is_held else beating(storage, instant, is_new=False):
         put_inflight(storage, config, instant, Action.CLUSTERING)
         _drop_files_of_others(storage, instant)
         slices = with_sizes(storage, instant, plan.slices)
