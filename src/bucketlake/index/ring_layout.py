@@ -172,6 +172,8 @@ class RingLayout:
         """Return whether the nodes are on the later ring, or the write serves the resize."""
         if not isinstance(newer, RingLayout):
             return False
+        if self.source.changes == newer.source.changes:
+            return True  # Usually so, and then no ring is loaded again.
         own, now = self.state(partition_path), newer.state(partition_path)
         if partition_path in self.renewals:
             before = own.metadata.sequence_number - 1

@@ -41,7 +41,7 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import find_archived
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import is_rolled_back
 
 RINGS_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata"
@@ -183,6 +183,16 @@ class RingSource:
             known = self._load(partition_path, initial_count)
             self._states[partition_path] = known
         return known
+
+    @cached_property
+    def changes(self) -> frozenset[Instant]:
+        """The instants that changed a ring, or are about to: no other instant can."""
+        return frozenset(
+            instant
+            for instant in self.timeline.instants
+            if instant.action is Action.CLUSTERING
+            or (instant.action is Action.REPLACE_COMMIT and instant.state is State.COMPLETED)
+        )
 
     def load(self, partitions: Iterable[str], initial_count: int) -> dict[str, RingState]:
         """Return the states of several partitions, some requests at once."""
