@@ -80,7 +80,7 @@ from bucketlake.timeline.outcome import claim_commit
 from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.completion import complete_instant
-from bucketlake.write.conflict import UNDOING, commits_since, require_no_restore, rolled_back
+from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.progress import LOGGER, telling_progress
@@ -328,7 +328,7 @@ def _takes_turn(
         is_undoing = any(pending.action in UNDOING for pending in newest.pending())
         if is_undoing or rolled_back(storage, config, before, newest):
             return False
-        if _overtaking(service, instant, plan, before, newest) is not None:
+        if _overtaking(service, instant, plan, newest) is not None:
             return False
         # In the name of a commit that is completed: nobody waits for the decision of the plan.
         done = newest.completed_commits()[-1].requested_at
@@ -553,7 +553,7 @@ def _complete(
             return  # Hudi, or another process of ours, carried it out meanwhile.
         require_no_restore(timeline)
         _pending(timeline, instant)
-        reason = _overtaking(service, instant, plan, None, timeline)
+        reason = _overtaking(service, instant, plan, timeline)
         if reason is not None:
             raise _OvertakenError(reason)
         if _waits_for_copies(service, timeline, instant):
@@ -604,60 +604,44 @@ def _new_rings(
 
 
 def _overtaking(
-    service: _Service,
-    instant: InstantTime,
-    plan: ClusteringPlan,
-    before: Timeline | None,
-    newest: Timeline,
+    service: _Service, instant: InstantTime, plan: ClusteringPlan, newest: Timeline
 ) -> str | None:
     """Return why a plan cannot complete any more; None if it can.
 
-    Parameters
-    ----------
-    service : _Service
-    instant : InstantTime
-        The resize.
-    plan : ClusteringPlan
-        Its plan.
-    before : Timeline or None
-        The timeline that the plan was made from; None looks at what completed after its instant.
-    newest : Timeline
-        The newest timeline.
+    A commit of a group of the plan is in the plan, or is older than its slice, or has copies in the
+    new groups. Times alone do not tell: a commit may complete while the plan is made.
     """
-    storage = service.storage
-    if before is None:
-        before = newest.without(
-            {
-                done.requested_at
-                for done in newest.completed_commits()
-                if (newest.completion_time(done.requested_at) or "") > instant
-            }
-        )
-        before.recall(newest)
-    planned = {(one.partition_path, one.file_id): one for one in plan.slices}
-    known = {path for one in plan.slices for path in one.paths}
-    for other, commit in commits_since(storage, service.config, before, newest):
-        groups = {
+    planned = {(held.partition_path, held.file_id): held for held in plan.slices}
+    known = {path for held in plan.slices for path in held.paths}
+    for other, commit in newest.read_commits(service.storage, newest.completed_commits()):
+        at = other.requested_at
+        gone = planned.keys() & {
             (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
         }
-        gone = groups & planned.keys()
         if gone:
-            return f"instant {other} replaced file group {min(gone)[1]}"
+            return f"instant {at} replaced file group {min(gone)[1]}"
         if commit.compacted:
             continue  # It changes no row.
+        completed_at = newest.completion_time(at) or at
         written = [stat for stat in commit.stats if stat.path not in known]
         touched = {
-            (stat.partition_path, stat.file_id)
+            group
             for stat in written
-            if (stat.partition_path, stat.file_id) in planned
+            if (group := (stat.partition_path, stat.file_id)) in planned
+            and not _is_older(completed_at, planned[group])
         }
         if not touched:
             continue
         if not service.appends:
-            return f"instant {other} wrote file group {min(touched)[1]}"
+            return f"instant {at} wrote file group {min(touched)[1]}"
         if not _has_copies(plan, instant, touched, [stat.path for stat in written]):
-            return f"instant {other} wrote file group {min(touched)[1]} without a copy"
+            return f"instant {at} wrote file group {min(touched)[1]} without a copy"
     return None
+
+
+def _is_older(completed_at: InstantTime, planned: FileSlice) -> bool:
+    """Return whether a commit was completed before the base file of a slice was begun."""
+    return planned.base_file is not None and completed_at < planned.base_file.name.instant
 
 
 def _has_copies(
