@@ -12,9 +12,8 @@ import bucketlake as bl
 from benchmarks.common.bucketlake import BucketLakeContender, start_bucketlake
 from benchmarks.common.process import serve
 from benchmarks.common.spark import placement_of
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.source import SparkSource
-from bucketlake.write.plan import WritePlan
+from bucketlake.write.plan import SlotResult, WritePlan
 from bucketlake.write.source import WriteTask
 
 
@@ -40,7 +39,7 @@ def _noted_plans() -> list[WritePlan]:
     plans: list[WritePlan] = []
     write_slots = SparkSource.write_slots
 
-    def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> list[WriteStat]:
+    def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
         plans.append(plan)
         return write_slots(source, plan, task)
 
