@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -102,7 +103,7 @@ def encode_avro_block(
     InputError
         If the schema lacks a column, or a column has a value that its type cannot hold.
     """
-    schema, tree = avro_tree(schema_json, "log block")
+    schema, tree = _tree_to_write(schema_json)
     records = cast_table(table, schema, where="log block").combine_chunks()
     content: list[bytes | pa.Buffer] = [_TWO_INTS.pack(AVRO_CONTENT_VERSION, table.num_rows)]
     for batch in records.to_batches(max_chunksize=_rows_at_once(records)):
@@ -120,9 +121,14 @@ def encode_parquet_block(
     NullElementWarning
         If a column has a null element in an array; the warning names the column.
     """
-    schema, _ = avro_tree(schema_json, "log block")
+    schema, _ = _tree_to_write(schema_json)
     content = encode_base_file([table], without_meta(schema))
     return encode_block(BlockKind.PARQUET_DATA, _headers(schema_json, instant, is_partial), content)
+
+
+@lru_cache(maxsize=16)  # All blocks of a write have one schema.
+def _tree_to_write(schema_json: str) -> tuple[pa.Schema, AvroNode]:
+    return avro_tree(schema_json, "log block")
 
 
 def _headers(schema_json: str, instant: InstantTime, is_partial: bool) -> dict[HeaderKey, str]:

@@ -50,8 +50,7 @@ def choose_groups(
     incoming_bytes = incoming.keys.nbytes + incoming.columns.nbytes
     if len(slices) == 1 and slices[0].size_bytes + incoming_bytes <= size_bytes_max:
         return [GroupChoice(slices[0].file_id, slices[0])]
-    facts = [stored.facts(file_slice) for file_slice in slices]
-    places = _locate(slot, slices, facts, incoming.keys, stored)
+    places, facts = _locate(slot, slices, incoming.keys, stored)
     if appends and slices:
         # As in a bucket with one group, a log keeps a delete whose key may be written later.
         places[(places == _NOWHERE) & incoming.deleted] = len(slices) - 1
@@ -94,34 +93,39 @@ def groups_that_may_hold(
     texts = pa.array(keys, pa.string())
     hashes = key_hashes(texts)
     every = np.arange(len(texts))
-    return [
-        file_slice
-        for file_slice in slices
-        if file_slice.log_files or len(_candidates(stored.facts(file_slice), texts, hashes, every))
-    ]
+    found = []
+    for file_slice in slices:
+        if not file_slice.log_files:
+            with stored.open_base(file_slice) as (facts, _):
+                if not len(_candidates(facts, texts, hashes, every)):
+                    continue
+        found.append(file_slice)
+    return found
 
 
 def _locate(
-    slot: Slot,
-    slices: Sequence[FileSlice],
-    facts: Sequence[GroupFacts],
-    keys: pa.Array,
-    stored: StoredKeys,
-) -> npt.NDArray[np.int64]:
-    """Return the position of the slice that holds each key; ``_NOWHERE`` if no slice does."""
+    slot: Slot, slices: Sequence[FileSlice], keys: pa.Array, stored: StoredKeys
+) -> tuple[npt.NDArray[np.int64], list[GroupFacts]]:
+    """Return the position of the slice that holds each key, and the facts of each slice.
+
+    The position is ``_NOWHERE`` if no slice holds the key.
+    """
     places = np.full(len(keys), _NOWHERE, np.int64)
+    facts: list[GroupFacts] = []
     hashes = key_hashes(keys) if slices else np.empty(0, np.uint32)
     every = np.arange(len(keys))
-    for place, (file_slice, slice_facts) in enumerate(zip(slices, facts, strict=True)):
-        candidates = _candidates(slice_facts, keys, hashes, every)
-        if file_slice.base_file is not None and len(candidates):
-            _mark(slot, slices, places, place, keys, candidates, stored.base_keys(file_slice))
+    for place, file_slice in enumerate(slices):
+        with stored.open_base(file_slice) as (slice_facts, held):
+            facts.append(slice_facts)
+            candidates = _candidates(slice_facts, keys, hashes, every)
+            if len(candidates):
+                _mark(slot, slices, places, place, keys, candidates, held)
     if any(file_slice.log_files for file_slice in slices) and (places == _NOWHERE).any():
         # A key may be only in a log: written by another program, or while a bucket had one group.
         for place, file_slice in enumerate(slices):
             if file_slice.log_files:
                 _mark(slot, slices, places, place, keys, every, stored.log_keys(file_slice))
-    return places
+    return places, facts
 
 
 def _mark(
@@ -136,8 +140,9 @@ def _mark(
     """Set ``place`` for the candidates whose keys are in the slice, whose keys are ``held``."""
     wanted = keys.take(pa.array(candidates))
     for chunk in held:
-        found = pc.index_in(wanted, value_set=chunk.cast(pa.string()))
-        rows = candidates[np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))]
+        # Looking the chunk up among the candidates is faster: the hash table is the smaller one.
+        found = pc.index_in(chunk.cast(pa.string()), value_set=wanted).drop_null()
+        rows = candidates[found.to_numpy()]
         twice = rows[(places[rows] != _NOWHERE) & (places[rows] != place)]
         if len(twice):
             row = int(twice[0])
@@ -156,11 +161,10 @@ def _candidates(
     """Return the rows whose keys may be in the base file of a group."""
     if facts.rows == 0:
         return rows[:0]
-    if facts.key_range is not None:
-        inside = in_key_range(keys.take(pa.array(rows)), *facts.key_range)
-        rows = rows[inside]
-    if facts.key_filter is not None and len(rows):
+    if facts.key_filter is not None:
         rows = rows[may_contain(facts.key_filter, hashes[rows])]
+    if facts.key_range is not None and len(rows):
+        rows = rows[in_key_range(keys.take(pa.array(rows)), *facts.key_range)]
     return rows
 
 

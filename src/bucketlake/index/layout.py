@@ -11,6 +11,7 @@ or what a file id means.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -132,12 +133,13 @@ class Moves:
 class StoredKeys(Protocol):
     """Reads the keys of stored file groups; the writing task passes it to the layout."""
 
-    def facts(self, file_slice: FileSlice) -> GroupFacts:
-        """Return the facts of the slice's base file; this reads one footer."""
-        ...
+    def open_base(
+        self, file_slice: FileSlice
+    ) -> AbstractContextManager[tuple[GroupFacts, Iterator[pa.Array]]]:
+        """Open the newest base file: the facts of its footer, and its keys.
 
-    def base_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys of the base file."""
+        Entering reads the footer only; the keys are read while they are iterated, until the exit.
+        """
         ...
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:

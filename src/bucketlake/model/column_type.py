@@ -8,6 +8,7 @@ an error that names the column. :func:`bucketlake.model.cast.cast_table` casts t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -193,6 +194,7 @@ def _check_names(names: list[str], prefix: str, where: str) -> None:
         seen[name.lower()] = name
 
 
+@lru_cache(maxsize=4096)  # Each file that is opened asks for the names of the table's columns.
 def is_avro_name(name: str) -> bool:
     """Return whether Hudi's Avro accepts a name: letters and digits below U+10000, and ``_``.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -42,29 +43,15 @@ class StoredKeyReader:
     storage: Storage
     timeline: Timeline | None
 
-    def facts(self, file_slice: FileSlice) -> GroupFacts:
-        """Return the facts of the slice's base file, from its footer."""
+    @contextmanager
+    def open_base(self, file_slice: FileSlice) -> Iterator[tuple[GroupFacts, Iterator[pa.Array]]]:
+        """Open the slice's base file; give the facts of its footer, and an iterator of its keys."""
         base = file_slice.base_file
         if base is None:
-            return GroupFacts(0)
-        with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
-            values, rows = reader.key_values, reader.row_count
-        key_range = (values[KEY_MIN], values[KEY_MAX]) if KEY_MIN in values else None
-        text = values.get(KEY_FILTER)
-        try:
-            key_filter = None if text is None else base64.b64decode(text, validate=True)
-        except binascii.Error as error:
-            raise FormatError(base.path, f"base64 text in {KEY_FILTER}", str(error)) from error
-        return GroupFacts(rows, key_range, key_filter or None)
-
-    def base_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the keys of the base file."""
-        base = file_slice.base_file
-        if base is None:
+            yield GroupFacts(0), iter(())
             return
         with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
-            for chunk in reader.iter_chunks([RECORD_KEY], rows_max=_ROWS_AT_ONCE):
-                yield chunk[RECORD_KEY].combine_chunks()
+            yield _facts(reader, base.path), _keys(reader)
 
     def log_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
         """Yield the keys in the log files, including those of deletes."""
@@ -74,3 +61,19 @@ class StoredKeyReader:
                 yield decode_delete_block(block).record_keys
             else:
                 yield decode_data_block(block, [RECORD_KEY])[RECORD_KEY].combine_chunks()
+
+
+def _facts(reader: BaseFileReader, path: str) -> GroupFacts:
+    values = reader.key_values
+    key_range = (values[KEY_MIN], values[KEY_MAX]) if KEY_MIN in values else None
+    text = values.get(KEY_FILTER)
+    try:
+        key_filter = None if text is None else base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise FormatError(path, f"base64 text in {KEY_FILTER}", str(error)) from error
+    return GroupFacts(reader.row_count, key_range, key_filter or None)
+
+
+def _keys(reader: BaseFileReader) -> Iterator[pa.Array]:
+    for chunk in reader.iter_chunks([RECORD_KEY], rows_max=_ROWS_AT_ONCE):
+        yield chunk[RECORD_KEY].combine_chunks()
