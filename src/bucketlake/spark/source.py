@@ -38,8 +38,13 @@ from bucketlake.write.tag import SLOT_COUNTS, Tagger
 
 _TASKS_USUAL = 200
 
-# Limits batches of records, and batches of pieces to 1 GiB.
-_SHORT_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "2048"}
+_WRITE_SETTINGS = {
+    # Limits batches of records, and batches of pieces to 1 GiB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
+    # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
+    # change nothing, and costs a job and another plan.
+    "spark.sql.adaptive.enabled": "false",
+}
 
 _COUNTS = SLOT_COUNTS.append(REPORT_FIELD)
 _PLACED = pa.schema(
@@ -107,7 +112,7 @@ class SparkSource:
         slots = _slots(rows.sparkSession, plan)
         shuffled = packed.union(slots).repartition(plan.task_count, "task")
         written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
-        with changed_settings(rows.sparkSession, _SHORT_BATCHES):
+        with changed_settings(rows.sparkSession, _WRITE_SETTINGS):
             results = collect(written)
         return [SlotResult.from_text(row.result) for row in results]
 
