@@ -19,7 +19,7 @@ import click
 import bucketlake
 from bucketlake import errors
 from bucketlake.cli.main import main as command_line
-from bucketlake.config import key_entries, write_options
+from bucketlake.config import key_entries, resize_options, write_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.read.buckets import Bucket, RecordLocation
@@ -31,6 +31,7 @@ from bucketlake.services.conversion import ConversionReport
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport
 from bucketlake.services.rescale import PartitionChange, RescaleReport
+from bucketlake.services.resize.resize import ResizedBuckets, ResizeReport
 from bucketlake.services.restore_service import RestoreReport
 from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
 from bucketlake.timeline import lock_options
@@ -53,7 +54,7 @@ import bucketlake as bl
 
 FUNCTIONS = ("create_table", "open_table", "convert", "save")
 VALUES = (
-    *("SimpleBucket", "PartitionBucket", "TimestampPartition", "WriteResult"),
+    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "TimestampPartition", "WriteResult"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
@@ -64,6 +65,8 @@ RETURNED = (
         ConversionReport,
         CompactionReport,
         CompactedSlice,
+        ResizeReport,
+        ResizedBuckets,
         ArchiveReport,
     ),
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
@@ -257,7 +260,7 @@ def _options() -> Iterator[str]:
     )
     prefix = write_options.keys.TIMESTAMP_PREFIX
     timestamps = {f"{prefix}{name}": text for name, text in key_entries._TIMESTAMP_NAMES.items()}
-    used = write_options._USED | lock_options.USED | timestamps
+    used = write_options._USED | resize_options.USED | lock_options.USED | timestamps
     yield _table_of(
         "option | meaning | other spellings",
         [
@@ -266,11 +269,12 @@ def _options() -> Iterator[str]:
         ],
     )
     yield "**Checked.** Every other value is rejected, because it would change the result.\n"
-    checked = sorted([*write_options._ONLY_VALUE.items(), (lock_options.LOCK_FOLDER, "")])
-    yield _table_of(
-        "option | allowed value",
-        [(f"`{key}`", f"`{value}`" if value else "not set") for key, value in checked],
-    )
+    checked = {key: f"`{value}`" for key, value in write_options._ONLY_VALUE.items()}
+    checked |= {lock_options.LOCK_FOLDER: "not set", resize_options.SERVICE: "`false`"}
+    for key, classes in resize_options.CHECKED.items():
+        names = " or ".join(f"`…{name}`" for name in classes)
+        checked[key] = f"with engine `{resize_options.ENGINE}`: {names}; else it is unknown"
+    yield _table_of("option | allowed value", [(f"`{k}`", checked[k]) for k in sorted(checked)])
     yield (
         "**Ignored.** All other options that match one of these patterns: they tune Hudi's engine "
         "and change no result.\n\n"

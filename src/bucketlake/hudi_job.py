@@ -14,11 +14,13 @@ from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
+from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
+from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table
@@ -81,7 +83,7 @@ def save(
     UserWarning
         Names the unknown options.
     ServiceWarning
-        If the rows were committed, but a compaction, clean or archival after it failed.
+        If the rows were committed, but a compaction, resize, clean or archival after it failed.
 
     Examples
     --------
@@ -100,6 +102,8 @@ def save(
     if job.operation in _DELETES and mode.lower() != "append":
         raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} needs 'append'")
     lock = lock_from_options(job.lock_options)
+    if job.resize is not None:
+        ResizeLimits(**job.resize.limits)  # Raises ConfigError before anything is written.
     if job.unknown:
         warnings.warn(
             f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
@@ -130,7 +134,7 @@ def save(
         warnings.warn(
             f"the rows are committed (instant {result.instant}), but a table service after the "
             f"write failed: {error}; the next write runs it again, or call table.compact(), "
-            "clean() and archive()",
+            "resize(), clean() and archive()",
             ServiceWarning,
             stacklevel=2,
         )
@@ -143,9 +147,11 @@ def _has_commits(storage: Storage) -> bool:
 
 
 def _serve(table: Table, job: JobOptions) -> None:
-    """Compact, clean and archive, if the options say so."""
+    """Compact, resize, clean and archive, if the options say so."""
     if job.compact_after and table.config().table_type is TableType.MERGE_ON_READ:
         table.compact(after_delta_commits=job.compact_after)
+    if job.resize is not None:
+        table.resize(**job.resize.limits, schedule_only=job.resize.schedule_only)
     if job.retention is not None:
         _clean(table, job.retention)
     if job.archive_limits is not None:
@@ -203,7 +209,7 @@ def _create(
 
 
 def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
-    table = _under_index(path, index_from_options(job.index_options), storage_options)
+    table = _under_index(path, job, storage_options)
     held = table.config()
     asked, found = job.key_spec, held.key_spec
     compared = {
@@ -235,9 +241,12 @@ def _with_one_group(index: TableIndex | None) -> TableIndex | None:
     return None if index is None else index.with_max_file_size(None)
 
 
-def _under_index(path: str, asked: TableIndex, storage_options: Mapping[str, str] | None) -> Table:
+def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
     """Open a table; rules that the table stores win over those of a job (RFC-89)."""
+    asked = index_from_options(job.index_options)
     held = open_table(path, storage_options=storage_options)
+    if isinstance(asked, ConsistentBucket):
+        asked = asked.with_limits_of(held.index, job.index_options)
     if held.index == asked:
         return held
     # Hudi's jobs have no option for a maximum file size, so the table's size is used.

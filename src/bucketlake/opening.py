@@ -61,7 +61,7 @@ def create_table(
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket or PartitionBucket
+    index : SimpleBucket, PartitionBucket or ConsistentBucket
         How keys find their file group.
     partition_by : str or sequence of str
         Partition columns, outermost first; empty for a table without partitions.
@@ -141,7 +141,7 @@ def open_table(
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket or PartitionBucket, optional
+    index : SimpleBucket, PartitionBucket or ConsistentBucket, optional
         Needed only to *write* to a table of Hudi, which stores no bucket setting.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.

@@ -59,7 +59,12 @@ from bucketlake.services.rescale import (
     plan_rescale,
     run_rescale,
 )
-from bucketlake.services.resize.limits import MAX_FILE_SIZE_DEFAULT, ResizeLimits
+from bucketlake.services.resize.limits import (
+    MAX_BYTES_DEFAULT,
+    MAX_FILE_SIZE_DEFAULT,
+    MAX_GROUPS_DEFAULT,
+    ResizeLimits,
+)
 from bucketlake.services.resize.resize import ResizeReport, resize
 from bucketlake.services.restore_service import RestoreReport, restore
 from bucketlake.services.rollback_service import RollbackReport, roll_back
@@ -90,7 +95,7 @@ class Table:
     ----------
     path : str
         Folder of the table, as the user passed it.
-    index : SimpleBucket, PartitionBucket or None
+    index : SimpleBucket, PartitionBucket, ConsistentBucket or None
         The index when the table was opened; None if it is not known, then writes fail.
     storage_options : mapping of str to str
         The options of the caller. ``repr`` does not show their values, and a pickle holds them in
@@ -446,6 +451,8 @@ class Table:
     def buckets(self) -> list[Bucket]:
         """Return the live file groups with their sizes, by partition and bucket.
 
+        Buckets of a hash ring have their hash range, too; a node without records has no file group.
+
         Returns
         -------
         list of Bucket
@@ -615,10 +622,11 @@ class Table:
         merge_threshold: float = 0.2,
         split_into: int = 2,
         split_at: str = "middle",
-        max_bytes: int | None = 2 << 30,
+        max_bytes: int | None = MAX_BYTES_DEFAULT,
         max_partitions: int | None = None,
-        max_groups: int | None = 30,
+        max_groups: int | None = MAX_GROUPS_DEFAULT,
         partitions: Sequence[str] | None = None,
+        after_commits: int = 0,
         schedule_only: bool = False,
         spark: SparkSession | None = None,
         dry_run: bool = False,
@@ -644,10 +652,14 @@ class Table:
             Split a range into equal parts, or into parts with equal numbers of keys.
         max_bytes : int, optional
             Largest number of bytes to read in total; the largest buckets are split first.
-        max_partitions, max_groups : int, optional
-            Largest numbers of partitions, and of splits and merges.
+        max_partitions : int, optional
+            Largest number of partitions.
+        max_groups : int, optional
+            Largest number of splits and merges.
         partitions : sequence of str, optional
             Paths of the partitions to look at; None for all.
+        after_commits : int
+            Smallest number of commits since the last resize; before that nothing is planned.
         schedule_only : bool
             Only put a plan on the timeline; another process executes it.
         spark : SparkSession, optional
@@ -683,6 +695,7 @@ class Table:
             max_partitions,
             max_groups,
             partitions,
+            after_commits,
         )
         return resize(
             *self._open(),

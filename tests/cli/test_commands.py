@@ -543,3 +543,130 @@ def test_times_that_python_has_no_value_for_are_shown_as_text(run: Run, output: 
     assert "11476-" in run("read", "t", "--output", output).stdout
     run("read", "t", "--to", "t.jsonl")
     assert "11476-" in Path("t.jsonl").read_text()
+
+
+# ---- hash rings ----------------------------------------------------------------------------------
+
+RING = [
+    "--schema", "id:string,city:string,at:long", "--key", "id", "--partition-by", "city",
+    "--ordering", "at", "--index", "consistent", "--buckets", "2", "--max-buckets", "8",
+    "--table-type", "merge_on_read",
+]  # fmt: skip
+SMALL = ("--max-file-size", "1000")
+
+
+@pytest.fixture
+def ring(run: Run) -> Run:
+    """A table with hash rings of two buckets in each of two partitions, and the command line."""
+    cities = ["Bonn" if number % 10 else "Kyiv" for number in range(300)]
+    lines = [f"id-{number},{city},{number}\n" for number, city in enumerate(cities)]
+    Path("ring.csv").write_text("id,city,at\n" + "".join(lines))
+    run("create", "ring", *RING)
+    run("upsert", "ring", "ring.csv")
+    return run
+
+
+def keys_of(run: Run) -> list[str]:
+    return sorted(row["id"] for row in answer(run("read", "ring", "--output", "json"))["rows"])
+
+
+def test_a_table_with_hash_rings_is_created_and_shown(ring: Run) -> None:
+    facts = answer(ring("show", "ring", "--output", "json"))
+    assert (facts["index"], facts["initial_buckets"]) == ("consistent_bucket", 2)
+    assert (facts["min_buckets"], facts["max_buckets"], facts["pending_resizes"]) == (1, 8, [])
+
+
+def test_buckets_are_resized_once_it_is_asked_for(ring: Run) -> None:
+    resize = ("resize", "ring", *SMALL, "--partition", "Bonn")
+    planned = answer(ring(*resize, "--output", "json"))
+    assert (planned["scheduled"], planned["completed"]) == (None, [])
+    assert {(found["partition_path"], found["action"]) for found in planned["buckets"]} == {
+        ("Bonn", "split")
+    }
+    assert len(answer(ring("buckets", "ring", "--output", "json"))["rows"]) == 4
+    done = answer(ring(*resize, "--run", "--output", "json"))
+    assert done["buckets"] == planned["buckets"]
+    assert done["completed"] == [done["scheduled"]]
+    found = answer(ring("buckets", "ring", "--output", "json"))["rows"]
+    ranges = [bucket["hash_range"] for bucket in found if bucket["partition_path"] == "Bonn"]
+    expected = [new for split in planned["buckets"] for new in split["new_ranges"]]
+    assert sorted(ranges) == sorted(expected)
+    assert len(keys_of(ring)) == 300
+
+
+def test_a_resize_is_shown_as_a_table_of_ranges(ring: Run) -> None:
+    text = ring("resize", "ring", *SMALL, "--partition", "Bonn").stdout
+    assert "old_ranges" in text
+    assert "(2147483647..536870911] (536870911..1073741824]" in text
+    whole = ring("resize", "ring", "--partition", "Kyiv").stdout  # Small buckets are merged.
+    assert "merge" in whole
+    assert "all" in whole
+
+
+def test_a_resize_that_is_only_planned_is_executed_by_the_next(ring: Run) -> None:
+    resize = ("resize", "ring", *SMALL, "--output", "json")
+    planned = answer(ring(*resize, "--plan-only", "--run"))
+    assert planned["completed"] == []
+    shown = answer(ring("show", "ring", "--output", "json"))
+    assert shown["pending_resizes"] == [planned["scheduled"]]
+    ring("upsert", "ring", "ring.csv")
+    done = answer(ring(*resize, "--run"))
+    assert planned["scheduled"] in done["completed"]
+    assert len(keys_of(ring)) == 300
+
+
+def test_limits_of_a_resize_leave_the_rest_to_the_next(ring: Run) -> None:
+    limited = answer(ring("resize", "ring", *SMALL, "--max-groups", "1", "--output", "json"))
+    free = answer(
+        ring("resize", "ring", *SMALL, "--max-groups", "0", "--max-bytes", "0", "--output", "json")
+    )
+    assert (len(limited["buckets"]), free["left"]) == (1, 0)
+    assert limited["left"] == len(free["buckets"]) - 1 > 0
+
+
+def test_buckets_of_a_ring_are_drawn_in_the_order_of_the_ring(ring: Run) -> None:
+    text = ring("buckets", "ring").stdout.splitlines()
+    names = text[0].split()
+    assert names[:6] == [
+        "partition_path", "bucket_id", "hash_range", "of_ring", "size_bytes", "picture"
+    ]  # fmt: skip
+    bars = [line.count("█") for line in text[2:]]
+    assert max(bars) == 24
+    assert all("50.0%" in line for line in text[2:])
+    assert min(bars[:2]) > max(bars[2:])  # Bonn has nine times the rows of Kyiv.
+
+
+def test_a_ring_of_hudi_without_bucket_setting_is_written_once_the_kind_is_named(
+    ring: Run,
+) -> None:
+    Path("ring", SETTINGS_FILE).unlink()
+    named = ("--index", "consistent", "--buckets", "2", "--max-buckets", "8")
+    for command in (("upsert", "ring", "ring.csv"), ("resize", "ring", *SMALL)):
+        refused = ring(*command, exit_code=1).stderr
+        assert "--index consistent --buckets" in refused
+        ring(*command, *named)
+        Path("ring", SETTINGS_FILE).unlink(missing_ok=True)
+    assert len(keys_of(ring)) == 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create", "new", *RING, "--rules", "city=,2"),
+        ("create", "new", *RING, "--max-file-size", "100"),
+        ("create", "new", *CREATE, "--max-buckets", "8"),
+        ("upsert", "ring", "ring.csv", "--index", "consistent"),
+        ("upsert", "ring", "ring.csv", "--min-buckets", "2"),
+        ("resize", "ring", "--split-at", "keys"),
+    ],
+)
+def test_options_of_hash_rings_that_are_not_clear_are_wrong_usage(
+    ring: Run, arguments: tuple[str, ...]
+) -> None:
+    ring(*arguments, exit_code=2)
+
+
+def test_a_resize_needs_hash_rings_and_limits_that_fit(flights: Run, ring: Run) -> None:
+    assert "bucketlake rescale" in flights("resize", "flights", exit_code=1).stderr
+    refused = ring("resize", "ring", "--merge-threshold", "1.5", exit_code=1)
+    assert "at most half of split_threshold" in refused.stderr

@@ -146,7 +146,10 @@ def test_a_job_that_failed_on_its_first_rows_writes_when_it_runs_again(
     ("key", "value"),
     [
         ("hoodie.index.type", "BLOOM"),
-        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING"),
+        ("hoodie.index.bucket.engine", "EXTENDIBLE_HASHING"),
+        ("hoodie.clustering.inline", "true"),
+        ("hoodie.clustering.schedule.inline", "true"),
+        ("hoodie.clustering.async.enabled", "true"),
         ("hoodie.datasource.write.table.type", "MERGE_ON_WRITE"),
         ("hoodie.compact.inline.max.delta.commits", "0"),
         ("hoodie.keep.min.commits", "0"),
@@ -373,3 +376,173 @@ def test_metadata_table_goes_where_the_options_turn_it_off(golden_table) -> None
     result = bl.save(batch, str(path), options=options | {"hoodie.metadata.enable": "false"})
     assert result.updated == batch.num_rows
     assert held.config().metadata_partitions == ()
+
+
+# ---- hash rings ----------------------------------------------------------------------------------
+
+RINGS = {
+    **OPTIONS,
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.bucket.index.num.buckets": "2",
+    "hoodie.bucket.index.max.num.buckets": "8",
+    "hoodie.parquet.max.file.size": "1000",
+}
+MANY = rows(*(f"id-{number}" for number in range(60)))
+
+
+def resizes(path: Path) -> list[str]:
+    """Return the states of the resizes on the timeline."""
+    return [
+        "done" if instant.completed_at else "planned"
+        for instant in bl.open_table(str(path)).timeline()
+        if instant.action.value in ("clustering", "replacecommit")
+    ]
+
+
+def test_a_job_with_the_engine_of_hash_rings_makes_such_a_table(table_path: Path) -> None:
+    with warnings.catch_warnings(action="error"):
+        bl.save(MANY, str(table_path), options=RINGS)
+    assert bl.open_table(str(table_path)).index == bl.ConsistentBucket(2, max=8)
+    assert resizes(table_path) == []
+
+
+INLINE = {"hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "2"}
+SCHEDULE = {
+    "hoodie.clustering.schedule.inline": "true",
+    "hoodie.clustering.async.max.commits": "2",
+}
+
+
+@pytest.mark.parametrize(("asked", "state"), [(INLINE, "done"), (SCHEDULE, "planned")])
+def test_a_resize_follows_the_write_after_as_many_commits_as_the_job_says(
+    table_path: Path, asked: dict[str, str], state: str
+) -> None:
+    for at, expected in enumerate([[], [state], [state]]):
+        bl.save(rows(*MANY["id"].to_pylist(), at=at), str(table_path), options=RINGS | asked)
+        assert resizes(table_path) == expected
+    assert len(ids_of(table_path)) == 60
+
+
+def test_limits_of_a_resize_are_those_of_the_job(table_path: Path) -> None:
+    limits = {
+        "hoodie.clustering.inline": "true",
+        "hoodie.clustering.inline.max.commits": "1",
+        "hoodie.bucket.index.ext.split.policy": "balanced",
+        "hoodie.clustering.plan.strategy.max.num.groups": "1",
+        "hoodie.bucket.index.ext.resize.max.bytes": str(10 << 30),
+        "hoodie.bucket.index.ext.resize.max.partitions": "1",
+        "hoodie.bucket.index.split.threshold": "1.5",
+        "hoodie.bucket.index.merge.threshold": "0.1",
+    }
+    with warnings.catch_warnings(action="error"):
+        bl.save(MANY, str(table_path), options=RINGS | limits)
+    assert len(bl.open_table(str(table_path)).buckets()) == 3  # One of two was split.
+
+
+def test_a_file_size_without_a_clustering_option_resizes_nothing(table_path: Path) -> None:
+    bl.save(MANY, str(table_path), options=RINGS)
+    bl.save(MANY, str(table_path), options=RINGS)
+    assert resizes(table_path) == []
+
+
+HUDI_CLUSTERING = "org.apache.hudi.client.clustering"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("updates.strategy", "update.strategy.SparkConsistentBucketDuplicateUpdateStrategy"),
+        ("plan.strategy.class", "plan.strategy.SparkConsistentBucketClusteringPlanStrategy"),
+        (
+            "execution.strategy.class",
+            "run.strategy.SingleSparkJobConsistentHashingExecutionStrategy",
+        ),
+        (
+            "execution.strategy.class",
+            "run.strategy.SparkConsistentBucketClusteringExecutionStrategy",
+        ),
+    ],
+)
+def test_classes_of_this_engine_are_accepted(table_path: Path, key: str, value: str) -> None:
+    named = {f"hoodie.clustering.{key}": f"{HUDI_CLUSTERING}.{value}"}
+    with warnings.catch_warnings(action="error"):
+        bl.save(MANY, str(table_path), options=RINGS | named)
+    with pytest.warns(UserWarning, match=key):  # It is no option of the other engine.
+        bl.save(MANY, f"{table_path}-simple", options=OPTIONS | named)
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"hoodie.clustering.async.enabled": "true"}, "save starts no service"),
+        (
+            {"hoodie.clustering.inline": "true", "hoodie.clustering.schedule.inline": "true"},
+            "only one of it and hoodie.clustering.inline",
+        ),
+        (
+            {"hoodie.clustering.updates.strategy": "a.SparkRejectUpdateStrategy"},
+            "SparkConsistentBucketDuplicateUpdateStrategy",
+        ),
+        (
+            {"hoodie.clustering.plan.strategy.class": "a.SparkSizeBasedClusteringPlanStrategy"},
+            "SparkConsistentBucketClusteringPlanStrategy",
+        ),
+        ({"hoodie.clustering.inline": "yes"}, "one of false, true"),
+        ({**INLINE, "hoodie.bucket.index.split.threshold": "-1"}, "must be a number"),
+        ({**INLINE, "hoodie.bucket.index.merge.threshold": "1.5"}, "at most half"),
+        ({**INLINE, "hoodie.parquet.max.file.size": "0"}, "whole number"),
+        ({**INLINE, "hoodie.bucket.index.ext.split.policy": "KEYS"}, "MIDDLE, BALANCED"),
+        ({"hoodie.bucket.index.max.num.buckets": "many"}, "number of buckets"),
+    ],
+)
+def test_a_resize_that_cannot_be_done_is_refused_before_the_write(
+    table_path: Path, asked: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        bl.save(MANY, str(table_path), options=RINGS | asked)
+    assert not table_path.exists()
+
+
+def test_limits_that_a_job_leaves_out_are_those_of_the_table(table_path: Path) -> None:
+    bl.save(MANY, str(table_path), options=RINGS)
+    less = {k: v for k, v in RINGS.items() if k != "hoodie.bucket.index.max.num.buckets"}
+    bl.save(MANY, str(table_path), options=less)
+    other = {**RINGS, "hoodie.bucket.index.max.num.buckets": "9"}
+    with pytest.raises(IndexStateError, match="max=9"):
+        bl.save(MANY, str(table_path), options=other)
+
+
+def test_options_of_hash_rings_are_unknown_to_the_other_engine(table_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"max\.num\.buckets.*split\.threshold"):
+        bl.save(
+            rows("a"),
+            str(table_path),
+            options=OPTIONS
+            | {
+                "hoodie.bucket.index.max.num.buckets": "8",
+                "hoodie.bucket.index.split.threshold": "2.0",
+            },
+        )
+
+
+def test_a_job_of_the_other_engine_does_not_write_to_hash_rings(table_path: Path) -> None:
+    bl.save(MANY, str(table_path), options=RINGS)
+    with pytest.raises(IndexStateError, match="ConsistentBucket"):
+        bl.save(
+            MANY,
+            str(table_path),
+            options=OPTIONS | {"hoodie.bucket.index.num.buckets": "2"},
+        )
+
+
+def test_a_resize_that_fails_after_the_write_is_told(
+    table_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LockError("a lock", "somebody", 1.0)
+
+    monkeypatch.setattr(bl.Table, "resize", fail)
+    with pytest.warns(ServiceWarning, match=r"committed \(instant 2.*resize\(\)"):
+        bl.save(MANY, str(table_path), options=RINGS | INLINE)
+    assert len(ids_of(table_path)) == 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any, TypeVar
@@ -116,17 +117,52 @@ def format_option(help_text: str) -> Decorator[Any]:
 
 
 def index_options(default: int | None) -> Decorator[Any]:
-    """Return the options of a simple bucket index; without a default, the table's index is used."""
+    """Return the options of an index, which a command gets as ``index``.
+
+    Without a default number of buckets, they are for a table that stores no index setting.
+    """
     where = "" if default else " Only for a table that stores no index setting."
 
-    def add(command: Command) -> Command:
-        decorators: list[Decorator[Command]] = [
+    def add(command: Command) -> Any:
+        @wraps(command)
+        def with_index(
+            *arguments: Any,
+            kind: str,
+            buckets: int | None,
+            min_buckets: int | None,
+            max_buckets: int | None,
+            hash_fields: list[str],
+            **others: Any,
+        ) -> Any:
+            index = _index_of(kind, buckets, min_buckets, max_buckets, hash_fields)
+            return command(*arguments, index=index, **others)
+
+        decorators: list[Decorator[Any]] = [
+            click.option(
+                "--index",
+                "kind",
+                type=click.Choice(["simple", "consistent"]),
+                default="simple",
+                show_default=True,
+                help="Buckets of a fixed number, or buckets of a hash ring, which "
+                f'"bucketlake resize" splits and merges.{where}',
+            ),
             click.option(
                 "--buckets",
                 type=click.IntRange(min=1),
                 default=default,
                 show_default=bool(default),
-                help=f"Buckets in each partition.{where}",
+                help=f"Buckets in each partition; a hash ring begins with this number.{where}",
+            ),
+            click.option(
+                "--min-buckets",
+                type=click.IntRange(min=1),
+                help=f"Fewest buckets of a hash ring; if not set: 1.{where}",
+            ),
+            click.option(
+                "--max-buckets",
+                type=click.IntRange(min=1),
+                help=f"Most buckets of a hash ring; if not set: 10,000.{where}",
             ),
             click.option(
                 "--hash-field",
@@ -137,18 +173,30 @@ def index_options(default: int | None) -> Decorator[Any]:
                 help=f"Key columns to hash, if not all.{where}",
             ),
         ]
-        return _apply(command, decorators)
+        return _apply(with_index, decorators)
 
     return add
 
 
-def simple_index(buckets: int | None, hash_fields: list[str]) -> bl.SimpleBucket | None:
-    """Return the index of the options, or None."""
+def _index_of(
+    kind: str,
+    buckets: int | None,
+    min_buckets: int | None,
+    max_buckets: int | None,
+    hash_fields: list[str],
+) -> bl.SimpleBucket | bl.ConsistentBucket | None:
+    """Return the index of the options, or None without a number of buckets."""
+    limits = {"min": min_buckets, "max": max_buckets}
+    given = {name: count for name, count in limits.items() if count is not None}
+    if kind == "simple" and given:
+        raise click.UsageError("--min-buckets and --max-buckets need --index consistent")
     if buckets is None:
-        if hash_fields:
-            raise click.UsageError("--hash-field needs --buckets")
+        if hash_fields or kind != "simple":
+            raise click.UsageError("--hash-field and --index consistent need --buckets")
         return None
-    return bl.SimpleBucket(buckets, tuple(hash_fields) or None)
+    if kind == "simple":
+        return bl.SimpleBucket(buckets, hash_fields or None)
+    return bl.ConsistentBucket(buckets, **given, hash_fields=hash_fields or None)
 
 
 def reading_of(file_format: str | None, null_values: tuple[str, ...]) -> Reading:

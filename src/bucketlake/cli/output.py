@@ -2,7 +2,8 @@
 
 Commands pass plain values (facts, rows) to an `Output`, which renders them. In JSON, the result is
 one document on stdout, and each line on stderr is a document too, so that a program can read both.
-A name that ends in ``_bytes`` has a size, which text shows with a unit.
+A name that ends in ``_bytes`` has a size, which text shows with a unit. A name that ends in
+``_range`` or ``_ranges`` has ranges of hash values, of which the start is excluded.
 """
 
 from __future__ import annotations
@@ -269,6 +270,10 @@ def _text(name: str, value: object) -> str:
     """Render a value for people, on one line and not too long."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return _size(value)
+    if name.endswith("_range") and value is not None:
+        return _hash_ranges([value])
+    if name.endswith("_ranges"):
+        return _hash_ranges(value)
     plain = plain_value(value)
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         text = ", ".join(value)
@@ -277,6 +282,11 @@ def _text(name: str, value: object) -> str:
     else:
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
     text = _printable(text)
+    return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
+
+
+def _hash_ranges(ranges: Any) -> str:
+    text = " ".join("all" if start == end else f"({start}..{end}]" for start, end in ranges)
     return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
 
 

@@ -20,6 +20,7 @@ from bucketlake.cli.options import (
 from bucketlake.cli.output import Output, TextOutput, rows_of
 from bucketlake.cli.table_facts import instant_facts, table_facts
 from bucketlake.errors import InputError
+from bucketlake.hashing.ring import HashRange
 
 ROWS_SHOWN = 20
 
@@ -121,16 +122,41 @@ def timeline(path: str, storage_options: dict[str, str], output: Output) -> None
 )
 @table_path
 def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
-    """Show the file of each bucket, and its size."""
+    """Show the file of each bucket, and its size.
+
+    Buckets of a hash ring are shown in the order of the ring, with their ranges of hash values and,
+    as text, a picture of their sizes. A range (10..20] holds the hash values 11 to 20.
+    """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("listing"):
-        rows = [asdict(bucket) for bucket in table.buckets()]
-    output.rows(rows, _BUCKET_COLUMNS, len(rows))
+        found = table.buckets()
+    ring = [bucket for bucket in found if bucket.hash_range is not None]
+    if not ring:
+        output.rows([asdict(bucket) for bucket in found], _BUCKET_COLUMNS, len(found))
+        return
+    found.sort(key=lambda bucket: (bucket.partition_path, bucket.bucket_id or 0))
+    rows = [asdict(bucket) for bucket in found]
+    columns = [*_BUCKET_COLUMNS[:2], "hash_range", *_BUCKET_COLUMNS[2:]]
+    if isinstance(output, TextOutput):
+        largest = max(bucket.size_bytes for bucket in found)
+        rows = [row | _picture(row["hash_range"], row["size_bytes"], largest) for row in rows]
+        columns[3:4] = ["of_ring", "size_bytes", "picture"]
+    output.rows(rows, columns, len(rows))
 
 
 _BUCKET_COLUMNS = [
     *("partition_path", "bucket_id", "size_bytes", "log_files", "instant", "path"),
 ]
+_BAR_CELLS = 24  # Of the largest bucket.
+
+
+def _picture(
+    hash_range: tuple[int, int] | None, size_bytes: int, largest_bytes: int
+) -> dict[str, object]:
+    """Return the share of the ring, and a bar of the size; a short bar for very few bytes."""
+    cells = round(_BAR_CELLS * size_bytes / max(largest_bytes, 1))
+    share = None if hash_range is None else f"{HashRange(*hash_range).share:.1%}"
+    return {"of_ring": share, "picture": "█" * cells or "▏"}
 
 
 @click.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import bucketlake as bl
-from bucketlake.timeline.instant import Instant, State
+from bucketlake.timeline.instant import Action, Instant, State
 
 
 def table_facts(table: bl.Table) -> dict[str, object]:
@@ -24,6 +24,7 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "merge_mode": config.merge_mode.value.lower(),
         **({"index": None} if table.index is None else table.index.facts()),
         **_rule_facts(table),
+        **_ring_facts(table),
         "commits": len(commits),
         "last_commit": commits[-1].requested_at if commits else None,
         "columns": [
@@ -38,6 +39,13 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
     if not versions:
         return {}
     return {"rule_versions": versions, "recorded_partitions": len(table.recorded_counts())}
+
+
+def _ring_facts(table: bl.Table) -> dict[str, object]:
+    if not isinstance(table.index, bl.ConsistentBucket):
+        return {}
+    pending = [i for i in table.timeline() if i.action is Action.CLUSTERING and not i.completed_at]
+    return {"pending_resizes": [instant.requested_at for instant in pending]}
 
 
 def instant_facts(instant: Instant) -> dict[str, object]:

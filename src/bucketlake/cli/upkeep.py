@@ -9,12 +9,19 @@ from typing import Any
 import click
 
 import bucketlake as bl
-from bucketlake.cli.options import CommandWithExample, run_option, table_path
+from bucketlake.cli.options import CommandWithExample, index_options, run_option, table_path
 from bucketlake.cli.output import Output
 from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.services.doctor import MIN_AGE_SECONDS
 from bucketlake.services.findings import Finding
+from bucketlake.services.resize.limits import (
+    MAX_BYTES_DEFAULT,
+    MAX_FILE_SIZE_DEFAULT,
+    MAX_GROUPS_DEFAULT,
+    SPLIT_POLICIES,
+)
+from bucketlake.services.resize.resize import ResizedBuckets
 
 
 @click.command(
@@ -68,6 +75,134 @@ def rescale(
             "instant": report.instant,
         }
     )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake resize orders
+    bucketlake resize orders --max-file-size 64000000 --split-at balanced --run
+    bucketlake resize orders --partition day=2026-11-27 --plan-only --run
+    """,
+)
+@table_path
+@index_options(default=None)
+@click.option(
+    "--max-file-size",
+    type=click.IntRange(min=1),
+    default=MAX_FILE_SIZE_DEFAULT,
+    show_default=True,
+    metavar="BYTES",
+    help="Size that a bucket should have.",
+)
+@click.option(
+    "--split-threshold",
+    type=float,
+    default=2.0,
+    show_default=True,
+    help="Split a bucket of more than this times --max-file-size.",
+)
+@click.option(
+    "--merge-threshold",
+    type=float,
+    default=0.2,
+    show_default=True,
+    help="Merge neighbours of at most this times --max-file-size.",
+)
+@click.option(
+    "--split-into",
+    type=click.IntRange(min=2),
+    default=2,
+    show_default=True,
+    help="Most parts of a split.",
+)
+@click.option(
+    "--split-at",
+    type=click.Choice(SPLIT_POLICIES),
+    default=SPLIT_POLICIES[0],
+    show_default=True,
+    help="Split into equal ranges, or into equal numbers of keys.",
+)
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(min=0),
+    default=MAX_BYTES_DEFAULT,
+    show_default=True,
+    help="Most bytes to read, 0 for no limit; the largest buckets come first.",
+)
+@click.option("--max-partitions", type=click.IntRange(min=1), help="Most partitions.")
+@click.option(
+    "--max-groups",
+    type=click.IntRange(min=0),
+    default=MAX_GROUPS_DEFAULT,
+    show_default=True,
+    help="Most splits and merges, 0 for no limit.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="PATH",
+    help="Partition to look at; repeatable. If not set: all.",
+)
+@click.option("--plan-only", is_flag=True, help="Only plan; another process executes the plan.")
+@run_option
+def resize(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    index: bl.SimpleBucket | bl.ConsistentBucket | None,
+    max_file_size: int,
+    split_threshold: float,
+    merge_threshold: float,
+    split_into: int,
+    split_at: str,
+    max_bytes: int,
+    max_partitions: int | None,
+    max_groups: int,
+    partitions: tuple[str, ...],
+    plan_only: bool,
+    run: bool,
+) -> None:
+    """Split large buckets of a hash ring and merge small ones.
+
+    Only these buckets are rewritten. Pending plans are executed first. Writers may continue
+    meanwhile. A range (10..20] holds the hash values 11 to 20.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    with output.progress("resizing" if run else "looking at the buckets"):
+        report = table.resize(
+            max_file_size=max_file_size,
+            split_threshold=split_threshold,
+            merge_threshold=merge_threshold,
+            split_into=split_into,
+            split_at=split_at,
+            max_bytes=max_bytes or None,
+            max_partitions=max_partitions,
+            max_groups=max_groups or None,
+            partitions=partitions or None,
+            schedule_only=plan_only,
+            dry_run=not run,
+        )
+    output.facts(
+        {
+            "buckets": [_resized(buckets) for buckets in report.buckets],
+            "left": report.left,
+            "scheduled": report.scheduled,
+            "completed": list(report.instants),
+        }
+    )
+
+
+def _resized(buckets: ResizedBuckets) -> dict[str, object]:
+    return {
+        "partition_path": buckets.partition_path,
+        "action": buckets.action,
+        "size_bytes": buckets.size_bytes,
+        "old_ranges": buckets.old_ranges,
+        "new_ranges": buckets.new_ranges,
+        "file_ids": buckets.file_ids,
+    }
 
 
 @click.command(

@@ -16,7 +16,6 @@ from bucketlake.cli.options import (
     format_option,
     index_options,
     reading_of,
-    simple_index,
     split_names,
     table_path,
 )
@@ -24,6 +23,7 @@ from bucketlake.cli.output import Output
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
+from bucketlake.index.settings import TableIndex
 from bucketlake.model.table_type import TableType
 
 metadata_table_option = click.option(
@@ -39,6 +39,8 @@ metadata_table_option = click.option(
     bucketlake create orders --like monday.parquet --key order_id \\
       --partition-by day --ordering updated_at --buckets 8
     bucketlake create prices --schema 'sku:string,price:decimal(10,2)' --key sku --buckets 1
+    bucketlake create events --like monday.parquet --key event_id --index consistent \\
+      --buckets 4 --max-buckets 256 --table-type merge_on_read
     """,
 )
 @table_path
@@ -102,8 +104,7 @@ def create(
     key: list[str],
     partition_by: list[str],
     ordering: str | None,
-    buckets: int,
-    hash_fields: list[str],
+    index: bl.SimpleBucket | bl.ConsistentBucket,
     max_file_size: int | None,
     rules: str | None,
     table_type: str,
@@ -112,19 +113,13 @@ def create(
     name: str | None,
 ) -> None:
     """Create an empty table at PATH."""
-    index: bl.SimpleBucket | bl.PartitionBucket
-    index = bl.SimpleBucket(buckets, hash_fields or None, max_file_size)
-    if rules is not None:
-        index = bl.PartitionBucket(
-            split_expressions(rules), buckets, "regex", index.hash_fields, max_file_size
-        )
     table = bl.create_table(
         path,
         schema=_schema(like, schema_text, file_format),
         record_key=key,
         partition_by=partition_by,
         ordering=ordering,
-        index=index,
+        index=_whole_index(index, rules, max_file_size),
         table_type=table_type,
         hive_style=hive_style,
         url_encode=url_encode,
@@ -152,8 +147,7 @@ def upsert(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    buckets: int | None,
-    hash_fields: list[str],
+    index: bl.SimpleBucket | bl.ConsistentBucket | None,
     add_columns: bool,
     without_metadata_table: bool,
 ) -> None:
@@ -161,7 +155,6 @@ def upsert(
 
     One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated.
     """
-    index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)
     rows = _read(files, table, reading_of(file_format, null_values), output, alike=True)
     if not add_columns:
@@ -190,8 +183,7 @@ def delete(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    buckets: int | None,
-    hash_fields: list[str],
+    index: bl.SimpleBucket | bl.ConsistentBucket | None,
     without_metadata_table: bool,
 ) -> None:
     """Delete records by key.
@@ -199,7 +191,6 @@ def delete(
     One commit deletes the keys of all FILEs. A file needs the key columns and the partition
     columns; other columns are ignored, and so are keys that the table does not have.
     """
-    index = simple_index(buckets, hash_fields)
     table = bl.open_table(path, index=index, storage_options=storage_options)
     keys = _read(files, table, reading_of(file_format, null_values), output)
     if without_metadata_table:
@@ -207,6 +198,20 @@ def delete(
     with output.progress(f"deleting {keys.num_rows:,} keys"):
         result = table.delete(keys)
     output.facts(_facts(result))
+
+
+def _whole_index(
+    index: bl.SimpleBucket | bl.ConsistentBucket, rules: str | None, max_file_size: int | None
+) -> TableIndex:
+    """Return the index with rules and a maximum file size, where the command has them."""
+    if isinstance(index, bl.ConsistentBucket):
+        if rules is not None or max_file_size is not None:
+            raise click.UsageError("--rules and --max-file-size need --index simple")
+        return index
+    if rules is None:
+        return index.with_max_file_size(max_file_size)
+    expressions = split_expressions(rules)
+    return bl.PartitionBucket(expressions, index.count, "regex", index.hash_fields, max_file_size)
 
 
 def _schema(like: Path | None, schema_text: str | None, file_format: str | None) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from bucketlake.errors import ConfigError
 
 T = TypeVar("T")
 _DIGITS_MAX = 9
+_FACTOR = re.compile(r"\d{1,9}(\.\d{0,9})?", re.ASCII)
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
@@ -45,16 +47,25 @@ class Entries:
         """Return an integer, or the default if there is no value."""
         return default if self.text(key) is None else self.option(key, 0)
 
-    def option(self, key: str, default: int, *, least: int = 0) -> int:
+    def option(
+        self, key: str, default: int, *, least: int = 0, digits_max: int = _DIGITS_MAX
+    ) -> int:
         """Return the number of a job's option; raise ConfigError for an empty value."""
         if key not in self._properties:
             return default
         value = self.text(key) or ""
-        is_number = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+        is_number = value.isascii() and value.isdecimal() and len(value) <= digits_max
         if not is_number or int(value) < least:
-            allowed = f"it must be a whole number, {least} or more, of at most {_DIGITS_MAX} digits"
+            allowed = f"it must be a whole number, {least} or more, of at most {digits_max} digits"
             raise ConfigError(key, value[:80], allowed)
         return int(value)
+
+    def factor(self, key: str) -> float:
+        """Return the number of a job's option, which may have a fraction and no sign."""
+        value = self.text(key) or ""
+        if not _FACTOR.fullmatch(value):
+            raise ConfigError(key, value[:80], "it must be a number such as 2.0")
+        return float(value)
 
     def one_of(self, key: str, allowed: Sequence[str]) -> str:
         """Return one of the allowed words, ignoring case; the first if there is no value."""

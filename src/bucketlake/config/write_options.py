@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
@@ -57,6 +58,8 @@ CLEAN_COUNTS = {
     CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
 }
 
+_ENGINES = ("SIMPLE", resizing.ENGINE)
+
 # What each option means and its default; docs/reference.md shows the texts.
 _USED = {
     keys.NAME: "Name of the table. Default: the last part of the path.",
@@ -92,9 +95,9 @@ _USED = {
     CLEAN_COUNTS[CleanPolicy.HOURS][0]: "Hours that a clean retains. Default: 24.",
     CLEAN_COUNTS[CleanPolicy.VERSIONS][0]: "File versions that a clean retains. Default: 3.",
     "hoodie.index.type": "Must be `BUCKET`. No default.",
-    "hoodie.index.bucket.engine": "Must be `SIMPLE`, the default.",
+    resizing.ENGINE_OPTION: "`SIMPLE` (default) or `CONSISTENT_HASHING`.",
     "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
-    "a rule. No default.",
+    "a rule; the number with which a hash ring begins. No default.",
     "hoodie.bucket.index.hash.field": "Record key columns to hash. Default: all.",
     "hoodie.bucket.index.ext.max.file.size": "Bytes of a file group at which a bucket gets another "
     "one; only bucketlake has this option. Default: none.",
@@ -111,7 +114,6 @@ _ONLY_VALUE = {
     keys.CDC_ENABLED: "false",
     keys.SLASH_SEPARATED_DATES: "false",
     "hoodie.index.type": "BUCKET",
-    "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.storage.layout.type": "BUCKET",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
     "hoodie.write.table.version": "9",
@@ -123,9 +125,6 @@ _ONLY_VALUE = {
     "hoodie.datasource.write.reconcile.schema": "false",
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "false",
     "hoodie.allow.operation.metadata.field": "false",
-    "hoodie.clustering.inline": "false",
-    "hoodie.clustering.async.enabled": "false",
-    "hoodie.clustering.schedule.inline": "false",
     "hoodie.metadata.record.level.index.enable": "false",
     "hoodie.metadata.global.record.level.index.enable": "false",
     "hoodie.metadata.record.index.enable": "false",
@@ -193,6 +192,8 @@ class JobOptions:
         Least and greatest number of commits on the active timeline; None: no archival.
     retention : Retention or None
         What a clean after the write retains; None: no clean.
+    resize : ResizeOptions or None
+        The resize of hash rings after the write; None: no resize.
     unknown : tuple of str
         Unknown options, for a warning.
     """
@@ -213,6 +214,7 @@ class JobOptions:
     compact_after: int | None
     archive_limits: tuple[int, int] | None
     retention: Retention | None
+    resize: resizing.ResizeOptions | None
     unknown: tuple[str, ...]
 
 
@@ -229,6 +231,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         if given.get(key, only).strip().upper() != only.upper():
             raise ConfigError(key, given[key], f"bucketlake only supports {only or 'no value'!r}")
     entries = Entries(given)
+    entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
     spec = key_spec_of(entries)
     return JobOptions(
         operation=_operation(given),
@@ -247,7 +250,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         compact_after=_compact_after(given, entries),
         archive_limits=_archive_limits(given, entries),
         retention=_retention(given, entries),
-        unknown=tuple(sorted(key for key in given if not _understood(key))),
+        resize=resizing.resize_options(given),
+        unknown=tuple(sorted(key for key in given if not _understood(key, given))),
     )
 
 
@@ -355,9 +359,10 @@ def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
     )
 
 
-def _understood(key: str) -> bool:
+def _understood(key: str, given: Mapping[str, str]) -> bool:
     return (
         key in _USED
+        or resizing.is_understood(key, given)
         or key in _ONLY_VALUE
         or key.startswith(keys.TIMESTAMP_PREFIX)
         or _TUNING.fullmatch(key) is not None

@@ -77,6 +77,11 @@ class HashRange:
         """Number of hash values in the range."""
         return (self.end - self.start - 1) % _RING_SIZE + 1
 
+    @property
+    def share(self) -> float:
+        """Width as a share of the whole ring."""
+        return self.width / _RING_SIZE
+
     def contains(self, hash_value: int) -> bool:
         """Tell whether a hash is in the range."""
         return (hash_value - self.start - 1) % _RING_SIZE < self.width

@@ -132,6 +132,15 @@ class BucketLayout:
         """Return a bucket in words, such as ``bucket 3``."""
         return f"bucket {slot}"
 
+    @property
+    def slots_text(self) -> str:
+        """What slots are: ``buckets``."""
+        return "buckets"
+
+    def hash_range(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
+        """Return None: a bucket holds a residue, no range."""
+        return
+
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)

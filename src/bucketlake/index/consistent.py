@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from bucketlake.config.resize_options import ENGINE, ENGINE_OPTION, MAX_COUNT, MIN_COUNT
 from bucketlake.errors import ConfigError
 from bucketlake.hashing.ring import initial_ring
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
-    ENGINE_OPTION,
     TYPE_OPTION,
     check_hash_fields,
     checked_fields,
@@ -28,9 +28,6 @@ from bucketlake.index.rings import RingSource
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
-ENGINE = "CONSISTENT_HASHING"
-_MIN = "hoodie.bucket.index.min.num.buckets"
-_MAX = "hoodie.bucket.index.max.num.buckets"
 _MAX_DEFAULT = 10_000
 
 
@@ -133,10 +130,18 @@ class ConsistentBucket:
             TYPE_OPTION: "BUCKET",
             ENGINE_OPTION: ENGINE,
             COUNT_OPTION: str(self.initial),
-            _MIN: str(self.min),
-            _MAX: str(self.max),
+            MIN_COUNT: str(self.min),
+            MAX_COUNT: str(self.max),
             **hash_field_options(self.hash_fields),
         }
+
+    def with_limits_of(self, stored: object, options: Mapping[str, str]) -> Self:
+        """Return the index with the limits of the table's own, where a job names none."""
+        if not isinstance(stored, ConsistentBucket):
+            return self
+        least = self.min if options.get(MIN_COUNT) else stored.min
+        most = self.max if options.get(MAX_COUNT) else stored.max
+        return replace(self, min=min(least, self.initial), max=max(most, self.initial))
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
@@ -155,6 +160,9 @@ class ConsistentBucket:
         """
         require_engine(options, ENGINE, "consistent hashing bucket")
         initial = count_option(options, COUNT_OPTION)
-        least, most = count_option(options, _MIN, 1), count_option(options, _MAX, _MAX_DEFAULT)
+        least, most = (
+            count_option(options, MIN_COUNT, 1),
+            count_option(options, MAX_COUNT, _MAX_DEFAULT),
+        )
         fields = hash_fields_from_options(options)
         return cls(initial, min(least, initial), max(most, initial), fields)

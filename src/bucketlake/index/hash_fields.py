@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
 from bucketlake.model.names import Names, names_of
 
 TYPE_OPTION = "hoodie.index.type"
-ENGINE_OPTION = "hoodie.index.bucket.engine"
 COUNT_OPTION = "hoodie.bucket.index.num.buckets"
 _HASH_FIELD_OPTION = "hoodie.bucket.index.hash.field"
 

@@ -261,6 +261,15 @@ class Layout(Protocol):
         """Return a slot in words, for messages: ``bucket 3``."""
         ...
 
+    @property
+    def slots_text(self) -> str:
+        """What slots are, for messages: ``buckets``."""
+        ...
+
+    def hash_range(self, partition_path: str, slot: int) -> tuple[int, int] | None:
+        """Return the hash range of a slot, start excluded and end included; None without ranges."""
+        ...
+
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the name by which the slot is compared with what other commits wrote."""
         ...

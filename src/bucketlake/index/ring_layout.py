@@ -162,6 +162,15 @@ class RingLayout:
         """Return a node in words."""
         return f"ring node {slot}"
 
+    @property
+    def slots_text(self) -> str:
+        """What slots are: ``ring nodes``."""
+        return "ring nodes"
+
+    def hash_range(self, partition_path: str, slot: int) -> tuple[int, int]:
+        """Return the hash range of a node: its start, which is excluded, and its end."""
+        return self.state(partition_path).hash_range(slot)
+
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a node: that of its file group."""
         return key_of_group(partition_path, self.state(partition_path).file_id(slot))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.resize_options import ENGINE, names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -25,9 +26,8 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
-from bucketlake.index.consistent import ENGINE, ConsistentBucket
+from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.group_sizes import latest_size
-from bucketlake.index.hash_fields import ENGINE_OPTION
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     HashingConfig,
@@ -53,7 +53,7 @@ _RINGS = 1  # The version for hash rings.
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
     """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
-    if options.get(ENGINE_OPTION, "").strip().upper() == ENGINE:
+    if names_rings(options):
         return ConsistentBucket.from_options(options)
     if options.get(EXPRESSIONS_OPTION, "").strip():
         return PartitionBucket.from_options(options)
@@ -327,4 +327,4 @@ def _kind_of(storage: Storage) -> str:
 
 
 def _option_of(storage: Storage) -> str:
-    return "--consistent" if has_rings(storage) else "--buckets"
+    return "--index consistent --buckets" if has_rings(storage) else "--buckets"

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.bucket_layout import BucketCounts, BucketLayout
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
-    ENGINE_OPTION,
     TYPE_OPTION,
     check_hash_fields,
     checked_fields,

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_layout import bucket_numbers
 from bucketlake.index.kinds import IndexKind
+from bucketlake.index.layout import Layout
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
@@ -30,7 +31,8 @@ class Bucket:
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
-        Bucket; None if the file group belongs to no bucket index.
+        Bucket; None if the file group belongs to no bucket index. On a hash ring it is the position
+        of the node, and a resize may change it.
     file_id : FileId
         The file group.
     instant : InstantTime
@@ -41,6 +43,10 @@ class Bucket:
         Size of base and log files.
     log_files : int
         Number of log files.
+    hash_range : tuple of (int, int) or None
+        For a hash ring: the hash values of the bucket, after the first number and up to the second.
+        The range passes the end of the ring if the first number is not the smaller one. None for
+        other index kinds.
     """
 
     partition_path: str
@@ -50,6 +56,7 @@ class Bucket:
     path: str | None
     size_bytes: int
     log_files: int
+    hash_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,9 @@ class RecordLocation:
 def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
     """Return all live file groups; without an index, buckets are read from the file ids."""
     slices = snapshot.all_slices()
-    numbers = bucket_numbers(None if index is None else index.layout(), slices)
-    return [_bucket(file_slice, numbers.get(file_slice.file_id)) for file_slice in slices]
+    layout = None if index is None else index.layout()
+    numbers = bucket_numbers(layout, slices)
+    return [_bucket(file_slice, numbers.get(file_slice.file_id), layout) for file_slice in slices]
 
 
 def locate_key(
@@ -107,8 +115,11 @@ def locate_key(
     return [location for location in found if location is not None]
 
 
-def _bucket(file_slice: FileSlice, number: int | None) -> Bucket:
+def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) -> Bucket:
     base = file_slice.base_file
+    hash_range = None
+    if layout is not None and number is not None:
+        hash_range = layout.hash_range(file_slice.partition_path, number)
     return Bucket(
         file_slice.partition_path,
         number,
@@ -117,6 +128,7 @@ def _bucket(file_slice: FileSlice, number: int | None) -> Bucket:
         base.path if base else None,
         file_slice.size_bytes,
         len(file_slice.log_files),
+        hash_range,
     )
 
 

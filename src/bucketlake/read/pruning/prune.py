@@ -52,7 +52,8 @@ class PruningReport:
     file_groups_total, file_groups_kept : int
         Number of file groups, and how many of them are read.
     bucket_ids : tuple of int or None
-        Buckets that are read in at least one partition, ascending; None if all are read.
+        Buckets that are read in at least one partition, ascending; None if all are read. A bucket
+        of a hash ring is the position of its node on the ring of its partition.
     partition_reason, bucket_reason : str or None
         Why no partition, and why no bucket, was skipped; None if some were skipped.
     """
@@ -206,7 +207,7 @@ def _buckets(
     # If a bucket has several file groups, keys may still exclude some of them.
     all_slots = counts and all(len(wanted[path]) == count for path, count in counts.items())
     if all_slots and not layout.looks_up:
-        return None, f"{len(found.keys)} keys fall into all buckets"
+        return None, f"{len(found.keys)} keys fall into all {layout.slots_text}"
     return wanted, None
 
 

@@ -9,6 +9,8 @@ from bucketlake.errors import ConfigError
 from bucketlake.model.names import names_of
 
 MAX_FILE_SIZE_DEFAULT = 120 << 20  # As Hudi's hoodie.parquet.max.file.size.
+MAX_BYTES_DEFAULT = 2 << 30  # The example of RFC-42.
+MAX_GROUPS_DEFAULT = 30  # As Hudi's hoodie.clustering.plan.strategy.max.num.groups.
 SPLIT_POLICIES = ("middle", "balanced")
 
 
@@ -35,6 +37,8 @@ class ResizeLimits:
         Partitions, and splits and merges, of one resize. Bytes are looked at first.
     partitions : tuple of str or None
         Partitions to look at; None for all.
+    after_commits : int
+        Smallest number of commits since the last resize; before that nothing is planned.
     """
 
     max_file_size: int = MAX_FILE_SIZE_DEFAULT
@@ -42,10 +46,11 @@ class ResizeLimits:
     merge_threshold: float = 0.2
     split_into: int = 2
     split_at: str = "middle"
-    max_bytes: int | None = 2 << 30
+    max_bytes: int | None = MAX_BYTES_DEFAULT
     max_partitions: int | None = None
-    max_groups: int | None = 30
+    max_groups: int | None = MAX_GROUPS_DEFAULT
     partitions: Sequence[str] | None = None
+    after_commits: int = 0
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -54,6 +59,7 @@ class ResizeLimits:
             ("max_bytes", 1),
             ("max_partitions", 1),
             ("max_groups", 1),
+            ("after_commits", 0),
         ):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):

@@ -224,10 +224,14 @@ def resize(
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     service = _Service(storage, config, index, limits, run, clock, lock)
     if dry_run:
+        if not _is_due(service, timeline):
+            return ResizeReport(())
         chosen, left = _worth_it(service, timeline)
         return ResizeReport(_described(service, timeline, chosen), left)
     settle_failed_writes(storage, config, timeline, clock, lock)
     done = [] if schedule_only else _carry_out_pending(service)
+    if not _is_due(service, load_timeline(storage, config)):
+        return ResizeReport((), instants=tuple(done))
     report = _plan_and_carry_out(service, schedule_only=schedule_only)
     return replace(report, instants=(*done, *report.instants))
 
@@ -271,6 +275,18 @@ def resize_here(resizer: Resizer, jobs: Sequence[ResizeJob]) -> list[ResizeResul
 
 
 # ---- planning -----------------------------------------------------------------------------------
+
+
+def _is_due(service: _Service, timeline: Timeline) -> bool:
+    """Return whether there are enough commits since the last resize."""
+    least = service.limits.after_commits
+    pending = max((found.requested_at for found in timeline.pending_clusterings()), default="")
+    later = [done for done in timeline.completed_commits() if done.requested_at > pending]
+    newest = later[-least:] if least else []
+    return len(newest) == least and not any(
+        done.action is Action.REPLACE_COMMIT and timeline.read_commit(service.storage, done).resizes
+        for done in newest
+    )
 
 
 def _schedule(

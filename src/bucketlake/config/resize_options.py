@@ -1,0 +1,157 @@
+"""The options by which a Hudi job resizes the buckets of hash rings after its write (RFC-42).
+
+Hudi resizes by its clustering service, so these are options of clustering. They are followed for
+the bucket engine ``CONSISTENT_HASHING`` alone: bucketlake has no other clustering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bucketlake.config.entries import Entries
+from bucketlake.errors import ConfigError
+
+ENGINE_OPTION = "hoodie.index.bucket.engine"
+ENGINE = "CONSISTENT_HASHING"
+
+MIN_COUNT = "hoodie.bucket.index.min.num.buckets"
+MAX_COUNT = "hoodie.bucket.index.max.num.buckets"
+INLINE = "hoodie.clustering.inline"
+SCHEDULE = "hoodie.clustering.schedule.inline"
+SERVICE = "hoodie.clustering.async.enabled"
+SWITCHES = (INLINE, SCHEDULE, SERVICE)
+_INLINE_AFTER = "hoodie.clustering.inline.max.commits"
+_SCHEDULE_AFTER = "hoodie.clustering.async.max.commits"  # As in Hudi, also for SCHEDULE.
+_AFTER_DEFAULT = 4
+MAX_FILE_SIZE = "hoodie.parquet.max.file.size"
+_SPLIT_THRESHOLD = "hoodie.bucket.index.split.threshold"
+_MERGE_THRESHOLD = "hoodie.bucket.index.merge.threshold"
+_MAX_GROUPS = "hoodie.clustering.plan.strategy.max.num.groups"
+_SPLIT_POLICY = "hoodie.bucket.index.ext.split.policy"
+_MAX_BYTES = "hoodie.bucket.index.ext.resize.max.bytes"
+_MAX_PARTITIONS = "hoodie.bucket.index.ext.resize.max.partitions"
+_DIGITS_OF_LONG = 18
+
+USED = {
+    MIN_COUNT: f"Engine `{ENGINE}`: fewest buckets of a partition. Default: that of the table, or "
+    "1.",
+    MAX_COUNT: f"Engine `{ENGINE}`: most buckets of a partition. Default: that of the table, or "
+    "10000.",
+    INLINE: f"Whether a write resizes the buckets of hash rings (engine `{ENGINE}`) when it is "
+    "committed. With engine `SIMPLE` it must be `false`, the default.",
+    _INLINE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
+    SCHEDULE: "Whether a write puts the plan of a resize on the timeline, which another process "
+    "executes; not together with the option before. With engine `SIMPLE` it must be `false`, the "
+    "default.",
+    _SCHEDULE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
+    MAX_FILE_SIZE: f"Engine `{ENGINE}`: bytes that a bucket should have. Default: 120 MiB. "
+    "With engine `SIMPLE` it has no effect.",
+    _SPLIT_THRESHOLD: "Buckets of more than this times the file size are split. Default: 2.0.",
+    _MERGE_THRESHOLD: "Neighbours of at most this times the file size are merged. Default: 0.2.",
+    _MAX_GROUPS: "Most splits and merges of one resize. Default: 30.",
+    _SPLIT_POLICY: "`MIDDLE` (default) splits a range into equal parts, `BALANCED` into parts with "
+    "equal numbers of keys; only bucketlake has this option.",
+    _MAX_BYTES: "Most bytes that one resize reads; only bucketlake has this option. Default: "
+    "2 GiB.",
+    _MAX_PARTITIONS: "Most partitions of one resize; only bucketlake has this option. Default: "
+    "none.",
+}
+"""What each option means; docs/reference.md shows the texts."""
+
+CHECKED = {
+    "hoodie.clustering.updates.strategy": ("SparkConsistentBucketDuplicateUpdateStrategy",),
+    "hoodie.clustering.plan.strategy.class": ("SparkConsistentBucketClusteringPlanStrategy",),
+    "hoodie.clustering.execution.strategy.class": (
+        "SingleSparkJobConsistentHashingExecutionStrategy",
+        "SparkConsistentBucketClusteringExecutionStrategy",
+    ),
+}
+"""Options that name a class of Hudi, and the classes of this engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeOptions:
+    """The resize that follows a write.
+
+    Attributes
+    ----------
+    limits : mapping of str to value
+        Arguments of ``Table.resize`` that the job gives.
+    schedule_only : bool
+        Whether another process executes the plan.
+    """
+
+    limits: Mapping[str, Any]
+    schedule_only: bool
+
+
+def names_rings(given: Mapping[str, str]) -> bool:
+    """Return whether the options name the engine of hash rings."""
+    return given.get(ENGINE_OPTION, "").strip().upper() == ENGINE
+
+
+def is_understood(key: str, given: Mapping[str, str]) -> bool:
+    """Return whether an option has a meaning for the engine that the options name."""
+    return key in SWITCHES or (names_rings(given) and (key in USED or key in CHECKED))
+
+
+def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
+    """Return the resize that a job asks for; None if it asks for none.
+
+    Raises
+    ------
+    ConfigError
+        If an option cannot be followed.
+    """
+    entries = Entries(given)
+    inline, schedule, service = map(entries.boolean, SWITCHES)
+    if not names_rings(given):
+        for key in SWITCHES:
+            if entries.boolean(key):
+                raise ConfigError(
+                    key, given[key], f"bucketlake only supports 'false' unless engine is {ENGINE}"
+                )
+        return None
+    if service:
+        raise ConfigError(
+            SERVICE,
+            given[SERVICE],
+            f"save starts no service: leave it out and call Table.resize (bucketlake resize --run) "
+            f"in a job of its own, or set {INLINE}=true",
+        )
+    if inline and schedule:
+        raise ConfigError(SCHEDULE, given[SCHEDULE], f"only one of it and {INLINE} can be true")
+    _check_classes(given)
+    limits = _limits(entries, given)
+    if not inline and not schedule:
+        return None
+    after = entries.option(_INLINE_AFTER if inline else _SCHEDULE_AFTER, _AFTER_DEFAULT)
+    return ResizeOptions({**limits, "after_commits": after}, schedule)
+
+
+def _check_classes(given: Mapping[str, str]) -> None:
+    for key, allowed in CHECKED.items():
+        name = given.get(key, "").strip().rpartition(".")[2]
+        if name and name not in allowed:
+            raise ConfigError(key, given[key], f"for {ENGINE} leave it out, or name {allowed[0]}")
+
+
+def _limits(entries: Entries, given: Mapping[str, str]) -> dict[str, Any]:
+    numbers = {
+        "max_file_size": MAX_FILE_SIZE,
+        "max_groups": _MAX_GROUPS,
+        "max_bytes": _MAX_BYTES,
+        "max_partitions": _MAX_PARTITIONS,
+    }
+    limits: dict[str, Any] = {
+        name: entries.option(key, 0, least=1, digits_max=_DIGITS_OF_LONG)
+        for name, key in numbers.items()
+        if key in given
+    }
+    thresholds = {"split_threshold": _SPLIT_THRESHOLD, "merge_threshold": _MERGE_THRESHOLD}
+    limits |= {name: entries.factor(key) for name, key in thresholds.items() if key in given}
+    if _SPLIT_POLICY in given:
+        limits["split_at"] = entries.one_of(_SPLIT_POLICY, ("MIDDLE", "BALANCED")).lower()
+    return limits
