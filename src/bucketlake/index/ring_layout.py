@@ -352,7 +352,7 @@ def new_prefix(instant: InstantTime, partition_path: str, value: int) -> str:
     Examples
     --------
     >>> new_prefix("20240101120000000", "region=eu", 1073741824)
-    'X'
+    'd01901a2-0f00-4501-8d51-5a5bf8128919'
     """
     name = "\0".join([instant, partition_path, str(value)])
     return str(uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16], version=4))
