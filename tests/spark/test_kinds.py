@@ -120,7 +120,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     world.check()
     first, later = plans
     parts = [slot for slot in first.slots if slot.part.count > 1]
-    assert bool(parts) is (case.index.layout().parts_max(1 << 40) > 1)
+    assert bool(parts) is (case.index.max_file_size is not None)
     assert len({slot.task for slot in parts}) == len(parts)
     assert all(slot.part.count == 1 for slot in later.slots)
     assert len(world.table.buckets()) >= len(first.slots)
