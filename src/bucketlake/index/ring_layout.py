@@ -92,6 +92,7 @@ class RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
         states = self.source.load(partitions, self.initial_count)
         for state in states.values():
+            _require_one_resize(state)
             if creates and not state.is_published:  # A process died after the resize.
                 metadata = state.metadata
                 publish_rings(self.source.storage, metadata.instant, [metadata.partition_path])
@@ -313,6 +314,22 @@ class RingLayout:
     def _states_of(self, partitions: Collection[str]) -> dict[str, RingState]:
         left = [path for path in partitions if path not in self.states]
         return {**self.states, **self.source.load(left, self.initial_count)}
+
+
+def _require_one_resize(state: RingState) -> None:
+    """Raise CommitConflictError if two pending resizes rewrite one file group."""
+    rewritten: dict[FileId, InstantTime] = {}
+    for resize in state.resizes:
+        for file_id in (one for group in resize.groups for one in group.file_ids):
+            other = rewritten.setdefault(file_id, resize.instant)
+            if other != resize.instant:
+                raise CommitConflictError(
+                    resize.instant,
+                    f"this resize and that of instant {other} are both pending, and both rewrite "
+                    f"file group {file_id} of partition {resize.partition_path!r}; if neither "
+                    "process is running, withdraw one with table.rollback(instant) (bucketlake "
+                    "rollback)",
+                )
 
 
 def _shares(

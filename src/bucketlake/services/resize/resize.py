@@ -242,11 +242,15 @@ def _plan_and_carry_out(service: _Service, *, schedule_only: bool) -> ResizeRepo
     with ExitStack() as holds:  # Heartbeats of plans for which writers wait.
         for number in range(ROUNDS_MAX):
             is_held = not service.appends and number >= ROUNDS_BESIDE_WRITERS
+            if overtaken is not None and not is_held:
+                withdraw_resize(service.storage, service.config, service.clock, overtaken)
+                overtaken = None
             before = holds.pop_all()  # Writers wait for the old plan until the new one holds them.
             with before, service.lock.held(service.storage) as require_held:
                 plan = _schedule(service, require_held, overtaken, holds if is_held else None)
             if overtaken is not None:
                 withdraw_resize(service.storage, service.config, service.clock, overtaken)
+                overtaken = None
             if plan is None:
                 return ResizeReport(())
             instant, chosen, left, timeline = plan
