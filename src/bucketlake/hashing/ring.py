@@ -232,12 +232,15 @@ class Ring:
         return [hash_range.point(width * part // part_count) for part in range(1, part_count)]
 
     def can_split(self, value: int, points: Sequence[int]) -> bool:
-        """Tell whether ``former < point < value`` holds in the node's range, in ascending order."""
+        """Tell whether ``former < point < value`` holds in the node's range, in ascending order.
+
+        Without points there is nothing to split at.
+        """
         hash_range = self.range_of(value)
         distances = [(point - hash_range.start) % _RING_SIZE for point in points]
         inside = all(0 <= point < _RING_SIZE for point in points)
         steps = zip([0, *distances], [*distances, hash_range.width], strict=True)
-        return inside and all(before < after for before, after in steps)
+        return bool(points) and inside and all(before < after for before, after in steps)
 
     def split(
         self, value: int, points: Sequence[int], prefixes: Sequence[str]
@@ -262,7 +265,7 @@ class Ring:
         """
         assert len(prefixes) == len(points) + 1
         self.position(value)
-        if not points or not self.can_split(value, points):
+        if not self.can_split(value, points):
             raise InputError(
                 f"split of the node at {value}",
                 f"its range ({self.former(value)}, {value}] cannot be cut at {list(points)}",

@@ -52,6 +52,7 @@ from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import UNDOING
+from bucketlake.write.recovery import is_resize
 
 MIN_AGE_SECONDS = 3600
 """Younger objects may belong to a running writer, and are not checked."""
@@ -158,6 +159,8 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
 def _pending(table: Examination) -> Iterator[Finding]:
     for pending in table.timeline.pending():
         if pending.action is Action.CLUSTERING:
+            if _is_served(table, pending):
+                continue
             yield Finding(
                 FindingKind.PENDING_OF_HUDI,
                 f"a clustering of Hudi is pending (instant {pending.requested_at}); bucketlake "
@@ -173,6 +176,14 @@ def _pending(table: Examination) -> Iterator[Finding]:
                 f"the {pending.action.value} of instant {pending.requested_at} is pending, and "
                 "its writer is dead",
             )
+
+
+def _is_served(table: Examination, pending: Instant) -> bool:
+    """Return whether writes continue, and the next resize executes the clustering."""
+    try:
+        return is_resize(table.storage, table.timeline, pending)
+    except FormatError:
+        return False
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
