@@ -38,7 +38,7 @@ def make_table(
     index: bl.ConsistentBucket | None = None,
     *,
     table_type: str = "merge_on_read",
-    partition_by: str | None = "day",
+    partition_by: str | list[str] = "day",
     **options: Any,
 ) -> bl.Table:
     """Make an empty table with a hash ring of two nodes in each partition."""
