@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -233,7 +232,7 @@ def test_an_incremental_read_shows_each_row_of_a_write_during_a_resize_once(
     table: bl.Table,
 ) -> None:
     resize = planned(table)
-    since = table.timeline()[-1].completed_at
+    since = timeline_of(table).completed_commits()[-1].completed_at
     table.upsert(rows(range(5), 1))
     for _ in range(2):
         found = table.to_arrow(since=since)
@@ -263,7 +262,7 @@ def test_copies_on_a_disk_are_hard_links_that_take_no_space(tmp_path: Path) -> N
     new = [path for path, _ in log_files(table) if path not in known]
     copies = copies_of(table, resize)
     assert len(new) == 2 * len(copies) == 8
-    facts = [os.stat(f"{table.path}/{path}") for path in new]
+    facts = [Path(table.path, path).stat() for path in new]
     assert {found.st_nlink for found in facts} == {2}
     assert len({found.st_ino for found in facts}) == len(copies)
 
@@ -271,7 +270,7 @@ def test_copies_on_a_disk_are_hard_links_that_take_no_space(tmp_path: Path) -> N
 @pytest.fixture
 def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that allows no hard link."""
-    monkeypatch.setattr(system_calls, "add_name", lambda file, name: False)  # noqa: ARG005
+    monkeypatch.setattr(system_calls, "add_name", lambda file, name: False)
 
 
 @pytest.mark.usefixtures("no_links")
@@ -285,7 +284,7 @@ def test_a_disk_without_hard_links_gets_copies_and_a_warning(
     (warning,) = [r.getMessage() for r in caplog.records if "resize" in r.getMessage()]
     copies = copies_of(table, resize)
     assert f"wrote {len(copies)} log files twice" in warning
-    assert {os.stat(f"{table.path}/{copy}").st_nlink for copy in copies} == {1}
+    assert {Path(table.path, copy).stat().st_nlink for copy in copies} == {1}
     completed(table, resize)
     assert values(table) == FIRST | keyed(range(10), 1)
     require_sound(table)
@@ -404,6 +403,46 @@ def test_a_write_during_a_resize_is_rolled_back_after_its_completion(table: bl.T
     assert undone is not None
     completed(table, resize)
     table.rollback(undone)
+    assert values(table) == FIRST
+    require_sound(table)
+
+
+def test_a_delete_during_a_resize_is_rolled_back_after_its_completion(table: bl.Table) -> None:
+    resize = planned(table)
+    undone = table.delete(rows(range(40)).select(["id", "day"])).instant
+    assert undone is not None
+    completed(table, resize)
+    assert values(table) == {}
+    table.rollback(undone)
+    assert values(table) == FIRST
+    require_sound(table)
+
+
+def test_a_write_to_a_bucket_that_a_resize_left_alone_is_rolled_back_after_it(
+    table: bl.Table,
+) -> None:
+    first = int(ring_of(table).values[0])
+    large, small = keys_in(0, first, 40), keys_in(first, (1 << 31) - 1, 5, tag="y")
+    table.upsert(rows(large))
+    undone = table.upsert(rows(small, 1)).instant
+    assert undone is not None
+    (split,) = table.resize(**SPLIT_ALL, max_groups=1).buckets
+    assert split.old_ranges[0][1] == first
+    table.rollback(undone)
+    assert len(ring_of(table)) == 3
+    assert values(table) == FIRST | keyed(large)
+    require_sound(table)
+
+
+def test_a_write_before_a_resize_of_its_bucket_is_rolled_back_with_it_alone(
+    table: bl.Table,
+) -> None:
+    undone = table.upsert(rows(range(10), 1)).instant
+    assert undone is not None
+    (resize,) = table.resize(**SPLIT_ALL).instants
+    with pytest.raises(TimelineError, match=f"later commits build on it .{resize}"):
+        table.rollback(undone)
+    table.rollback(undone, cascade=True)
     assert values(table) == FIRST
     require_sound(table)
 

@@ -36,7 +36,8 @@ def with_dependents(snapshot: Snapshot, index: TableIndex | None, found: Instant
             if (
                 any(_builds_on(later, commit, i, earlier) for i, earlier in before.items())
                 or _counted_otherwise(snapshot, index, rules, later, commit, before)
-                or _recounts(snapshot, index, rules, later, metadata)
+                # A resize names all that it replaces, and leaves other buckets on the ring.
+                or (not commit.resizes and _recounts(snapshot, index, rules, later, metadata))
                 or (commit.compacted and _is_cast(snapshot, later, before))
             ):
                 undone[later] = commit
@@ -60,6 +61,8 @@ def _builds_on(
     """Return whether a commit touched, overwrote or looked at buckets of an earlier commit."""
     if earlier.resizes and _served(later, earlier_instant.requested_at):
         return False  # Its records are in the file groups of before, too.
+    if later.resizes and _served(earlier, later_instant.requested_at):
+        return False  # The resize did not read its records, which have files of their own.
     if later.file_groups & earlier.file_groups:
         return True
     if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:

@@ -389,7 +389,7 @@ def _require_state_of_before(
         if stat.opens_group or _is_copy(stat, instant.requested_at)
     }
     lost = {group for commit in commits for group in commit.file_groups} - created - held
-    lost -= _opened_with_logs(before, lost)
+    lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
     if lost:
         partition, file_id = min(lost)
         raise IndexStateError(
@@ -400,6 +400,18 @@ def _require_state_of_before(
     known = resolve_index(storage, before.timeline, index)
     if known is not None:
         known.layout().live_slots(slices)
+
+
+def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the groups that a commit replaced which stays: a resize that the undone one served."""
+    replaced = set()
+    if groups:
+        timeline = before.timeline
+        for commit in timeline.completed_commits():
+            if commit.action is Action.REPLACE_COMMIT:
+                held = timeline.read_commit(before.storage, commit).replaced_file_ids
+                replaced |= {(path, file_id) for path, ids in held.items() for file_id in ids}
+    return groups & replaced
 
 
 def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:

@@ -332,21 +332,35 @@ def _schedule(
         except AlreadyExistsError:  # Another writer took this millisecond.
             delete_markers(storage, instant)
             continue
-        if _takes_turn(service, instant, plan, timeline):
+        if _takes_turn(service, instant, plan, timeline, overtaken):
             return instant, chosen, left, timeline
         withdraw_resize(storage, config, clock, instant)
 
 
 def _takes_turn(
-    service: _Service, instant: InstantTime, plan: ClusteringPlan, before: Timeline
+    service: _Service,
+    instant: InstantTime,
+    plan: ClusteringPlan,
+    before: Timeline,
+    overtaken: InstantTime | None,
 ) -> bool:
-    """Return whether a plan on the timeline names all that was committed before its turn."""
+    """Return whether a plan on the timeline names all that was committed before its turn.
+
+    It takes no turn beside another plan of one of its partitions. If two processes find the plan of
+    each other, both plan again.
+    """
     storage, config, clock = service.storage, service.config, service.clock
+    partitions = {planned.partition_path for planned in plan.slices}
     while True:
         turn = last_turn(storage)
         newest = after_turn(storage, config, clock, turn, instant)
         is_undoing = any(pending.action in UNDOING for pending in newest.pending())
         if is_undoing or rolled_back(storage, config, before, newest):
+            return False
+        if any(
+            resize.partition_path in partitions and resize.instant not in (instant, overtaken)
+            for resize in pending_resizes(storage, newest)
+        ):
             return False
         if _overtaking(service, instant, plan, newest) is not None:
             return False
