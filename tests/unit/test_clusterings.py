@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 import bucketlake as bl
-from bucketlake.errors import TimelineError, UnsupportedFeatureError
+from bucketlake.errors import TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
@@ -90,25 +90,44 @@ def test_file_groups_of_a_completed_resize_take_the_place_of_those_it_read(
 @pytest.mark.parametrize(
     "act",
     [
-        lambda table, _: table.clean(),
-        lambda table, _: table.archive(),
-        lambda table, _: table.compact(),
-        lambda table, _: table.savepoint(),
-        lambda table, instant: table.rollback(instant),
+        lambda table: table.clean(retain_commits=1),
+        lambda table: table.archive(keep_min=1, keep_max=2),
+        lambda table: table.compact(),
+        lambda table: table.savepoint(),
     ],
-    ids=["clean", "archive", "compact", "savepoint", "rollback"],
+    ids=["clean", "archive", "compact", "savepoint"],
 )
-def test_no_service_runs_while_a_resize_is_pending(
-    pending: MemoryStorage, state: State, act: Callable[[bl.Table, InstantTime], object]
+def test_services_beside_a_pending_resize_leave_its_plan_its_copies_and_what_it_reads(
+    pending: MemoryStorage, state: State, act: Callable[[bl.Table], object]
 ) -> None:
     table, resize = bl.open_table(pending.root), resize_of(pending)
-    if state is State.INFLIGHT:
-        name = replace(resize, state=state).to_file_name(2)
-        pending.put(f".hoodie/timeline/{name}", b"")
+    begin(pending, resize, state)
+    needed = {path for planned in plan_of(pending).slices for path in planned.paths}
+    needed |= {path for path in objects_of(pending) if resize.requested_at in path}
+    before = table.to_arrow()
+    act(table)
+    assert needed <= objects_of(pending).keys()
+    assert plain_rows(table.to_arrow(), before.column_names) == plain_rows(
+        before, before.column_names
+    )
+
+
+@pytest.mark.parametrize("state", [State.REQUESTED, State.INFLIGHT])
+def test_a_commit_that_a_pending_resize_reads_is_not_rolled_back(
+    pending: MemoryStorage, state: State
+) -> None:
+    table, resize = bl.open_table(pending.root), resize_of(pending)
+    begin(pending, resize, state)
     before = objects_of(pending)
-    with pytest.raises(UnsupportedFeatureError, match=resize.requested_at):
-        act(table, table.timeline()[0].requested_at)
+    with pytest.raises(TimelineError):
+        table.rollback(table.timeline()[0].requested_at)
     assert objects_of(pending) == before
+
+
+def begin(storage: MemoryStorage, resize: Instant, state: State) -> None:
+    """Have the resize begun by its executor, or not yet."""
+    if state is State.INFLIGHT:
+        storage.put(f".hoodie/timeline/{replace(resize, state=state).to_file_name(2)}", b"")
 
 
 def test_a_clean_deletes_what_a_resize_replaced(completed: MemoryStorage) -> None:
