@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import fastavro
 import pytest
 
-from bucketlake.format.hfile import HFile, decode_hfile
+from bucketlake.format.hfile.reader import HFile, decode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey
 from tests.golden.objects import TABLES_FOLDER, objects_of_table, table_names
 from tests.golden.test_log_files import blocks_of

@@ -8,13 +8,13 @@ import pyarrow as pa
 
 
 def copy_slices(
-    data: bytes, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    data: bytes | bytearray, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> pa.BinaryArray:
     """Copy slices of a byte string into an array.
 
     Parameters
     ----------
-    data : bytes
+    data : bytes or bytearray
         At most 2 GiB.
     starts, sizes : ndarray of int64, shape (n_pieces,)
         Ascending, without overlap, and within the bytes.

@@ -23,7 +23,7 @@ from bucketlake.format.avro.reading import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
 from bucketlake.format.avro.writing import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.format.hfile import decode_hfile
+from bucketlake.format.hfile.reader import decode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime

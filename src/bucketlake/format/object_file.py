@@ -1,13 +1,16 @@
-"""An object in storage as a file that Arrow can read; only the needed bytes are fetched."""
+"""An object in storage as a file for Arrow, or as ranges; only the needed bytes are fetched."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.storage.base import Storage
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Buffer, Storage, flat_view
 
 WHOLE_BYTES_MAX = 8 * 2**20  # Up to this size, one request for all is cheaper than several.
 
@@ -44,6 +47,40 @@ def open_object(storage: Storage, path: str, size_bytes: int | None = None) -> p
     if size_bytes <= WHOLE_BYTES_MAX:
         return pa.BufferReader(storage.read(path))
     return pa.PythonFile(_RangeReader(storage, path, size_bytes), mode="r")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRanges:
+    """The ranges of an object, for formats that are read by positions."""
+
+    size_bytes: int
+    read_all: Callable[[Sequence[tuple[int, int]]], list[memoryview]]  # Of starts and lengths.
+
+    def read(self, start: int, length: int) -> memoryview:
+        """Return ``length`` bytes from ``start``, fewer at the end of the object."""
+        (data,) = self.read_all([(start, length)])
+        return data
+
+
+def ranges_of_bytes(content: Buffer) -> ObjectRanges:
+    """Return the ranges of bytes in memory, as views."""
+    view = flat_view(content)
+    return ObjectRanges(
+        len(view), lambda ranges: [view[start : start + length] for start, length in ranges]
+    )
+
+
+def open_ranges(storage: Storage, path: str, size_bytes: int | None = None) -> ObjectRanges:
+    """Open an object for reading ranges, several of them in parallel; see :func:`open_object`."""
+    with open_object(storage, path, size_bytes) as source:
+        if not isinstance(source, pa.PythonFile):
+            return ranges_of_bytes(memoryview(source.read_buffer()))
+        size_bytes = source.size()
+
+    def read(asked: tuple[int, int]) -> memoryview:
+        return memoryview(storage.read_range(path, *asked))
+
+    return ObjectRanges(size_bytes, lambda ranges: at_once(storage, read, ranges))
 
 
 def _size_of(storage: Storage, path: str) -> int:

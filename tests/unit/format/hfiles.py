@@ -1,4 +1,4 @@
-"""A small writer of HFiles, for tests of the reader."""
+"""A small writer of HFiles, for tests of the reader: blocks as told, any codec, deep indexes."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def hvint(value: int) -> bytes:
     return bytes([256 - 112 - len(data)]) + data
 
 
+def inner_block(magic: bytes, entries: Sequence[tuple[int, int, bytes]], compressed: bool) -> bytes:
+    """Write a block of the index below the root: places, then offsets, sizes and keys."""
+    starts, data = [0], b""
+    for offset, size, key in entries:
+        data += struct.pack(">qi", offset, size) + key
+        starts.append(len(data))
+    payload = struct.pack(f">i{len(starts)}i", len(entries), *starts) + data
+    return block(magic, payload, compressed=compressed)
+
+
 def encode_hfile(
     blocks: Sequence[Sequence[Cell]],
     *,
@@ -48,15 +58,27 @@ def encode_hfile(
     entry_count: int | None = None,
     trailer: dict[int, int] | None = None,
     version: int = 3,
+    index_levels: int = 1,
+    index_keys: Sequence[bytes] | None = None,
 ) -> bytes:
     """Write an HFile of some blocks; ``trailer`` overrides its fields."""
-    data, index = b"", b""
-    for cells in blocks:
-        payload = b"".join(cell(*one) for one in cells)
+    data, entries = b"", []
+    first_keys = [cells[0][0] for cells in blocks] if index_keys is None else index_keys
+    for cells, key in zip(blocks, first_keys, strict=True):
+        payload = b"".join(cell(*each) for each in cells)
         written = block(b"DATABLK*", payload, compressed=compressed)
-        first = struct.pack(">H", len(cells[0][0])) + cells[0][0]
-        index += struct.pack(">qi", len(data), len(written)) + hvint(len(first)) + first
+        first = struct.pack(">H", len(key)) + key
+        entries.append((len(data), len(written), first))
         data += written
+    for level in range(1, index_levels):  # Two entries in each block of an index below the root.
+        magic = b"IDXLEAF2" if level == 1 else b"IDXINTE2"
+        above = []
+        for at in range(0, len(entries), 2):
+            written = inner_block(magic, entries[at : at + 2], compressed)
+            above.append((len(data), len(written), entries[at][2]))
+            data += written
+        entries = above
+    index = b"".join(struct.pack(">qi", *e[:2]) + hvint(len(e[2])) + e[2] for e in entries)
     index_at = len(data)
     data += block(b"IDXROOT2", index, compressed=compressed)
     info_at = len(data)
@@ -65,7 +87,7 @@ def encode_hfile(
     info = b"PBUF" + varint(len(message)) + message
     data += block(b"FILEINF2", info, compressed=compressed)
     count = sum(len(cells) for cells in blocks) if entry_count is None else entry_count
-    fields = {1: info_at, 2: index_at, 5: len(blocks), 6: 0, 7: count, 8: 1}
+    fields = {1: info_at, 2: index_at, 5: len(entries), 6: 0, 7: count, 8: index_levels}
     fields |= {12: 1 if compressed else 2} | (trailer or {})
     told = b"".join(varint(number << 3) + varint(value) for number, value in fields.items())
     told += delimited(11, b"Comparator")

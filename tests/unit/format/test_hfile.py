@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.hfile import TRAILER_BYTES, decode_hfile
+from bucketlake.format.hfile.framing import TRAILER_BYTES
+from bucketlake.format.hfile.reader import decode_hfile
 from tests.unit.format.hfiles import Cell, encode_hfile
 
 PATH = "files/f.hfile"
@@ -23,7 +24,6 @@ def test_cells_of_all_blocks_come_in_order(compressed: bool) -> None:
     hfile = decode_hfile(encode_hfile(CELLS, compressed=compressed), PATH)
     cells = [cell for block in CELLS for cell in block]
     assert list(zip(hfile.keys.to_pylist(), hfile.values.to_pylist(), strict=True)) == cells
-    assert hfile.keys.num_chunks == 3
     assert hfile.info == {"schema": b"{}"}
 
 
@@ -52,7 +52,7 @@ def test_offset_of_an_error_counts_from_the_start_of_the_file_around() -> None:
         (encode_hfile(CELLS, version=2), "HFile version 2"),
         (encode_hfile(CELLS, trailer={12: 3}), "compression SNAPPY"),
         (encode_hfile(CELLS, trailer={12: 99}), "compression 99"),
-        (encode_hfile(CELLS, trailer={8: 2}), "an index of 2 levels"),
+        (encode_hfile(CELLS, trailer={8: 9}), "an index of 9 levels"),
         (encode_hfile(CELLS).replace(b"\x7f" + b"\xff" * 7 + b"\x04", b"\x7f" * 8 + b"\x08", 1),
          "a mark"),
     ],
@@ -75,6 +75,8 @@ def test_what_is_not_read_is_refused_by_its_name(content: bytes, feature: str) -
         (encode_hfile(CELLS, trailer={2: 2**63}), "IDXROOT2"),
         (encode_hfile(CELLS, compressed=True, trailer={12: 2}), "a block of"),
         (encode_hfile(CELLS, trailer={12: 1}), "gzip member"),
+        (encode_hfile(CELLS, trailer={8: 2}), "IDXLEAF2"),
+        (encode_hfile(CELLS, index_levels=2, trailer={8: 1}), "DATABLK"),
     ],
 )
 def test_hfile_that_contradicts_itself_is_refused(content: bytes, expected: str) -> None:

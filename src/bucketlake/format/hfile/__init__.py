@@ -1,0 +1,1 @@
+"""HFiles: sorted keys with values, the format of Hudi's metadata table and its log blocks."""

@@ -1,0 +1,312 @@
+"""Reading HFiles: all entries, or those of some keys or prefixes without reading the whole file.
+
+This reader supports HFile version 3, uncompressed or gzip, with any number of index levels. Other
+files raise ``UnsupportedFeatureError``. The caller interprets keys and values.
+
+Hudi's own reader subtracts the checksum area of a block from the cells and can lose the last cells.
+This reader uses the block's own size and compares the number of cells with the trailer. Checksums
+are not verified, because Hudi writes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import BucketLakeError
+from bucketlake.format.hfile.block_index import (
+    IndexEntry,
+    blocks_of_keys,
+    blocks_of_prefixes,
+    decode_inner_index,
+    decode_root_index,
+    require_order,
+)
+from bucketlake.format.hfile.cells import PADDING_BYTES, decode_cells
+from bucketlake.format.hfile.framing import (
+    DATA_MAGIC,
+    INFO_MAGIC,
+    INNER_INDEX_MAGIC,
+    LEAF_INDEX_MAGIC,
+    ROOT_INDEX_MAGIC,
+    TRAILER_BYTES,
+    Place,
+    block_bytes,
+    decode_block,
+    decode_info,
+    decode_trailer,
+)
+from bucketlake.format.object_file import ObjectRanges, open_ranges, ranges_of_bytes
+from bucketlake.storage.base import Buffer, Storage
+
+_PART_BYTES = 2**24  # Stored size of blocks that are read together.
+_BATCH_BYTES = 2**23  # Size of blocks, uncompressed, that are decoded together.
+_TAIL_BYTES = 2**17  # One request for this much of the end reads the index of most files.
+_GAP_BYTES = 2**16  # Up to this size, unwanted blocks between wanted blocks are read as well.
+_LEVELS_MAX = 8
+
+Narrow = Callable[[Sequence[IndexEntry]], Sequence[IndexEntry]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HFile:
+    """Content of an HFile.
+
+    Parameters
+    ----------
+    keys, values : pyarrow.ChunkedArray of binary
+        In the order of the file: sorted by bytes, except keys with characters beyond U+FFFF, which
+        Hudi's writer sorts as Java does.
+    info : mapping of str to bytes
+        The file info, for example ``schema``.
+    """
+
+    keys: pa.ChunkedArray
+    values: pa.ChunkedArray
+    info: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """Some entries of an HFile, in its order: keys and values as arrays of binary."""
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+
+
+def decode_hfile(content: Buffer, path: str, *, offset_bytes: int = 0) -> HFile:
+    """Decode a whole HFile.
+
+    Parameters
+    ----------
+    content : bytes-like
+        The HFile.
+    path : str
+        The file that is or contains the HFile, for messages.
+    offset_bytes : int
+        Start of the HFile in that file, for messages.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are malformed; the error names file and byte.
+    UnsupportedFeatureError
+        If version, codec or a cell's kind is not supported.
+    """
+    return HFileReader.of_bytes(content, path, offset_bytes=offset_bytes).read()
+
+
+class HFileReader:
+    """An HFile whose trailer is read; the rest is read when it is asked for.
+
+    Errors are those of :func:`decode_hfile`, from every method. Keys come in binary arrays.
+    """
+
+    def __init__(self, ranges: ObjectRanges, place: Place) -> None:
+        self._ranges, self._place = ranges, place
+        size = ranges.size_bytes
+        self._tail_at = max(size - _TAIL_BYTES, 0)
+        self._tail = ranges.read(self._tail_at, size - self._tail_at)
+        trailer = self._tail[-TRAILER_BYTES:]
+        self._blocks_end = size - TRAILER_BYTES
+        self._trailer = decode_trailer(trailer, max(self._blocks_end, 0), place)
+        if not 1 <= self._trailer.index_levels <= _LEVELS_MAX:
+            raise place.unsupported(f"an index of {self._trailer.index_levels} levels")
+
+    @classmethod
+    def open(cls, storage: Storage, path: str, size_bytes: int | None = None) -> HFileReader:
+        """Open a file in storage.
+
+        Parameters
+        ----------
+        storage : Storage
+            Storage of the file. Local files are mapped, small remote files are read whole, and
+            large ones by ranges: first the end with the index, then the needed blocks.
+        path : str
+            Path of the file, relative to the table.
+        size_bytes : int, optional
+            File size, if known from a listing.
+
+        Raises
+        ------
+        ObjectNotFoundError
+            If there is no such file.
+        FormatError
+            If the end of the file is no trailer of an HFile.
+        """
+        return cls(open_ranges(storage, path, size_bytes), Place(path))
+
+    @classmethod
+    def of_bytes(cls, content: Buffer, path: str, *, offset_bytes: int = 0) -> HFileReader:
+        """Open an HFile in memory, which starts at an offset of a file."""
+        return cls(ranges_of_bytes(content), Place(path, offset_bytes))
+
+    @property
+    def entry_count(self) -> int:
+        """Number of entries, as the trailer states it."""
+        return self._trailer.entry_count
+
+    @cached_property
+    def info(self) -> Mapping[str, bytes]:
+        """The file info."""
+        at = self._trailer.info_offset
+        return decode_info(self._block_at(at, INFO_MAGIC), at, self._place)
+
+    def read(self) -> HFile:
+        """Read everything, and compare the number of entries with the trailer."""
+        batches = list(self.batches())
+        keys, values = (
+            pa.chunked_array([getattr(batch, name) for batch in batches], pa.binary())
+            for name in ("keys", "values")
+        )
+        return HFile(keys, values, self.info)
+
+    def batches(self) -> Iterator[Entries]:
+        """Yield all entries in the file's order, some blocks at a time."""
+        count = 0
+        for batch in self._batches(self._data_blocks(lambda entries: entries)):
+            count += len(batch.keys)
+            yield batch
+        if count != self.entry_count:
+            raise self._place.malformed(f"{self.entry_count} entries", count, 0)
+
+    def lookup(self, keys: pa.Array) -> Entries:
+        """Find the entries of some keys; only the blocks that can hold them are read.
+
+        Parameters
+        ----------
+        keys : pyarrow.Array of binary
+            Wanted keys, ascending by bytes.
+        """
+        wanted = keys.to_pylist()
+        blocks = self._data_blocks(partial(blocks_of_keys, keys=wanted))
+        return self._matching(blocks, lambda found: pc.is_in(found, value_set=keys))
+
+    def lookup_prefixes(self, prefixes: Sequence[bytes]) -> Entries:
+        """Find the entries whose keys start with one of some prefixes."""
+        blocks = self._data_blocks(partial(blocks_of_prefixes, prefixes=sorted(set(prefixes))))
+        by_size: dict[int, list[bytes]] = {}
+        for prefix in prefixes:
+            by_size.setdefault(len(prefix), []).append(prefix)
+
+        def starts_with_one(found: pa.Array) -> pa.Array:
+            holds = pa.array(np.zeros(len(found), np.bool_))
+            for size, group in by_size.items():
+                heads = pc.binary_slice(found, 0, size) if size else pa.array([b""] * len(found))
+                value_set = pa.array(group, pa.binary())
+                holds = pc.or_(holds, pc.is_in(heads.cast(pa.binary()), value_set=value_set))
+            return holds
+
+        return self._matching(blocks, starts_with_one)
+
+    def _matching(
+        self, blocks: Sequence[IndexEntry], holds: Callable[[pa.Array], pa.Array]
+    ) -> Entries:
+        found = []
+        for entries in self._batches(blocks):
+            mask = holds(entries.keys)
+            found.append((entries.keys.filter(mask), entries.values.filter(mask)))
+        empty = pa.array([], pa.binary())
+        keys, values = (pa.concat_arrays([empty, *(pair[i] for pair in found)]) for i in (0, 1))
+        return Entries(keys, values)
+
+    def _data_blocks(self, narrow: Narrow) -> Sequence[IndexEntry]:
+        """Return the data blocks that a lookup needs, level by level of the index."""
+        blocks = narrow(self._root)
+        for level in range(self._trailer.index_levels - 1, 0, -1):
+            magic = LEAF_INDEX_MAGIC if level == 1 else INNER_INDEX_MAGIC
+            below: list[IndexEntry] = []
+            for block, payload in zip(blocks, self._payloads(blocks, magic), strict=True):
+                below += decode_inner_index(payload, block.offset, self._place)
+            require_order(below, self._blocks_end, self._trailer.index_offset, self._place)
+            blocks = narrow(below)
+        return blocks
+
+    @cached_property
+    def _root(self) -> list[IndexEntry]:
+        at = self._trailer.index_offset
+        payload = self._block_at(at, ROOT_INDEX_MAGIC)
+        entries = decode_root_index(payload, self._trailer.root_count, at, self._place)
+        require_order(entries, self._blocks_end, at, self._place)
+        return entries
+
+    def _batches(self, blocks: Sequence[IndexEntry]) -> Iterator[Entries]:
+        """Read and decode data blocks, some at a time."""
+        # All batches use one buffer: new memory would cost as much time as copying into it.
+        buffer, offsets, bounds = bytearray(), [0], [0]
+        for part in _cut(blocks):
+            for block, payload in zip(part, self._payloads(part, DATA_MAGIC), strict=True):
+                if bounds[-1] and bounds[-1] + len(payload) > _BATCH_BYTES:
+                    yield self._entries(buffer, offsets, bounds)
+                    offsets, bounds = [0], [0]
+                start, end = bounds[-1], bounds[-1] + len(payload)
+                if len(buffer) < end + PADDING_BYTES:
+                    buffer += bytes(end + PADDING_BYTES - len(buffer))
+                buffer[start:end] = payload
+                offsets.append(block.offset)
+                bounds.append(end)
+        if bounds[-1]:
+            yield self._entries(buffer, offsets, bounds)
+
+    def _entries(self, buffer: bytearray, offsets: list[int], bounds: list[int]) -> Entries:
+        def refuse(what: str, is_feature: bool, number: int) -> BucketLakeError:
+            at = offsets[number + 1]
+            if is_feature:
+                return self._place.unsupported(f"{what} (block at {at})")
+            return self._place.malformed(what, "the end of the block", at)
+
+        return Entries(*decode_cells(buffer, np.array(bounds, np.int64), refuse))
+
+    def _payloads(self, blocks: Sequence[IndexEntry], magic: bytes) -> Iterator[bytes]:
+        runs = list(_runs(blocks))
+        spans = [(run[0].offset, run[-1].offset + run[-1].size_bytes) for run in runs]
+        read = self._ranges.read_all([(start, end - start) for start, end in spans])
+        for run, (start, _), data in zip(runs, spans, read, strict=True):
+            for block in run:
+                at = block.offset - start
+                stored = data[at : at + block.size_bytes]
+                if block_bytes(stored) != len(stored):
+                    found = f"a block of {block_bytes(stored)} bytes, {len(stored)} in the index"
+                    raise self._place.malformed("a whole block", found, block.offset)
+                yield decode_block(stored, block.offset, magic, self._trailer.codec, self._place)
+
+    def _block_at(self, at: int, magic: bytes) -> bytes:
+        """Read a block of unknown size, which usually is in the tail of the file."""
+        limit = self._blocks_end
+        if not 0 <= at < limit:
+            raise self._place.malformed(f"a block {magic!r}", "an offset outside the blocks", at)
+        if at < self._tail_at:
+            # The blocks from here on are loaded together: the indexes and the file info.
+            self._tail = self._ranges.read(at, self._ranges.size_bytes - at)
+            self._tail_at = at
+        data = self._tail[at - self._tail_at : limit - self._tail_at]
+        return decode_block(data, at, magic, self._trailer.codec, self._place)
+
+
+def _cut(blocks: Sequence[IndexEntry]) -> Iterator[Sequence[IndexEntry]]:
+    """Cut blocks into parts that are read together."""
+    first, size_bytes = 0, 0
+    for number, block in enumerate(blocks):
+        if size_bytes and size_bytes + block.size_bytes > _PART_BYTES:
+            yield blocks[first:number]
+            first, size_bytes = number, 0
+        size_bytes += block.size_bytes
+    if first < len(blocks):
+        yield blocks[first:]
+
+
+def _runs(blocks: Sequence[IndexEntry]) -> Iterator[list[IndexEntry]]:
+    """Group blocks that are read with one request."""
+    run: list[IndexEntry] = []
+    for block in blocks:
+        if run and block.offset - run[-1].offset - run[-1].size_bytes > _GAP_BYTES:
+            yield run
+            run = []
+        run.append(block)
+    if run:
+        yield run

@@ -1,0 +1,183 @@
+"""Writing an HFile of sorted keys and values, as Hudi's metadata table needs it.
+
+The file has one index level, gzip blocks and no bloom filter. Hudi does not ask for the filter by
+default.
+The caller decides what keys and values mean, and sorts them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import InputError
+from bucketlake.format.hfile.cells import (
+    CELL_FRAME_BYTES,
+    ROW_BYTES_MAX,
+    Ints,
+    cell_sizes,
+    encode_cells,
+    lengths,
+)
+from bucketlake.format.hfile.framing import (
+    DATA_MAGIC,
+    INFO_MAGIC,
+    ROOT_INDEX_MAGIC,
+    Trailer,
+    encode_block,
+    encode_info,
+    encode_size,
+    encode_trailer,
+)
+
+# Hudi's reader does not see a cell that starts in the last 4 * ceil(stored size / 16384) bytes of a
+# block's cells. A block of this size is stored in at most 81,920 bytes, and no cell is as short as
+# those 20 bytes. The small blocks also make the lookup of one key fast.
+BLOCK_BYTES = 64 * 1024
+FILE_BYTES_MAX = 2**31 - 1  # Hudi's reader keeps positions in 32 bits.
+
+_BLOCKS_AT_ONCE = 256
+_INDEX_ENTRY = struct.Struct(">qi")  # Offset and size of a block.
+_ROW_SIZE = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_KEY_VALUE_VERSION = 1
+
+
+def encode_hfile(
+    keys: pa.Array, values: pa.Array, schema_json: str, *, created_at_ms: int
+) -> bytes:
+    """Encode an HFile.
+
+    Parameters
+    ----------
+    keys : pyarrow.Array of binary or string
+        Keys in ascending order of their bytes, each once.
+    values : pyarrow.Array of binary, or a dictionary of binary
+        A value for each key. A dictionary is faster where few values are distinct.
+    schema_json : str
+        Avro JSON of the values, for the file info.
+    created_at_ms : int
+        Milliseconds since 1970-01-01 UTC, for the file info. A function of the instant, so that
+        repeated tasks write equal files.
+
+    Returns
+    -------
+    bytes
+        The file. Equal entries give equal bytes with the same deflate library.
+
+    Raises
+    ------
+    InputError
+        If a key is longer than 32,767 bytes, or the file would have 2 GiB or more.
+    """
+    keys = keys.cast(pa.binary())
+    assert len(keys) == len(values), "each key has a value"
+    assert keys.null_count == values.null_count == 0, "keys and values are not null"
+    assert _is_ascending(keys), "keys are sorted by their bytes, each once"
+    key_sizes = lengths(keys)
+    if key_sizes.max(initial=0) > ROW_BYTES_MAX:
+        problem = f"a key of {key_sizes.max()} bytes"
+        raise InputError("HFile", problem, f"HFiles hold keys of up to {ROW_BYTES_MAX} bytes")
+    ends = np.cumsum(cell_sizes(keys, values))
+    cuts = _block_cuts(ends)
+    writer = _Writer()
+    for block, first in zip(_blocks(keys, values, ends, cuts), cuts[:-1].tolist(), strict=True):
+        writer.add(block, keys[first].as_py())
+    cell_bytes = int(ends[-1]) if len(ends) else 0
+    last_key = keys[-1].as_py() if len(keys) else None
+    value_bytes = cell_bytes - int(key_sizes.sum()) - CELL_FRAME_BYTES * len(keys)
+    info = {
+        "KEY_VALUE_VERSION": _INT.pack(_KEY_VALUE_VERSION),
+        "MAX_MEMSTORE_TS_KEY": _LONG.pack(0),
+        "hfile.AVG_KEY_LEN": _INT.pack(int(key_sizes.sum()) // max(len(keys), 1)),
+        "hfile.AVG_VALUE_LEN": _INT.pack(value_bytes // max(len(keys), 1)),
+        "hfile.CREATE_TIME_TS": _LONG.pack(created_at_ms),
+        "hfile.LASTKEY": b"" if last_key is None else _row(last_key),
+        "schema": schema_json.encode(),
+    }
+    return writer.finish(encode_info(info), len(keys), cell_bytes)
+
+
+class _Writer:
+    """The parts of a file so far, and the index of its blocks."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._index: list[bytes] = []
+        self._size_bytes = 0
+        self._last_block_offset: int | None = None
+
+    def add(self, cells: memoryview, first_key: bytes) -> None:
+        """Add a data block."""
+        is_first = self._last_block_offset is None
+        self._last_block_offset = self._size_bytes
+        previous = -1 if is_first else self._size_bytes  # Hudi writes the block's own offset.
+        block = encode_block(DATA_MAGIC, cells, previous_offset=previous)
+        row = _row(first_key)
+        entry = _INDEX_ENTRY.pack(self._size_bytes, len(block))
+        self._index.append(entry + encode_size(len(row)) + row)
+        self._append(block)
+
+    def finish(self, info: bytes, entry_count: int, cell_bytes: int) -> bytes:
+        """Add everything after the data, and return the file."""
+        index_offset = self._append(encode_block(ROOT_INDEX_MAGIC, b"".join(self._index)))
+        self._append(encode_block(ROOT_INDEX_MAGIC, b""))  # The index of meta blocks.
+        info_offset = self._append(encode_block(INFO_MAGIC, info))
+        trailer = Trailer(
+            info_offset=info_offset,
+            index_offset=index_offset,
+            root_count=len(self._index),
+            entry_count=entry_count,
+            cell_bytes=cell_bytes,
+            last_block_offset=self._last_block_offset,
+        )
+        self._append(encode_trailer(trailer))
+        if self._size_bytes > FILE_BYTES_MAX:
+            problem = f"a file of {self._size_bytes} bytes"
+            raise InputError("HFile", problem, "spread the keys over more file groups")
+        return b"".join(self._parts)
+
+    def _append(self, part: bytes) -> int:
+        """Append bytes; return where they start."""
+        at = self._size_bytes
+        self._parts.append(part)
+        self._size_bytes += len(part)
+        return at
+
+
+def _is_ascending(keys: pa.Array) -> bool:
+    return len(keys) < 2 or bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
+
+
+def _block_cuts(ends: Ints) -> Ints:
+    """Return the first row of each block, and the number of rows."""
+    cuts = [0] if len(ends) else []
+    at, start = 0, 0
+    while at < len(ends):
+        # A cell that is larger than a block gets a block of its own.
+        at = max(int(np.searchsorted(ends, start + BLOCK_BYTES, side="right")), at + 1)
+        start = int(ends[at - 1])
+        cuts.append(at)
+    return np.array(cuts or [0], np.int64)
+
+
+def _blocks(keys: pa.Array, values: pa.Array, ends: Ints, cuts: Ints) -> Iterator[memoryview]:
+    """Yield the cells of each block; cells of many blocks are made together."""
+    starts = np.concatenate([[0], ends])[cuts]
+    for number in range(0, len(cuts) - 1, _BLOCKS_AT_ONCE):
+        rows, offsets = (each[number : number + _BLOCKS_AT_ONCE + 1] for each in (cuts, starts))
+        first, count = int(rows[0]), int(rows[-1] - rows[0])
+        cells = encode_cells(keys.slice(first, count), values.slice(first, count))
+        inner = (offsets - offsets[0]).tolist()
+        for begin, end in pairwise(inner):
+            yield cells[begin:end]
+
+
+def _row(key: bytes) -> bytes:
+    return _ROW_SIZE.pack(len(key)) + key
