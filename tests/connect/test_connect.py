@@ -125,6 +125,28 @@ def test_partitions_are_rescaled_in_tasks_of_the_server(
     assert [row["v"] for row in held_by(table, "id = 'k59'")] == [59 / 4 + 2]
 
 
+@pytest.mark.parametrize("kind", ["merge_on_read"], indirect=True)
+def test_hash_rings_are_resized_in_tasks_of_the_server_and_written_meanwhile(
+    spark: SparkSession, table_path: Path, tmp_path: Path, kind: str
+) -> None:
+    first, second = events(range(60), 1), events(range(30, 90), 2)
+    table = bl.create_table(
+        str(table_path), schema=SCHEMA, record_key=["id"], partition_by=["day"], ordering="ts",
+        index=bl.ConsistentBucket(2), table_type=kind,
+    )  # fmt: skip
+    table.upsert(frame_of(spark, first, tmp_path))
+    limits = {"max_file_size": 1, "merge_threshold": 0.0}
+    planned = table.resize(**limits, schedule_only=True, spark=spark)
+    assert len(planned.buckets) == 6
+    table.upsert(frame_of(spark, second, tmp_path))
+    assert held_by(table) == model_of(first, second)
+    done = table.resize(max_file_size=1 << 40, merge_threshold=0.0, spark=spark)
+    assert done.instants == (planned.scheduled,)
+    assert held_by(table) == model_of(first, second)
+    assert len(table.buckets()) == 12
+    assert table.doctor(check_keys=True, check_files=True) == []
+
+
 def test_each_batch_of_a_stream_is_committed_once(
     spark: SparkSession, table: bl.Table, tmp_path: Path
 ) -> None:
