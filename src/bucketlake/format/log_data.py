@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
+from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints, padded_records
 from bucketlake.format.avro.reading import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
 from bucketlake.format.avro.writing import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.format.hfile.reader import decode_hfile
+from bucketlake.format.hfile.reader import HFileReader
+from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
@@ -131,6 +132,37 @@ def _tree_to_write(schema_json: str) -> tuple[pa.Schema, AvroNode]:
     return avro_tree(schema_json, "log block")
 
 
+def encode_hfile_block(
+    keys: pa.Array,
+    values: pa.Array,
+    schema_json: str,
+    *,
+    instant: InstantTime,
+    created_at_ms: int,
+) -> bytes:
+    """Encode entries of the metadata table as an HFile block; see :func:`encode_hfile`.
+
+    Parameters
+    ----------
+    keys, values : pyarrow.Array
+        Keys in ascending order of their bytes, and their values.
+    schema_json : str
+        Avro JSON schema of the values; the block and the HFile in it store it.
+    instant : InstantTime
+        The instant that writes the block.
+    created_at_ms : int
+        That instant, in milliseconds since 1970-01-01 UTC.
+    """
+    content = encode_hfile(keys, values, schema_json, created_at_ms=created_at_ms)
+    return encode_block(BlockKind.HFILE_DATA, _headers(schema_json, instant, False), content)
+
+
+def open_hfile_block(block: LogBlock) -> HFileReader:
+    """Open the HFile in a block, for lookups of keys."""
+    assert block.kind is BlockKind.HFILE_DATA, "an HFile block"
+    return HFileReader.of_bytes(block.content, block.path, offset_bytes=block.content_offset_bytes)
+
+
 def _headers(schema_json: str, instant: InstantTime, is_partial: bool) -> dict[HeaderKey, str]:
     headers = {HeaderKey.INSTANT_TIME: str(instant), HeaderKey.SCHEMA: schema_json}
     return headers | ({HeaderKey.IS_PARTIAL: "true"} if is_partial else {})
@@ -164,7 +196,7 @@ def _decode_avro(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
 
 
 def _decode_hfile(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
-    hfile = decode_hfile(block.content, block.path, offset_bytes=block.content_offset_bytes)
+    hfile = open_hfile_block(block).read()
     table = _read_records(block, map(_hfile_records, hfile.values.chunks), columns)
     place = table.schema.get_field_index(_HFILE_KEY)
     if place < 0 or table.schema.field(place).type != pa.string():
@@ -180,10 +212,7 @@ def _decode_hfile(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
 
 
 def _hfile_records(values: pa.BinaryArray) -> _Records:
-    _, offsets, data = values.buffers()
-    bounds = np.frombuffer(offsets, np.int32)[: len(values) + 1].astype(np.int64)
-    padded = (b"" if data is None else data.to_pybytes()) + bytes(PADDING_BYTES)
-    return _Records(padded, bounds[:-1], bounds[1:], None)
+    return _Records(*padded_records(values), None)
 
 
 def _read_records(

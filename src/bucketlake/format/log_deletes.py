@@ -22,10 +22,11 @@ from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
 from bucketlake.format.avro.reading import read_column, spread
 from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, skip_all
 from bucketlake.format.avro.tree import AvroNode, Union, Wire
+from bucketlake.format.avro.wrappers import BRANCHES, LOCAL_DATE, WRAPPERS, read_wrapped
 from bucketlake.format.avro.writing import Part, join, joined_bytes, varints, write_column
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
-from bucketlake.model.column_type import TIMESTAMP, type_name
+from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import InstantTime
 
 DELETE_CONTENT_VERSION = 3
@@ -34,23 +35,7 @@ _START = struct.Struct(">ii")  # Content version, and the size of the Avro bytes
 
 _TEXT = AvroNode(Wire.STRING, pa.string(), Union(value_branch=1, null_branch=0, branch_count=2))
 
-_WRAPPERS: tuple[AvroNode, ...] = (  # By branch of the union, from 1 on.
-    AvroNode(Wire.BOOLEAN, pa.bool_()),
-    AvroNode(Wire.INT, pa.int32()),
-    AvroNode(Wire.LONG, pa.int64()),
-    AvroNode(Wire.FLOAT, pa.float32()),
-    AvroNode(Wire.DOUBLE, pa.float64()),
-    AvroNode(Wire.BYTES, pa.binary()),
-    AvroNode(Wire.STRING, pa.string()),
-    AvroNode(Wire.INT, pa.date32()),
-    AvroNode(Wire.BYTES, pa.decimal128(30, 15)),
-    AvroNode(Wire.LONG, pa.time64("us")),
-    AvroNode(Wire.LONG, TIMESTAMP),
-)
-_LOCAL_DATE = AvroNode(Wire.INT, pa.date32())  # In arrays, with the branch number of arrays.
-_BRANCHES = {node.arrow: branch for branch, node in enumerate(_WRAPPERS, 1)}
-
-_NULL, _INT, _ARRAY = 0, _BRANCHES[pa.int32()], len(_WRAPPERS) + 1
+_NULL, _INT, _ARRAY = 0, BRANCHES[pa.int32()], len(WRAPPERS) + 1
 _NO_ORDERING = bytes([2 * _INT, 0])  # IntWrapper 0.
 _ARRAY_OF_VALUES = bytes([2 * _ARRAY, 2])  # An ArrayWrapper, and the branch of its array.
 _END_OF_ITEMS = b"\0"
@@ -79,6 +64,13 @@ class Deletes:
     partition_paths: pa.Array
     is_commit_time: pa.Array
     orderings: tuple[pa.Array, ...]
+
+    @classmethod
+    def of_keys(cls, record_keys: pa.Array, partition_path: str) -> Deletes:
+        """Return commit-time deletes of keys in one partition."""
+        count = len(record_keys)
+        paths = pa.repeat(partition_path, count)
+        return cls(record_keys, paths, pa.repeat(True, count), ())
 
 
 def decode_delete_block(block: LogBlock) -> Deletes:
@@ -117,7 +109,7 @@ def decode_delete_block(block: LogBlock) -> Deletes:
 def encode_delete_block(
     deletes: Deletes, *, instant: InstantTime, schema_json: str | None = None
 ) -> bytes:
-    """Encode deletes as a block; an empty block opens a file group of the metadata table.
+    """Encode deletes as a block.
 
     Parameters
     ----------
@@ -143,6 +135,11 @@ def encode_delete_block(
         headers[HeaderKey.SCHEMA] = schema_json
     start = _START.pack(DELETE_CONTENT_VERSION, len(avro))
     return encode_block(BlockKind.DELETE, headers, start, avro)
+
+
+def encode_birth_block(instant: InstantTime) -> bytes:
+    """Encode the log file that opens a file group of the metadata table: 80 bytes, no delete."""
+    return encode_delete_block(Deletes.of_keys(pa.array([], pa.string()), ""), instant=instant)
 
 
 def _avro_content(block: LogBlock) -> bytes:
@@ -184,9 +181,9 @@ def _skip_array(data: bytes, at: int) -> int:
     return at + 1
 
 
-_skip_local_date = skip_all((_LOCAL_DATE,))
+_skip_local_date = skip_all((LOCAL_DATE,))
 _skip_texts = skip_all((_TEXT, _TEXT))
-_SKIPS: tuple[Skip | None, ...] = (None, *(skip_all((node,)) for node in _WRAPPERS), _skip_array)
+_SKIPS: tuple[Skip | None, ...] = (None, *(skip_all((node,)) for node in WRAPPERS), _skip_array)
 
 
 def _skip_delete(data: bytes, at: int) -> int:
@@ -198,11 +195,11 @@ def _read_orderings(cursor: Cursor) -> tuple[pa.Array, tuple[pa.Array, ...]]:
     places, branches = cursor.position, cursor.longs()
     is_array = branches == _ARRAY
     if not is_array.any():
-        has_value, column = _one_column(cursor, places, branches, _WRAPPERS)
+        has_value, column = _one_column(cursor, places, branches, WRAPPERS)
         return pa.array(~has_value), () if column is None else (column,)
     single = np.flatnonzero(~is_array)
     alone = cursor.at(cursor.position[single], cursor.end[single])
-    has_value, _ = _one_column(alone, places[single], branches[single], _WRAPPERS)
+    has_value, _ = _one_column(alone, places[single], branches[single], WRAPPERS)
     alone.position = places[single]
     alone.require(~has_value, "several ordering values, as of the other deletes", "one")
     rows = np.flatnonzero(is_array)
@@ -220,7 +217,7 @@ def _read_arrays(cursor: Cursor) -> list[pa.Array]:
     columns = []
     for _ in range(field_count):
         places, branches = cursor.position, cursor.longs()
-        _, column = _one_column(cursor, places, branches, (*_WRAPPERS, _LOCAL_DATE))
+        _, column = _one_column(cursor, places, branches, (*WRAPPERS, LOCAL_DATE))
         column = pa.nulls(len(places), pa.int32()) if column is None else column
         is_int = column.type == pa.int32()
         columns.append(column.fill_null(0) if is_int else column)  # Null is 0, an int, to Hudi.
@@ -235,12 +232,7 @@ def _one_column(
     Nulls and ``IntWrapper 0`` may be among them.
     """
     has_value = branches != _NULL
-    found = {}
-    for branch in np.unique(branches[has_value]).tolist():
-        rows = np.flatnonzero(branches == branch)
-        inner = cursor.at(cursor.position[rows], cursor.end[rows])
-        found[branch] = (rows, read_column(wrappers[branch - 1], inner)())
-        cursor.position[rows] = inner.position
+    found = read_wrapped(cursor, branches, wrappers)
     if _INT in found:
         rows, values = found[_INT]
         kept = np.flatnonzero(values.to_numpy())
@@ -271,7 +263,7 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
     """Put values into the wrapper of their type; null becomes no ordering value."""
     values = _as_compared(values)
     kind = pa.decimal128(30, 15) if pa.types.is_decimal128(values.type) else values.type
-    branch = _BRANCHES.get(kind)
+    branch = BRANCHES.get(kind)
     if branch is None:
         problem = f"a delete block cannot hold type {type_name(values.type)}"
         raise InputError("ordering value", problem, "order by a column of a scalar type")
@@ -279,7 +271,7 @@ def _wrapped(values: pa.Array) -> pa.BinaryArray:
     target = pa.schema({"ordering value": kind})
     (present,) = cast_table(named, target, where="deletes").combine_chunks().columns
     is_valid = values.is_valid().to_numpy(zero_copy_only=False)
-    parts = write_column(_WRAPPERS[branch - 1], present.combine_chunks())
+    parts = write_column(WRAPPERS[branch - 1], present.combine_chunks())
     written = join([pa.scalar(bytes([2 * branch])), *parts])
     found = spread(written, np.flatnonzero(is_valid), len(values))
     return pc.coalesce(found, pa.scalar(_NO_ORDERING))

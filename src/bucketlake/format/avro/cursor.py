@@ -31,6 +31,17 @@ _PACKING = (  # Closes the gaps between groups of 7 bits: low groups, high group
 )
 
 
+def padded_records(values: pa.BinaryArray) -> tuple[bytes, Ints, Ints]:
+    """Return the bytes of records, padded for a cursor, and where each record starts and ends."""
+    _, offsets, data = values.buffers()
+    if offsets is None:
+        return bytes(PADDING_BYTES), np.empty(0, np.int64), np.empty(0, np.int64)
+    all_bounds = np.frombuffer(offsets, np.int32)
+    bounds = all_bounds[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    padded = (b"" if data is None else data.to_pybytes()) + bytes(PADDING_BYTES)
+    return padded, bounds[:-1], bounds[1:]
+
+
 class Cursor:
     """Positions in records, moved by reading.
 

@@ -1,0 +1,1 @@
+"""Records of the metadata table: values and keys of its partitions."""
