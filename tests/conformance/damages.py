@@ -18,8 +18,14 @@ from bucketlake.config.layout import (
     PROPERTIES_BACKUP_FILE,
     PROPERTIES_FILE,
 )
+from bucketlake.format.clustering_plan import (
+    ClusteringGroup,
+    ClusteringPlan,
+    encode_clustering_plan,
+)
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.model.file_name import InstantTime
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.findings import FindingKind as Found
 from bucketlake.timeline.heartbeat import beating
@@ -56,6 +62,8 @@ class Damage:
         Whether a repair removes all findings and keeps all rows.
     for_logs_only : bool
         Whether the damage needs a merge-on-read table.
+    needs_base_file : bool
+        Whether the damage needs a base file.
     """
 
     name: str
@@ -63,6 +71,7 @@ class Damage:
     found: frozenset[FindingKind]
     is_repaired: bool = True
     for_logs_only: bool = False
+    needs_base_file: bool = False
 
 
 def _damage(
@@ -70,9 +79,10 @@ def _damage(
     *found: FindingKind,
     is_repaired: bool = True,
     for_logs_only: bool = False,
+    needs_base_file: bool = False,
 ) -> Damage:
     name = do.__name__.strip("_")
-    return Damage(name, do, frozenset(found), is_repaired, for_logs_only)
+    return Damage(name, do, frozenset(found), is_repaired, for_logs_only, needs_base_file)
 
 
 def _file_of_bucket_by_hand(table: bl.Table, file_id: str) -> None:
@@ -171,7 +181,10 @@ def _a_writer_died_and_its_markers_are_gone(table: bl.Table) -> None:
 
 
 def _a_clustering_of_hudi_is_pending(table: bl.Table) -> None:
-    storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", b"")
+    snapshot = load_snapshot(storage_of(table), table.config())
+    groups = tuple(ClusteringGroup((held,), 1) for held in snapshot.partition_slices(["a"]))
+    content = encode_clustering_plan(ClusteringPlan(groups, "org.example.Sort"), table.path)
+    storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", content)
 
 
 def _a_commit_cannot_be_read(table: bl.Table) -> None:
@@ -223,10 +236,10 @@ def _an_update_of_the_properties_died(table: bl.Table) -> None:
 
 
 COMMON = (
-    _damage(_a_file_of_no_commit, Found.ORPHAN_FILE),
-    _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN),
+    _damage(_a_file_of_no_commit, Found.ORPHAN_FILE, needs_base_file=True),
+    _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN, needs_base_file=True),
     _damage(_a_partition_without_its_marker, Found.PARTITION_NOT_MARKED),
-    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False),
+    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False, needs_base_file=True),
     _damage(_a_log_file_is_gone, Found.FILE_MISSING, is_repaired=False, for_logs_only=True),
     _damage(
         _a_planned_compaction_lacks_a_file,
@@ -236,13 +249,17 @@ COMMON = (
         for_logs_only=True,
     ),
     _damage(
-        _a_base_file_was_cut_off, Found.FILE_SIZE_DIFFERS, Found.FILE_CORRUPT, is_repaired=False
+        _a_base_file_was_cut_off,
+        Found.FILE_SIZE_DIFFERS,
+        Found.FILE_CORRUPT,
+        is_repaired=False,
+        needs_base_file=True,
     ),
-    _damage(_a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False),
+    _damage(_a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, needs_base_file=True),
     _damage(_a_log_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, for_logs_only=True),
     _damage(_a_schema_that_the_files_do_not_fit, Found.SCHEMA_UNFIT, is_repaired=False),
-    _damage(_a_writer_died, Found.PENDING_DEAD),
-    _damage(_a_writer_died_and_its_markers_are_gone, Found.PENDING_DEAD),
+    _damage(_a_writer_died, Found.PENDING_DEAD, needs_base_file=True),
+    _damage(_a_writer_died_and_its_markers_are_gone, Found.PENDING_DEAD, needs_base_file=True),
     _damage(_a_clustering_of_hudi_is_pending, Found.PENDING_OF_HUDI, is_repaired=False),
     _damage(_a_commit_cannot_be_read, Found.UNREADABLE, is_repaired=False),
     _damage(_markers_of_an_instant_that_has_ended, Found.LEFTOVER_MARKERS),

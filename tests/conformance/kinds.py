@@ -123,6 +123,13 @@ KINDS = (
         is_variant=True,
     ),
     Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=COMMON),
+    Kind(
+        "consistent_hash_fields",
+        bl.ConsistentBucket(2, hash_fields=["id"]),
+        bl.ConsistentBucket(2),
+        keyed_by_partition=True,
+        is_variant=True,
+    ),
 )
 
 

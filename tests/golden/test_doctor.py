@@ -51,8 +51,6 @@ def test_a_sound_table_of_hudi_has_no_finding(storage: MemoryStorage, name: str)
         return
     found = diagnose(storage, _index(name), keys=True, files=True, min_age_seconds=0)
     expected = [FindingKind.PENDING_DEAD] if name in PENDING else []
-    if name == "mor_resize_pending":
-        expected = [FindingKind.PENDING_OF_HUDI]
     assert [one.kind for one in found] == expected
 
 

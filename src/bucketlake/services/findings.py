@@ -70,7 +70,8 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.PLAN_BROKEN: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "restore the files, or have Hudi roll the compaction back",
+        "restore the files, or roll the plan back: a resize by table.rollback() (bucketlake "
+        "rollback), a compaction with Hudi",
     ),
     FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
     FindingKind.FILE_MISSING: (

@@ -244,4 +244,4 @@ def _is_resize(timeline: Timeline, storage: Storage, instant: Instant) -> bool:
         plan = timeline.read_clustering_plan(storage, instant)
     except ObjectNotFoundError:
         return True  # It was withdrawn since the listing.
-    return all(group.resize is not None for group in plan.groups)
+    return plan.is_resize
