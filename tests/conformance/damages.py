@@ -6,6 +6,7 @@ index kinds; the other groups apply to some kinds, see ``kinds.py``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,8 +24,13 @@ from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     encode_clustering_plan,
 )
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.hashing_metadata import decode_hashing_metadata, encode_hashing_metadata
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
+from bucketlake.index.ring_layout import new_prefix
+from bucketlake.index.rings import RINGS_FOLDER, metadata_path, ring_after
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.findings import FindingKind as Found
@@ -255,7 +261,9 @@ COMMON = (
         is_repaired=False,
         needs_base_file=True,
     ),
-    _damage(_a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, needs_base_file=True),
+    _damage(
+        _a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, needs_base_file=True
+    ),
     _damage(_a_log_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, for_logs_only=True),
     _damage(_a_schema_that_the_files_do_not_fit, Found.SCHEMA_UNFIT, is_repaired=False),
     _damage(_a_writer_died, Found.PENDING_DEAD, needs_base_file=True),
@@ -349,3 +357,85 @@ RULES = (
     _damage(_rules_that_cannot_be_parsed, Found.UNREADABLE, is_repaired=False),
 )
 """Rules and recorded counts of a partition-level index (RFC-89)."""
+
+
+# ---- Kinds with hash rings ----------------------------------------------------------------------
+
+
+def _ring(table: bl.Table) -> str:
+    [path] = [path for path in objects(table) if path.startswith(f"{RINGS_FOLDER}/a/")]
+    return path
+
+
+def _a_ring_was_cut_off(table: bl.Table) -> None:
+    storage = storage_of(table)
+    storage.put(_ring(table), storage.read(_ring(table))[:-100])
+
+
+def _a_ring_with_two_nodes_of_one_value(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    entries = json.loads(storage.read(path))
+    nodes = [{**node, "value": 5} for node in entries["nodes"]]
+    storage.put(path, json.dumps({**entries, "nodes": nodes}).encode())
+
+
+def _a_ring_lost_a_node(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    entries = json.loads(storage.read(path))
+    storage.put(path, json.dumps({**entries, "nodes": entries["nodes"][:-1]}).encode())
+
+
+def _a_ring_is_missing(table: bl.Table) -> None:
+    storage_of(table).delete(_ring(table))
+
+
+def _a_ring_of_no_commit(table: bl.Table) -> None:
+    """Leave the ring of a split that was rolled back by a program that forgot it."""
+    storage, instant = storage_of(table), later(newest(table))
+    metadata = decode_hashing_metadata(storage.read(_ring(table)), _ring(table))
+    ring = metadata.ring
+    value = int(ring.values[0])
+    middle = ring.middle(value)
+    assert middle is not None
+    prefixes = [new_prefix(instant, "a", point) for point in (middle, value)]
+    orphan = ring_after(metadata, ring.split(value, [middle], prefixes), instant)
+    storage.put(metadata_path("a", instant), encode_hashing_metadata(orphan))
+
+
+def _a_file_group_that_is_not_on_its_ring(table: bl.Table) -> None:
+    """Replace a file group by one with a random id, as a clustering without index options does."""
+    if "MERGE" in table.config().table_type.value:
+        table.compact()
+    storage, instant = storage_of(table), later(newest(table), 10)
+    held = load_snapshot(storage, table.config()).partition_slices(["a"])[0]
+    assert held.base_file is not None
+    _, stat = copied(table, held.base_file.path, instant=instant, file_id=f"abcdef01{_OTHER_ID}")
+    metadata = CommitMetadata("CLUSTER", {"a": (stat,)}, {}, {"a": (held.file_id,)})
+    path = f".hoodie/timeline/{instant}_{later(instant)}.replacecommit"
+    storage.put(path, encode_commit_metadata(metadata))
+
+
+def _a_planned_resize_lacks_a_file(table: bl.Table) -> None:
+    table.resize(schedule_only=True, max_file_size=1)
+    _a_base_file_is_gone(table)
+
+
+RINGS = (
+    _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False, for_logs_only=True),
+    _damage(_a_ring_with_two_nodes_of_one_value, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_ring_lost_a_node, Found.BUCKET_UNKNOWN, for_logs_only=True),
+    _damage(_a_ring_is_missing, Found.RING_MISSING),
+    _damage(_a_ring_is_missing, Found.RING_MISSING, for_logs_only=True),
+    _damage(_a_ring_of_no_commit, Found.RING_OF_NO_COMMIT),
+    _damage(_a_ring_of_no_commit, Found.RING_OF_NO_COMMIT, for_logs_only=True),
+    _damage(_a_file_group_that_is_not_on_its_ring, Found.BUCKET_UNKNOWN, needs_base_file=True),
+    _damage(
+        _a_planned_resize_lacks_a_file,
+        Found.PLAN_BROKEN,
+        Found.FILE_MISSING,
+        is_repaired=False,
+        needs_base_file=True,
+    ),
+)
+"""Hash rings (RFC-42)."""

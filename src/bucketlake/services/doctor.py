@@ -42,6 +42,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
 from bucketlake.services.findings import Finding, FindingKind, Severity
+from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
 from bucketlake.storage.subfolder import Subfolder
@@ -106,7 +107,7 @@ def diagnose(
         return [_unreadable(error)]
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
-    checks = [*CHECKS, *FILE_CHECKS, *([check_files] if files else [])]
+    checks = [*CHECKS, *FILE_CHECKS, *RING_CHECKS, *([check_files] if files else [])]
     checks += [check_keys] if keys else []
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:

@@ -187,7 +187,7 @@ def _groups(table: Examination) -> Iterator[Finding]:
     """Find file groups that contradict the layout."""
     if table.index is None:
         return
-    for found in table.index.layout().damaged_groups(table.slices):
+    for found in table.index.layout().damaged_groups(table.placed):
         paths = tuple(path for file_slice in found.slices for path in file_slice.paths)
         yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
 
