@@ -68,24 +68,33 @@ class Case:
         )
         return Checked(self, table, ordered=ordering is not None)
 
-    def filled(self, path: str) -> Checked:
+    def filled(self, path: str, *, with_base_files: bool = False) -> Checked:
         """Return a table with keys 0 to 11: the first six written twice, the last four later.
 
         The table is made once for each case, then copied.
+
+        Parameters
+        ----------
+        path : str
+            Path of the table.
+        with_base_files : bool
+            Whether the first keys are in base files, also where file groups begin with log files.
         """
-        if self not in _FILLED:
+        if (self, with_base_files) not in _FILLED:
             made = self.make(f"{path}-first")
             made.upsert(rows(range(8)))
+            if with_base_files and self.merges_on_read:
+                made.table.compact()
             made.upsert([*rows(range(6), 1), *rows(range(8, 12))])
-            _FILLED[self] = (objects(made.table), made.rows)
-        held, known = _FILLED[self]
+            _FILLED[self, with_base_files] = (objects(made.table), made.rows)
+        held, known = _FILLED[self, with_base_files]
         storage = open_storage(path)
         for name, data in held.items():
             storage.put(name, data)
         return Checked(self, bl.open_table(path), rows=dict(known))
 
 
-_FILLED: dict[Case, tuple[Mapping[str, bytes], Rows]] = {}
+_FILLED: dict[tuple[Case, bool], tuple[Mapping[str, bytes], Rows]] = {}
 
 
 def rows(numbers: Iterable[int], at: int = 0, *, days: str = "ab") -> list[Row]:

@@ -6,6 +6,7 @@ index kinds; the other groups apply to some kinds, see ``kinds.py``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,8 +19,19 @@ from bucketlake.config.layout import (
     PROPERTIES_BACKUP_FILE,
     PROPERTIES_FILE,
 )
+from bucketlake.format.clustering_plan import (
+    ClusteringGroup,
+    ClusteringPlan,
+    encode_clustering_plan,
+)
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.hashing_metadata import decode_hashing_metadata, encode_hashing_metadata
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
+from bucketlake.index.ring_layout import new_prefix
+from bucketlake.index.rings import RINGS_FOLDER, metadata_path, ring_after
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.findings import FindingKind as Found
 from bucketlake.timeline.heartbeat import beating
@@ -56,6 +68,8 @@ class Damage:
         Whether a repair removes all findings and keeps all rows.
     for_logs_only : bool
         Whether the damage needs a merge-on-read table.
+    needs_base_file : bool
+        Whether the damage needs a base file.
     """
 
     name: str
@@ -63,6 +77,7 @@ class Damage:
     found: frozenset[FindingKind]
     is_repaired: bool = True
     for_logs_only: bool = False
+    needs_base_file: bool = False
 
 
 def _damage(
@@ -70,9 +85,10 @@ def _damage(
     *found: FindingKind,
     is_repaired: bool = True,
     for_logs_only: bool = False,
+    needs_base_file: bool = False,
 ) -> Damage:
     name = do.__name__.strip("_")
-    return Damage(name, do, frozenset(found), is_repaired, for_logs_only)
+    return Damage(name, do, frozenset(found), is_repaired, for_logs_only, needs_base_file)
 
 
 def _file_of_bucket_by_hand(table: bl.Table, file_id: str) -> None:
@@ -171,7 +187,10 @@ def _a_writer_died_and_its_markers_are_gone(table: bl.Table) -> None:
 
 
 def _a_clustering_of_hudi_is_pending(table: bl.Table) -> None:
-    storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", b"")
+    snapshot = load_snapshot(storage_of(table), table.config())
+    groups = tuple(ClusteringGroup((held,), 1) for held in snapshot.partition_slices(["a"]))
+    content = encode_clustering_plan(ClusteringPlan(groups, "org.example.Sort"), table.path)
+    storage_of(table).put(f".hoodie/timeline/{later(newest(table))}.clustering.requested", content)
 
 
 def _a_commit_cannot_be_read(table: bl.Table) -> None:
@@ -223,10 +242,10 @@ def _an_update_of_the_properties_died(table: bl.Table) -> None:
 
 
 COMMON = (
-    _damage(_a_file_of_no_commit, Found.ORPHAN_FILE),
-    _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN),
+    _damage(_a_file_of_no_commit, Found.ORPHAN_FILE, needs_base_file=True),
+    _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN, needs_base_file=True),
     _damage(_a_partition_without_its_marker, Found.PARTITION_NOT_MARKED),
-    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False),
+    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False, needs_base_file=True),
     _damage(_a_log_file_is_gone, Found.FILE_MISSING, is_repaired=False, for_logs_only=True),
     _damage(
         _a_planned_compaction_lacks_a_file,
@@ -236,13 +255,19 @@ COMMON = (
         for_logs_only=True,
     ),
     _damage(
-        _a_base_file_was_cut_off, Found.FILE_SIZE_DIFFERS, Found.FILE_CORRUPT, is_repaired=False
+        _a_base_file_was_cut_off,
+        Found.FILE_SIZE_DIFFERS,
+        Found.FILE_CORRUPT,
+        is_repaired=False,
+        needs_base_file=True,
     ),
-    _damage(_a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False),
+    _damage(
+        _a_base_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, needs_base_file=True
+    ),
     _damage(_a_log_file_holds_nonsense, Found.FILE_CORRUPT, is_repaired=False, for_logs_only=True),
     _damage(_a_schema_that_the_files_do_not_fit, Found.SCHEMA_UNFIT, is_repaired=False),
-    _damage(_a_writer_died, Found.PENDING_DEAD),
-    _damage(_a_writer_died_and_its_markers_are_gone, Found.PENDING_DEAD),
+    _damage(_a_writer_died, Found.PENDING_DEAD, needs_base_file=True),
+    _damage(_a_writer_died_and_its_markers_are_gone, Found.PENDING_DEAD, needs_base_file=True),
     _damage(_a_clustering_of_hudi_is_pending, Found.PENDING_OF_HUDI, is_repaired=False),
     _damage(_a_commit_cannot_be_read, Found.UNREADABLE, is_repaired=False),
     _damage(_markers_of_an_instant_that_has_ended, Found.LEFTOVER_MARKERS),
@@ -332,3 +357,85 @@ RULES = (
     _damage(_rules_that_cannot_be_parsed, Found.UNREADABLE, is_repaired=False),
 )
 """Rules and recorded counts of a partition-level index (RFC-89)."""
+
+
+# ---- Kinds with hash rings ----------------------------------------------------------------------
+
+
+def _ring(table: bl.Table) -> str:
+    [path] = [path for path in objects(table) if path.startswith(f"{RINGS_FOLDER}/a/")]
+    return path
+
+
+def _a_ring_was_cut_off(table: bl.Table) -> None:
+    storage = storage_of(table)
+    storage.put(_ring(table), storage.read(_ring(table))[:-100])
+
+
+def _a_ring_with_two_nodes_of_one_value(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    entries = json.loads(storage.read(path))
+    nodes = [{**node, "value": 5} for node in entries["nodes"]]
+    storage.put(path, json.dumps({**entries, "nodes": nodes}).encode())
+
+
+def _a_ring_lost_a_node(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    entries = json.loads(storage.read(path))
+    storage.put(path, json.dumps({**entries, "nodes": entries["nodes"][:-1]}).encode())
+
+
+def _a_ring_is_missing(table: bl.Table) -> None:
+    storage_of(table).delete(_ring(table))
+
+
+def _a_ring_of_no_commit(table: bl.Table) -> None:
+    """Leave the ring of a split that was rolled back by a program that forgot it."""
+    storage, instant = storage_of(table), later(newest(table))
+    metadata = decode_hashing_metadata(storage.read(_ring(table)), _ring(table))
+    ring = metadata.ring
+    value = int(ring.values[0])
+    middle = ring.middle(value)
+    assert middle is not None
+    prefixes = [new_prefix(instant, "a", point) for point in (middle, value)]
+    orphan = ring_after(metadata, ring.split(value, [middle], prefixes), instant)
+    storage.put(metadata_path("a", instant), encode_hashing_metadata(orphan))
+
+
+def _a_file_group_that_is_not_on_its_ring(table: bl.Table) -> None:
+    """Replace a file group by one with a random id, as a clustering without index options does."""
+    if "MERGE" in table.config().table_type.value:
+        table.compact()
+    storage, instant = storage_of(table), later(newest(table), 10)
+    held = load_snapshot(storage, table.config()).partition_slices(["a"])[0]
+    assert held.base_file is not None
+    _, stat = copied(table, held.base_file.path, instant=instant, file_id=f"abcdef01{_OTHER_ID}")
+    metadata = CommitMetadata("CLUSTER", {"a": (stat,)}, {}, {"a": (held.file_id,)})
+    path = f".hoodie/timeline/{instant}_{later(instant)}.replacecommit"
+    storage.put(path, encode_commit_metadata(metadata))
+
+
+def _a_planned_resize_lacks_a_file(table: bl.Table) -> None:
+    table.resize(schedule_only=True, max_file_size=1)
+    _a_base_file_is_gone(table)
+
+
+RINGS = (
+    _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False, for_logs_only=True),
+    _damage(_a_ring_with_two_nodes_of_one_value, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_ring_lost_a_node, Found.BUCKET_UNKNOWN, for_logs_only=True),
+    _damage(_a_ring_is_missing, Found.RING_MISSING),
+    _damage(_a_ring_is_missing, Found.RING_MISSING, for_logs_only=True),
+    _damage(_a_ring_of_no_commit, Found.RING_OF_NO_COMMIT),
+    _damage(_a_ring_of_no_commit, Found.RING_OF_NO_COMMIT, for_logs_only=True),
+    _damage(_a_file_group_that_is_not_on_its_ring, Found.BUCKET_UNKNOWN, needs_base_file=True),
+    _damage(
+        _a_planned_resize_lacks_a_file,
+        Found.PLAN_BROKEN,
+        Found.FILE_MISSING,
+        is_repaired=False,
+        needs_base_file=True,
+    ),
+)
+"""Hash rings (RFC-42)."""

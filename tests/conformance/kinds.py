@@ -35,6 +35,7 @@ from tests.conformance.damages import (
     COMMON,
     FOREIGN_BUCKETS,
     KEYS_IN_TWO_GROUPS,
+    RINGS,
     RULES,
     SECOND_GROUPS,
     Damage,
@@ -122,7 +123,14 @@ KINDS = (
         bl.PartitionBucket({"a": 1}, default=2),
         is_variant=True,
     ),
-    Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=COMMON),
+    Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=(*COMMON, *RINGS)),
+    Kind(
+        "consistent_hash_fields",
+        bl.ConsistentBucket(2, hash_fields=["id"]),
+        bl.ConsistentBucket(2),
+        keyed_by_partition=True,
+        is_variant=True,
+    ),
 )
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from bucketlake.services.findings import FindingKind
-from tests.conformance.cases import Checked, objects
+from tests.conformance.cases import Case, Checked, objects
 from tests.conformance.damages import Damage
 from tests.conformance.kinds import KINDS
 
 ALL_CHECKS = {"check_keys": True, "check_files": True, "min_age_seconds": 0}
+
+
+@pytest.fixture
+def table(case: Case, damage: Damage, new_path: Callable[[], str]) -> Checked:
+    """A table with keys 0 to 11; with base files if the damage needs one."""
+    return case.filled(new_path(), with_base_files=damage.needs_base_file)
 
 
 def test_a_damage_is_found_and_repaired_or_left_as_it_is(

@@ -16,6 +16,11 @@ from bucketlake.config.layout import (
 )
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import TableNotFoundError
+from bucketlake.format.clustering_plan import (
+    ClusteringGroup,
+    ClusteringPlan,
+    encode_clustering_plan,
+)
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.findings import Finding, FindingKind, Remedy, Severity
@@ -328,8 +333,16 @@ def test_a_write_whose_writer_is_dead_is_found(table: bl.Table) -> None:
 
 def test_a_pending_clustering_is_found(table: bl.Table) -> None:
     instant = later(newest(table))
-    storage_of(table).put(f".hoodie/timeline/{instant}.clustering.requested", b"")
+    plan = ClusteringPlan((ClusteringGroup((), 1),), "org.example.Sort")
+    content = encode_clustering_plan(plan, table.path)
+    storage_of(table).put(f".hoodie/timeline/{instant}.clustering.requested", content)
     assert only_finding(table, FindingKind.PENDING_OF_HUDI).remedy is Remedy.NOTHING
+
+
+def test_a_clustering_plan_that_cannot_be_read_is_found(table: bl.Table) -> None:
+    path = f".hoodie/timeline/{later(newest(table))}.clustering.requested"
+    storage_of(table).put(path, b"Obj")
+    assert only_finding(table, FindingKind.UNREADABLE).files == (path,)
 
 
 def test_markers_of_an_instant_that_has_ended_are_found(table: bl.Table) -> None:

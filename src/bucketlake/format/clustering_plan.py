@@ -120,6 +120,11 @@ class ClusteringPlan:
         """The slices of all groups."""
         return tuple(planned for group in self.groups for planned in group.slices)
 
+    @property
+    def is_resize(self) -> bool:
+        """Whether all groups are resized; otherwise it is another clustering of Hudi."""
+        return all(group.resize is not None for group in self.groups)
+
 
 def encode_clustering_plan(plan: ClusteringPlan, root: str) -> bytes:
     """Encode a plan; files are addresses below ``root``."""

@@ -17,7 +17,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -38,7 +38,7 @@ from bucketlake.format.hashing_metadata import (
 from bucketlake.hashing.ring import ChildNode, Ring, initial_ring
 from bucketlake.model.file_name import FileId, InstantTime, file_path
 from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
@@ -151,6 +151,28 @@ class RingState:
         return {member.name: getattr(self, member.name) for member in fields(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version of a ring in storage, whether it counts or not.
+
+    Attributes
+    ----------
+    partition_path : str
+        The partition.
+    instant : InstantTime
+        The commit that brought it; for the first version, fourteen zeros.
+    stored : StoredObject
+        Its file.
+    marker : str or None
+        Path of the file that tells Hudi that it counts; None if there is none.
+    """
+
+    partition_path: str
+    instant: InstantTime
+    stored: StoredObject
+    marker: str | None = None
+
+
 def file_id_of_node(prefix: str) -> FileId:
     """Return the file group of a node."""
     return FileId(f"{prefix}-0")
@@ -254,7 +276,7 @@ def _find_version(
     """Return the version that counts, and whether Hudi knows that without the timeline."""
     versions, markers = _listed(storage, partition_path)
     for instant in sorted(versions, reverse=True):
-        if instant == FIRST_VERSION or _counts(storage, timeline, instant, instant in markers):
+        if _counts(storage, timeline, instant, instant in markers):
             return instant, instant == FIRST_VERSION or instant in markers
     return None
 
@@ -307,6 +329,37 @@ def publish_rings(storage: Storage, instant: InstantTime, partitions: Iterable[s
     )
 
 
+def publish_before_archival(
+    storage: Storage, commits: Mapping[InstantTime, Collection[str]]
+) -> None:
+    """Publish the versions of completed commits that leave the timeline, if there are any.
+
+    Otherwise Hudi would return to an earlier ring once it does not find the commit.
+
+    Parameters
+    ----------
+    storage : Storage
+    commits : mapping of InstantTime to partition paths
+        The commits that may have brought versions, with their partitions.
+    """
+    instants: dict[str, set[InstantTime]] = defaultdict(set)
+    for instant, partitions in commits.items():
+        for path in partitions:
+            instants[path].add(instant)
+
+    def publish(path: str) -> None:
+        versions, markers = _listed(storage, path)
+        for instant in instants[path] & versions - markers:
+            storage.put(_marker_path(path, instant), b"")
+
+    at_once(storage, publish, sorted(instants))
+
+
+def forget_notes(storage: Storage, instants: Iterable[InstantTime]) -> None:
+    """Delete the notes of commits that are archived: they cannot be rolled back any more."""
+    at_once(storage, lambda instant: storage.delete(_note_path(instant)), sorted(instants))
+
+
 def undo_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str] = ()) -> None:
     """Delete the versions of a commit that is rolled back.
 
@@ -327,8 +380,9 @@ def forget_old_rings(
 ) -> int:
     """Delete versions that no reader of a retained commit needs; return how many (RFC-42).
 
-    The newest version that counts, the version of the earliest retained commit, and two versions in
-    any case stay; so do versions that do not count, or not yet.
+    The newest version before the earliest retained commit stays, which a rollback of that commit
+    needs, and so do later versions. Two versions stay in any case; so do versions that do not
+    count, or not yet.
 
     Parameters
     ----------
@@ -345,12 +399,12 @@ def forget_old_rings(
         counting = sorted(
             instant
             for instant in versions
-            if instant == FIRST_VERSION or _counts(storage, timeline, instant, instant in markers)
+            if _counts(storage, timeline, instant, instant in markers)
         )
-        before = [instant for instant in counting if instant <= earliest]
-        old = [instant for instant in before[:-1] if instant in counting[:-_VERSIONS_KEPT]]
+        before = [instant for instant in counting if instant < earliest]
+        old = before[: min(len(before) - 1, len(counting) - _VERSIONS_KEPT)] if before else []
         for instant in old:
-            storage.delete(_marker_path(path, instant))
+            storage.delete(_marker_path(path, instant))  # Hudi fails on a marker without a version.
             storage.delete(metadata_path(path, instant))
         return len(old)
 
@@ -388,15 +442,29 @@ def metadata_path(partition_path: str, instant: InstantTime) -> str:
     return file_path(_folder(partition_path), f"{instant}{_METADATA}")
 
 
-def stored_versions(storage: Storage) -> dict[str, set[InstantTime]]:
-    """Return all versions of all rings, by partition path; the cost follows the table."""
-    found: dict[str, set[InstantTime]] = defaultdict(set)
+def stored_versions(storage: Storage) -> list[StoredVersion]:
+    """Return all versions of all rings; the cost follows the table."""
+    found: list[StoredVersion] = []
+    markers: set[str] = set()
     for stored in storage.list(RINGS_FOLDER):
         folder, _, name = stored.path.rpartition("/")
+        partition = folder.removeprefix(RINGS_FOLDER).removeprefix("/")
         if name.endswith(_METADATA):
-            partition = folder.removeprefix(RINGS_FOLDER).removeprefix("/")
-            found[partition].add(InstantTime(name.removesuffix(_METADATA)))
-    return found
+            instant = InstantTime(name.removesuffix(_METADATA))
+            found.append(StoredVersion(partition, instant, stored))
+        elif name.endswith(_MARKER):
+            markers.add(stored.path)
+    return [
+        replace(version, marker=marker)
+        if (marker := _marker_path(version.partition_path, version.instant)) in markers
+        else version
+        for version in found
+    ]
+
+
+def counts(storage: Storage, timeline: Timeline, version: StoredVersion) -> bool:
+    """Return whether a version counts, or did until the next one."""
+    return _counts(storage, timeline, version.instant, version.marker is not None)
 
 
 def ring_after(
@@ -455,7 +523,9 @@ def _listed(storage: Storage, partition_path: str) -> tuple[set[InstantTime], se
 
 
 def _counts(storage: Storage, timeline: Timeline, instant: InstantTime, is_marked: bool) -> bool:
-    """Return whether the commit that brought a version is completed."""
+    """Return whether the commit that brought a version is completed; the first has none."""
+    if instant == FIRST_VERSION:
+        return True
     if not timeline.is_completed(instant):
         return False
     if timeline.find_completed(instant) is not None:

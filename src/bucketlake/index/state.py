@@ -7,7 +7,7 @@ rollbacks and archivals call these functions and do not know the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from bucketlake.index.group_sizes import (
@@ -29,7 +29,15 @@ from bucketlake.index.layout import Layout
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import noted_instants, save_rings, undo_rings
+from bucketlake.index.rings import (
+    forget_notes,
+    forget_old_rings,
+    has_rings,
+    noted_instants,
+    publish_before_archival,
+    save_rings,
+    undo_rings,
+)
 from bucketlake.index.settings import TableIndex, keep_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -93,6 +101,35 @@ def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> N
     """Delete the index state of bucketlake's commits that another program rolled back."""
     forget_counts(storage, instants)
     forget_sizes(storage, instants)
+    for instant in noted_instants(storage):
+        if instants(instant):
+            undo_rings(storage, instant)
+
+
+def keep_archived_state(storage: Storage, commits: Mapping[InstantTime, Collection[str]]) -> None:
+    """Make the index state of commits independent of the timeline, which they leave.
+
+    ``commits`` are those that replaced file groups, with their partitions.
+    """
+    if commits and has_rings(storage):
+        publish_before_archival(storage, commits)
+
+
+def forget_archived_state(storage: Storage, before: InstantTime) -> None:
+    """Delete what only a rollback of commits before the active timeline would need."""
+    forget_notes(storage, [instant for instant in noted_instants(storage) if instant < before])
+
+
+def forget_replaced_state(
+    storage: Storage, timeline: Timeline, partitions: Collection[str], earliest: InstantTime
+) -> None:
+    """Delete the index state that describes file groups which a clean has deleted.
+
+    ``partitions`` had file groups that were replaced before ``earliest``, the earliest commit that
+    readers may ask for.
+    """
+    if partitions and has_rings(storage):
+        forget_old_rings(storage, timeline, partitions, earliest)
 
 
 def _same_rules(held: TableIndex, new: PartitionBucket) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
-from bucketlake.index.state import forget_state
+from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.storage.base import Storage
@@ -121,6 +121,8 @@ def archive(
         if start is not None:
             for path in [*old_commits(storage, start)]:
                 storage.delete(path)
+            if any(instant.action is Action.REPLACE_COMMIT for instant in report.instants):
+                forget_archived_state(storage, start)
         merge_files(storage, config)
     return report
 
@@ -143,6 +145,9 @@ def _move(
         if not report.instants:
             return report
         _forget_undone_counts(storage, config, timeline, report.instants)
+        replacing = [i for i in report.instants if i.action is Action.REPLACE_COMMIT]
+        commits = timeline.read_commits(storage, replacing)
+        keep_archived_state(storage, {i.requested_at: commit.partitions for i, commit in commits})
         with suppress(ObjectNotFoundError):  # Another archival was faster.
             files = instant_files(storage, config)
             entries = read_entries(storage, files, report.instants, timeline.legacy_completions)

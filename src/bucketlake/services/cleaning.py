@@ -26,6 +26,7 @@ from bucketlake.format.clean_metadata import (
     encode_clean_plan,
 )
 from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.index.state import forget_replaced_state
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -278,11 +279,13 @@ def _carry_out(
         plan = decode_clean_plan(storage.read(requested), requested)
         put_inflight(storage, config, instant, Action.CLEAN)
         with lock.held(storage) as require_held:
-            deleted = _without(plan, _needed(storage, config, clock, instant, plan))
+            timeline, needed = _needed(storage, config, clock, instant, plan)
+            deleted = _without(plan, needed)
             require_held()
         paths = list(deleted.paths)
         log_progress = counted(f"clean {instant}", len(paths), "files")
         at_once(storage, storage.delete, paths, log_progress)
+        _forget_replaced(storage, timeline, plan)
 
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
@@ -305,8 +308,8 @@ def _needed(
     clock: InstantClock,
     instant: InstantTime,
     plan: CleanPlan,
-) -> set[str]:
-    """Return the paths in the partitions of a plan that the current table still needs.
+) -> tuple[Timeline, set[str]]:
+    """Return the timeline, and the paths in the partitions of a plan that are still needed.
 
     The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds
     the plan on the timeline and treats its files as deleted.
@@ -321,7 +324,22 @@ def _needed(
         live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | _planned_files(snapshot)
         if take_turn(storage, instant, after=turn):
-            return needed
+            return timeline, needed
+
+
+def _forget_replaced(storage: Storage, timeline: Timeline, plan: CleanPlan) -> None:
+    """Delete the index state of the file groups that were replaced, unless a savepoint needs it."""
+    newest = max((commit.requested_at for commit in timeline.completed_commits()), default=None)
+    asked_for = plan.earliest or newest  # A clean by versions leaves no earlier state to readers.
+    if asked_for is None:
+        return
+    held = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
+    earliest = min([asked_for, *held])
+    replaced = timeline.replaced_file_groups(storage)
+    partitions = {
+        path for (path, _), at in replaced.items() if path in plan.files and at < earliest
+    }
+    forget_replaced_state(storage, timeline, partitions, earliest)
 
 
 def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:

@@ -11,7 +11,8 @@ Keys and whole files are read only on request, because this costs a scan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from bucketlake.config.layout import (
     HEARTBEAT_FOLDER,
@@ -27,6 +28,7 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.avro.schema import arrow_from_avro
+from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
     active_versions,
@@ -36,9 +38,11 @@ from bucketlake.index.hashing_config import (
 from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex, without_records
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
 from bucketlake.services.findings import Finding, FindingKind, Severity
+from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
 from bucketlake.storage.subfolder import Subfolder
@@ -52,7 +56,6 @@ from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import UNDOING
-from bucketlake.write.recovery import is_resize
 
 MIN_AGE_SECONDS = 3600
 """Younger objects may belong to a running writer, and are not checked."""
@@ -104,7 +107,7 @@ def diagnose(
         return [_unreadable(error)]
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
-    checks = [*CHECKS, *FILE_CHECKS, *([check_files] if files else [])]
+    checks = [*CHECKS, *FILE_CHECKS, *RING_CHECKS, *([check_files] if files else [])]
     checks += [check_keys] if keys else []
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
@@ -158,15 +161,7 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
 
 def _pending(table: Examination) -> Iterator[Finding]:
     for pending in table.timeline.pending():
-        if pending.action is Action.CLUSTERING:
-            if _is_served(table, pending):
-                continue
-            yield Finding(
-                FindingKind.PENDING_OF_HUDI,
-                f"a clustering of Hudi is pending (instant {pending.requested_at}); bucketlake "
-                "does not write while it is pending",
-            )
-        elif (
+        if (
             pending.action in (*WRITES, *UNDOING)
             and table.is_old_instant(pending.requested_at)
             and not _lives(table, pending.requested_at)
@@ -178,26 +173,47 @@ def _pending(table: Examination) -> Iterator[Finding]:
             )
 
 
-def _is_served(table: Examination, pending: Instant) -> bool:
-    """Return whether writes continue, and the next resize executes the clustering."""
-    try:
-        return is_resize(table.storage, table.timeline, pending)
-    except FormatError:
-        return False
+def _clusterings(table: Examination) -> Iterator[Finding]:
+    """Find clusterings that forbid writes: all but resizes of hash rings."""
+    for pending, plan in _clustering_plans(table):
+        if not plan.is_resize:
+            yield Finding(
+                FindingKind.PENDING_OF_HUDI,
+                f"a clustering of Hudi is pending (instant {pending.requested_at}); bucketlake "
+                "does not write while it is pending",
+            )
+
+
+def _clustering_plans(table: Examination) -> Iterator[tuple[Instant, ClusteringPlan]]:
+    for pending in table.timeline.pending():
+        if pending.action is Action.CLUSTERING:
+            with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
+                yield pending, table.timeline.read_clustering_plan(table.storage, pending)
 
 
 def _plans(table: Examination) -> Iterator[Finding]:
-    """Find compaction plans with missing files: nobody can execute them."""
-    for pending in table.timeline.pending_compactions():
-        for planned in table.timeline.read_compaction_plan(table.storage, pending):
-            missing = [f for f in planned.paths if table.storage.stat(f) is None]
-            if missing and _is_pending_still(table, pending):
-                yield Finding(
-                    FindingKind.PLAN_BROKEN,
-                    f"the pending compaction {pending.requested_at} names missing files",
-                    planned.partition_path,
-                    tuple(missing),
-                )
+    """Find plans of compactions and clusterings with missing files: nobody can execute them."""
+    timeline, storage = table.timeline, table.storage
+    for pending in timeline.pending_compactions():
+        with suppress(ObjectNotFoundError):
+            slices = timeline.read_compaction_plan(storage, pending)
+            yield from _missing_in_plan(table, pending, slices)
+    for pending, plan in _clustering_plans(table):
+        yield from _missing_in_plan(table, pending, plan.slices)
+
+
+def _missing_in_plan(
+    table: Examination, pending: Instant, slices: Iterable[FileSlice]
+) -> Iterator[Finding]:
+    for planned in slices:
+        missing = [f for f in planned.paths if table.storage.stat(f) is None]
+        if missing and _is_pending_still(table, pending):
+            yield Finding(
+                FindingKind.PLAN_BROKEN,
+                f"the pending {pending.action.value} {pending.requested_at} names missing files",
+                planned.partition_path,
+                tuple(missing),
+            )
 
 
 def _is_pending_still(table: Examination, pending: Instant) -> bool:
@@ -309,6 +325,7 @@ CHECKS: tuple[Check, ...] = (
     _properties_backup,
     _metadata_table,
     _pending,
+    _clusterings,
     _plans,
     _markers,
     _heartbeats,

@@ -8,8 +8,9 @@ from functools import cached_property
 
 from bucketlake.config.layout import HEARTBEAT_FOLDER, MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -81,6 +82,24 @@ class Examination:
             return resolve_index(self.storage, self.timeline, self.given)
         except UnsupportedFeatureError:  # The rules are not supported.
             return None
+
+    @cached_property
+    def broken_rings(self) -> dict[str, FormatError | HashingMetadataError]:
+        """Why the hash rings of partitions cannot be read, by partition path."""
+        layout = self.index.layout() if self.index is not None else None
+        found: dict[str, FormatError | HashingMetadataError] = {}
+        if isinstance(layout, RingLayout):
+            for partition in {file_slice.partition_path for file_slice in self.slices}:
+                try:
+                    layout.state(partition)
+                except (FormatError, HashingMetadataError) as error:
+                    found[partition] = error
+        return found
+
+    @cached_property
+    def placed(self) -> list[FileSlice]:
+        """The live slices of the partitions whose buckets are known."""
+        return [held for held in self.slices if held.partition_path not in self.broken_rings]
 
     @cached_property
     def committed(self) -> dict[str, tuple[Instant, WriteStat]]:

@@ -19,6 +19,7 @@ from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.storage.base import StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.instant import Instant
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
@@ -88,16 +89,25 @@ def _missing(table: Examination) -> Iterator[Finding]:
 
 
 def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFile]:
-    stats = (
-        stat
-        for commit in timeline.completed_commits()
-        for stat in timeline.read_commit(table.storage, commit).stats
-    )
-    named = (data_file(StoredObject(stat.path, stat.file_size_bytes, 0)) for stat in stats)
-    # Two commits may name the same file, up to table version 6.
-    files = {file.path: file for file in named if file is not None}
+    history = _History(table)
+    files: dict[str, DataFile] = {}  # Two commits may name the same file, up to table version 6.
+    for commit in timeline.completed_commits():
+        for stat in timeline.read_commit(table.storage, commit).stats:
+            file = data_file(StoredObject(stat.path, stat.file_size_bytes, 0))
+            if file is not None and not _is_for_nothing(history, timeline, commit, file):
+                files[file.path] = file
     live = replace(table.snapshot, timeline=timeline).live_slices(files.values())
     return {path: files[path] for file_slice in live for path in file_slice.paths}
+
+
+def _is_for_nothing(history: _History, timeline: Timeline, commit: Instant, file: DataFile) -> bool:
+    """Return whether a file is a copy for a resize that was withdrawn, and older instants are gone.
+
+    Nobody reads it, but its instant is older than the timeline, as if it had completed.
+    """
+    instant = file.name.instant
+    is_old = timeline.start is not None and instant < timeline.start
+    return is_old and instant != commit.requested_at and not history.may_hold(instant)
 
 
 def _sizes(table: Examination) -> Iterator[Finding]:
@@ -187,7 +197,7 @@ def _groups(table: Examination) -> Iterator[Finding]:
     """Find file groups that contradict the layout."""
     if table.index is None:
         return
-    for found in table.index.layout().damaged_groups(table.slices):
+    for found in table.index.layout().damaged_groups(table.placed):
         paths = tuple(path for file_slice in found.slices for path in file_slice.paths)
         yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
 

@@ -26,6 +26,7 @@ class Remedy(Enum):
     DROP_METADATA = "remove the metadata table"
     SETTLE = "finish or roll back what is pending"
     MARK = "mark the folder as a partition"
+    STORE_RING = "store the ring that the partition begins with"
     QUARANTINE = "move the files to quarantine"
     DELETE = "delete the files"
     REWRITE = "rewrite the partition, one row per key"
@@ -54,6 +55,8 @@ class FindingKind(Enum):
     KEYS_TWICE = "keys_twice"
     COUNT_OUT_OF_STEP = "count_out_of_step"
     RULES_OUT_OF_STEP = "rules_out_of_step"
+    RING_OF_NO_COMMIT = "ring_of_no_commit"
+    RING_MISSING = "ring_missing"
     LEFTOVER_MARKERS = "leftover_markers"
     LEFTOVER_HEARTBEAT = "leftover_heartbeat"
     LEFTOVER_LOCK = "leftover_lock"
@@ -70,7 +73,8 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.PLAN_BROKEN: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "restore the files, or have Hudi roll the compaction back",
+        "restore the files, or roll the plan back: a resize by table.rollback() (bucketlake "
+        "rollback), a compaction with Hudi",
     ),
     FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
     FindingKind.FILE_MISSING: (
@@ -102,6 +106,8 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
         Remedy.NOTHING,
         "set the right rules with a rescale",
     ),
+    FindingKind.RING_OF_NO_COMMIT: (Severity.WARNING, Remedy.QUARANTINE, ""),
+    FindingKind.RING_MISSING: (Severity.WARNING, Remedy.STORE_RING, ""),
     FindingKind.LEFTOVER_MARKERS: (Severity.NOTE, Remedy.DELETE, ""),
     FindingKind.LEFTOVER_HEARTBEAT: (Severity.NOTE, Remedy.DELETE, ""),
     FindingKind.LEFTOVER_LOCK: (Severity.WARNING, Remedy.DELETE, ""),

@@ -24,7 +24,7 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.settings import TableIndex, require_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
 from bucketlake.read.file_system_view import data_file
@@ -140,7 +140,7 @@ def repair(
         ({Remedy.RECOVER}, work.recover_properties),
         ({Remedy.DROP_METADATA}, work.drop_metadata_table),
         ({Remedy.SETTLE, Remedy.DELETE}, work.settle),
-        ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE}, work.tidy_up),
+        ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE, Remedy.STORE_RING}, work.tidy_up),
         ({Remedy.REWRITE}, work.rewrite),
     ):
         if any(finding.remedy in remedies for finding in found):
@@ -195,13 +195,15 @@ class _Repair:
             settle_failed_writes(self.storage, config, timeline, clock, self.lock)
 
     def tidy_up(self, found: Sequence[Finding]) -> None:
-        """Mark partitions, move stray files to quarantine, delete leftovers."""
-        self._writable()
+        """Mark partitions, move stray files to quarantine, delete leftovers, store first rings."""
+        config = self._writable()
         for finding in found:
             if finding.kind is FindingKind.LEFTOVER_MARKERS:
                 self._delete_markers(finding)
             elif finding.remedy is Remedy.MARK:
                 self._mark(finding)
+            elif finding.remedy is Remedy.STORE_RING:
+                self._store_ring(config, finding)
             elif finding.remedy in (Remedy.QUARANTINE, Remedy.DELETE):
                 for path in finding.files:
                     stored = self.storage.stat(path)
@@ -270,6 +272,12 @@ class _Repair:
                 partition_marker_path(finding.partition),
                 render_partition_metadata(instant, finding.partition),
             )
+
+    def _store_ring(self, config: TableConfig, finding: Finding) -> None:
+        timeline = load_timeline(self.storage, config)
+        layout = require_index(self.storage, timeline, self.given).layout()
+        assert finding.partition is not None
+        layout.pinned([finding.partition], creates=True)
 
     def _keep_copy(self, path: str) -> None:
         if self.quarantine is None:

@@ -46,7 +46,7 @@ class RestoreReport:
     commits : tuple of UndoneCommit
         Undone commits, newest first, also compactions.
     plans : tuple of InstantTime
-        Pending compactions that are removed.
+        Pending compactions and resizes that are removed.
     instant : InstantTime or None
         The restore on the timeline; None for a dry run, or if there is nothing to undo.
     """

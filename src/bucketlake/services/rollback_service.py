@@ -17,6 +17,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     CommitOutcomeUnknownError,
     IndexStateError,
+    ObjectNotFoundError,
     StorageError,
     TimelineError,
 )
@@ -25,6 +26,7 @@ from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, LogFileName
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.dependents import with_dependents
 from bucketlake.storage.base import Storage
@@ -38,6 +40,7 @@ from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.write.commit import after_turn
 from bucketlake.write.pending_actions import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
+from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_rollback import carry_out_rollback, rollback_plan
 
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
@@ -80,7 +83,8 @@ class RollbackReport:
     commits : tuple of UndoneCommit
         Undone commits, newest first.
     instants : tuple of InstantTime
-        The rollbacks on the timeline, one per commit; empty for a dry run.
+        The rollbacks on the timeline, one per commit; empty for a dry run, and for a pending
+        resize.
     """
 
     commits: tuple[UndoneCommit, ...]
@@ -100,6 +104,8 @@ def roll_back(
 ) -> RollbackReport:
     """Roll a commit back, or return what that would undo.
 
+    A resize that is pending is withdrawn; that leaves no rollback on the timeline.
+
     Parameters
     ----------
     storage, config
@@ -107,7 +113,7 @@ def roll_back(
     index : TableIndex or None
         The index that the caller states; None if the caller states none.
     instant : InstantTime
-        The commit.
+        The commit, or the pending resize.
     cascade : bool
         Whether to also undo later commits that build on it; otherwise they raise TimelineError.
     dry_run : bool
@@ -131,9 +137,18 @@ def roll_back(
     check_writable(config, storage.root)
     if dry_run:
         snapshot = load_snapshot(storage, config)
+        resize = _describe_pending(storage, snapshot.timeline, instant)
+        if resize is not None:
+            return RollbackReport((resize,))
         return _report(snapshot, _commits_to_undo(snapshot, index, instant, cascade))
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    resize = _describe_pending(storage, timeline, instant)
+    if resize is not None:
+        with lock.held(storage):
+            if withdraw_resize(storage, config, clock, instant):
+                return RollbackReport((resize,))
+        settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     with lock.held(storage) as require_held:
         while True:
             turn = last_turn(storage)
@@ -278,6 +293,25 @@ def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> U
         sum(stat.file_size_bytes for stat in commit.stats),
         instant.requested_at in rules,
     )
+
+
+def _describe_pending(
+    storage: Storage, timeline: Timeline, instant: InstantTime
+) -> UndoneCommit | None:
+    """Describe what a withdrawal of a pending resize removes; None if it is none."""
+    pending = {found.requested_at: found for found in timeline.pending_clusterings()}.get(instant)
+    if pending is None:
+        return None
+    try:
+        plan = timeline.read_clustering_plan(storage, pending)
+    except ObjectNotFoundError:
+        return None
+    if not plan.is_resize:
+        return None
+    partitions = sorted({planned.partition_path for planned in plan.slices})
+    files = [file for file in list_files(storage, partitions) if file.name.instant == instant]
+    size_bytes = sum(file.size_bytes for file in files)
+    return UndoneCommit(instant, "CLUSTER", tuple(partitions), len(files), size_bytes, rules=False)
 
 
 def why_absent(timeline: Timeline, instant: InstantTime) -> str:

@@ -230,7 +230,7 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
     # After a commit of bucketlake, Hudi could not continue the clustering, nor write again. Writes
     # that serve a resize of hash rings are no hindrance to it.
     for instant in timeline.pending_clusterings():
-        if not is_resize(storage, timeline, instant):
+        if not _is_resize(storage, timeline, instant):
             raise UnsupportedFeatureError(
                 "writing while a clustering of another program is pending "
                 f"(instant {instant.requested_at})",
@@ -239,10 +239,10 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
             )
 
 
-def is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+def _is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
     """Return whether a pending clustering resizes hash rings, which writes serve (RFC-42)."""
     try:
         plan = timeline.read_clustering_plan(storage, instant)
     except ObjectNotFoundError:
         return True  # It was withdrawn since the listing.
-    return all(group.resize is not None for group in plan.groups)
+    return plan.is_resize

@@ -9,18 +9,16 @@ are all there will be. Files, rings and the plan go together; every step can be 
 from __future__ import annotations
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import ObjectNotFoundError
 from bucketlake.index.state import undo_state
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.file_system_view import list_files
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.commit import after_turn
-from bucketlake.write.timeline_rollback import take_back
+from bucketlake.write.timeline_rollback import partitions_of_plan, take_back
 
 
 def withdraw_resize(
@@ -39,13 +37,3 @@ def withdraw_resize(
     undo_state(storage, instant, partitions)
     take_back(storage, config, instant, Action.CLUSTERING, files)
     return True
-
-
-def partitions_of_plan(storage: Storage, timeline: Timeline, instant: InstantTime) -> list[str]:
-    """Return the partitions that a pending clustering names; none if its plan is gone."""
-    pending = Instant(instant, Action.CLUSTERING, State.REQUESTED)
-    try:
-        plan = timeline.read_clustering_plan(storage, pending)
-    except ObjectNotFoundError:
-        return []
-    return sorted({planned.partition_path for planned in plan.slices})

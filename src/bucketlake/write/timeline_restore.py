@@ -43,7 +43,7 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
     """Return the instants that a restore undoes, newest first: all that the savepoint lacks.
 
     The savepoint includes the commits up to its own commit that were completed when it was made.
-    Compactions planned later are undone too; pending writes are not.
+    Compactions and resizes planned later are undone too; pending writes are not.
     """
     undone = [
         commit
@@ -53,11 +53,12 @@ def later_instants(timeline: Timeline, savepoint: Instant) -> list[Instant]:
     ]
     undone.sort(key=lambda i: timeline.completion_time(i.requested_at) or "", reverse=True)
     planned = [
-        compaction
-        for compaction in timeline.pending_compactions()
-        if compaction.requested_at > savepoint.requested_at
+        service
+        for service in (*timeline.pending_compactions(), *timeline.pending_clusterings())
+        if service.requested_at > savepoint.requested_at
     ]
-    return planned[::-1] + undone
+    planned.sort(key=lambda service: service.order, reverse=True)
+    return planned + undone
 
 
 def begin_restore(

@@ -8,11 +8,10 @@ rollbacks of Hudi. The caller decides which instants may be rolled back
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.format.rollback_metadata import (
     RollbackPlan,
     decode_rollback_plan,
@@ -35,7 +34,8 @@ from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import decide_plan, put_inflight, withdraw_plan
 from bucketlake.write.progress import counted
 
-_UNDONE = (*WRITES, Action.COMPACTION)
+_UNDONE = (*WRITES, Action.COMPACTION, Action.CLUSTERING)
+_OF_CLUSTERINGS = (Action.REPLACE_COMMIT, Action.CLUSTERING)
 _SERVICES_OF = {
     Action.COMMIT: (Action.COMPACTION,),
     Action.REPLACE_COMMIT: (Action.CLUSTERING,),
@@ -91,7 +91,7 @@ def carry_out_rollback(
         If the plan undoes a table service other than a pending compaction.
     """
     action = next((action for action in _UNDONE if action.value == plan.action), None)
-    if action is None or (action is Action.COMPACTION and _is_completed(storage, config, plan)):
+    if action is None or (action not in WRITES and _is_completed(storage, config, plan)):
         if load_timeline(storage, config).find(plan.instant) is not None:
             feature = f"rolling back a {plan.action}"
             next_step = "let Hudi finish it: its next write does"
@@ -119,20 +119,37 @@ def read_rollback_plan(storage: Storage, config: TableConfig, instant: InstantTi
 
 
 def rollback_plan(storage: Storage, timeline: Timeline, instant: Instant) -> RollbackPlan:
-    """Return the files of an instant: those that its metadata or its markers name."""
+    """Return the files of an instant: those that its metadata or its markers name.
+
+    The copies that writes made for a resize have its instant in their names, and belong to it.
+    """
+    resized: Collection[str] = ()
     if instant.state is State.COMPLETED:
         commit = timeline.read_commit(storage, instant)
         paths = [stat.path for stat in commit.stats]
         if commit.resizes:
-            paths += copies_for_resize(storage, instant.requested_at, commit.partitions)
+            resized = commit.partitions
     else:
         paths = [marker.data_path for marker in read_markers(storage, instant.requested_at)]
-    files: dict[str, list[str]] = defaultdict(list)
+        if instant.action is Action.CLUSTERING:
+            resized = partitions_of_plan(storage, timeline, instant.requested_at)
+    paths += copies_for_resize(storage, instant.requested_at, resized)
+    files: dict[str, list[str]] = {path: [] for path in sorted(resized)}  # Their rings go, too.
     for path in paths:
         partition, _, name = path.rpartition("/")
-        files[partition].append(name)
-    by_partition = {partition: tuple(names) for partition, names in files.items()}
+        files.setdefault(partition, []).append(name)
+    by_partition = {partition: tuple(dict.fromkeys(names)) for partition, names in files.items()}
     return RollbackPlan(instant.requested_at, instant.action.value, by_partition)
+
+
+def partitions_of_plan(storage: Storage, timeline: Timeline, instant: InstantTime) -> list[str]:
+    """Return the partitions that a pending clustering names; none if its plan is gone."""
+    pending = Instant(instant, Action.CLUSTERING, State.REQUESTED)
+    try:
+        plan = timeline.read_clustering_plan(storage, pending)
+    except ObjectNotFoundError:
+        return []
+    return sorted({planned.partition_path for planned in plan.slices})
 
 
 def copies_for_resize(
@@ -152,10 +169,11 @@ def undo(storage: Storage, config: TableConfig, plan: RollbackPlan, action: Acti
     ``action`` is the action of its pending files.
     """
     forbid_commit(storage, plan.instant)
-    requested = Instant(plan.instant, Action.CLUSTERING, State.REQUESTED)
-    if action is Action.REPLACE_COMMIT and storage.stat(instant_path(config, requested)):
-        undo_state(storage, plan.instant, plan.files)
     _reopen(storage, config, plan.instant, action)
+    requested = Instant(plan.instant, Action.CLUSTERING, State.REQUESTED)
+    if action in _OF_CLUSTERINGS and storage.stat(instant_path(config, requested)):
+        # A clustering of Hudi brings rings, too, without a note.
+        undo_state(storage, plan.instant, plan.files)
     take_back(storage, config, plan.instant, action, plan.paths)
     # A slow helper may have published it again; from now on the helper notices the rollback.
     published = load_timeline(storage, config).find_completed(plan.instant)
