@@ -294,3 +294,28 @@ def test_lookup_in_a_damaged_file_raises_or_finds_the_entry(at: int, bits: int, 
 def test_file_cut_off_anywhere_is_refused(size: int) -> None:
     with pytest.raises(FormatError):
         entries_of(WRITTEN[:size])
+
+
+DEEP = hfiles.encode_hfile([ENTRIES[at : at + 20] for at in range(0, 400, 20)], index_levels=3)
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, 2**20), st.integers(1, 255)), min_size=1, max_size=3),
+    row=st.integers(0, 399),
+)
+def test_damaged_deep_index_gives_entries_or_a_named_error(
+    flips: list[tuple[int, int]], row: int
+) -> None:
+    content = bytearray(DEEP)
+    for at, bits in flips:
+        content[at % (len(DEEP) - TRAILER_BYTES + 120)] ^= bits
+    try:
+        reader = HFileReader.of_bytes(bytes(content), PATH)
+        found = [reader.lookup(binary([ENTRIES[row][0]])), reader.lookup_prefixes([b"000001"])]
+        found += list(reader.batches())
+    except (FormatError, UnsupportedFeatureError):
+        return
+    for entries in found:
+        entries.keys.validate(full=True)
+        entries.values.validate(full=True)
+        assert len(entries.keys) == len(entries.values)

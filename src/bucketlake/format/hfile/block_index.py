@@ -10,22 +10,22 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from bucketlake.format.hfile.framing import Place, decode_size
 
 _ENTRY = struct.Struct(">qi")  # Offset and size of a block.
 _INT = struct.Struct(">i")
 _ROW_SIZE = struct.Struct(">h")
+_ONE_BYTE_MAX = 127
 
 # Moves the characters from U+E000 to U+FFFF behind the others, so that bytes compare like UTF-16.
 _LEAD_BYTES = (0xEE, 0xEF)
 _AS_JAVA = bytes.maketrans(bytes(_LEAD_BYTES), b"\xf5\xf6")
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):  # A tuple, since a lookup makes thousands.
     """One block: a data block, or a block of the index one level below."""
 
     first_key: (
@@ -43,19 +43,21 @@ def decode_root_index(payload: bytes, count: int, at: int, place: Place) -> list
     FormatError
         If the payload does not hold this number of entries.
     """
-    entries, position = [], 0
+    entries, position, size = [], 0, len(payload)
     for _ in range(count):
-        if position + _ENTRY.size >= len(payload):
+        start = position + _ENTRY.size
+        if start >= size:
             raise place.malformed("an entry of the index", "its end", at)
         offset, size_bytes = _ENTRY.unpack_from(payload, position)
-        key_size, position = decode_size(payload, position + _ENTRY.size)
-        key = payload[position : position + key_size] if key_size >= 0 else b""
-        if key_size < 0 or len(key) != key_size:
+        key_size, start = payload[start], start + 1
+        if key_size > _ONE_BYTE_MAX:  # Few keys are that long, and there may be many entries.
+            key_size, start = decode_size(payload, start - 1)
+        position = start + key_size
+        if key_size < 0 or position > size:
             raise place.malformed("a key of the index", "a size beyond it", at)
-        entries.append(IndexEntry(_row(key, at, place), offset, size_bytes))
-        position += key_size
-    if position != len(payload):
-        raise place.malformed("the end of the index", f"{len(payload)} bytes", at)
+        entries.append(IndexEntry(_row(payload, start, position, at, place), offset, size_bytes))
+    if position != size:
+        raise place.malformed("the end of the index", f"{size} bytes", at)
     return entries
 
 
@@ -74,8 +76,8 @@ def decode_inner_index(payload: bytes, at: int, place: Place) -> list[IndexEntry
         if not 0 <= start <= end - _ENTRY.size or first + end > len(payload):
             raise place.malformed("an entry of the index", f"from {start} to {end}", at)
         offset, size_bytes = _ENTRY.unpack_from(payload, first + start)
-        key = payload[first + start + _ENTRY.size : first + end]
-        entries.append(IndexEntry(_row(key, at, place), offset, size_bytes))
+        row = _row(payload, first + start + _ENTRY.size, first + end, at, place)
+        entries.append(IndexEntry(row, offset, size_bytes))
     return entries
 
 
@@ -117,9 +119,7 @@ def _selected(
 ) -> list[IndexEntry]:
     first_keys = [entry.first_key for entry in entries]
     numbers = set(holding(first_keys, keys))
-    if any(byte in key for key in first_keys for byte in _LEAD_BYTES) or any(
-        byte in key for key in keys for byte in _LEAD_BYTES
-    ):
+    if any(byte in texts for texts in map(b"".join, (first_keys, keys)) for byte in _LEAD_BYTES):
         in_java = sorted(key.translate(_AS_JAVA) for key in keys)
         numbers |= set(holding([key.translate(_AS_JAVA) for key in first_keys], in_java))
     return [entries[number] for number in sorted(numbers)]
@@ -143,10 +143,10 @@ def _holding_prefixes(first_keys: list[bytes], prefixes: Sequence[bytes]) -> Ite
             end += 1
 
 
-def _row(key: bytes, at: int, place: Place) -> bytes:
+def _row(payload: bytes, start: int, end: int, at: int, place: Place) -> bytes:
     """Return the row of a key in the index: its size and its bytes, then perhaps more."""
-    size = _ROW_SIZE.unpack_from(key)[0] if len(key) >= _ROW_SIZE.size else -1
-    row = key[_ROW_SIZE.size : _ROW_SIZE.size + max(size, 0)]
-    if len(row) != size:
+    begin = start + _ROW_SIZE.size
+    size = _ROW_SIZE.unpack_from(payload, start)[0] if begin <= end else -1
+    if not 0 <= size <= end - begin:
         raise place.malformed("a key of the index", f"a row of {size} bytes", at)
-    return row
+    return payload[begin : begin + size]

@@ -40,6 +40,7 @@ _END_MARK = b"\0"
 _LANES_MIN = 24  # With fewer stretches a loop over cells is faster than steps of NumPy.
 _STEPS = 64
 _LANE_BYTES = 2**14
+_SEARCHED_BYTES = 2**10  # A search of longer stretches begins slowly.
 _GUESSED_ROW_BYTES_MAX = 256
 _LOW_WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
@@ -182,29 +183,35 @@ def _with_guesses(data: bytearray, bounds: Ints) -> Ints:
     A guess is wrong where a value looks like a cell. Then the walk does not prove itself.
     """
     found: list[int] = []
-    row_size = 0
+    likely = 0  # Keys of one file often have one size.
     for at, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        while 0 <= at < end:
+        while at < end:
             found.append(at)
-            marks_at = data.find(_MARKS, at + _LANE_BYTES, end)
-            row_size = _row_size_before(data, marks_at, row_size)
-            at = marks_at - row_size - _HEAD_BYTES if row_size >= 0 else end
+            after = at + _LANE_BYTES
+            marks_at = data.find(_MARKS, after, min(after + _SEARCHED_BYTES, end))
+            row_size = _row_size_before(data, marks_at, likely)
+            if row_size < 0:
+                break
+            likely, at = row_size, marks_at - row_size - _HEAD_BYTES
     return np.array([*found, int(bounds[-1])], np.int64)
 
 
 def _row_size_before(data: bytearray, marks_at: int, likely: int) -> int:
     """Return the size of a row that ends at a position; -1 if none of up to 256 bytes fits."""
-    unpack = _KEY_SIZES.unpack_from
     if marks_at < 0:
         return -1
-    for size in (likely, *range(_GUESSED_ROW_BYTES_MAX)):
-        start = marks_at - size - _HEAD_BYTES
-        if min(size, start) < 0:
-            continue
-        key_size, row_size = unpack(data, start)
-        if key_size == size + _KEY_FRAME_BYTES and row_size == size:
-            return int(row_size)
-    return -1
+    if _is_row(data, marks_at, likely):
+        return likely
+    sizes = range(_GUESSED_ROW_BYTES_MAX)
+    return next((size for size in sizes if _is_row(data, marks_at, size)), -1)
+
+
+def _is_row(data: bytearray, marks_at: int, size: int) -> bool:
+    start = marks_at - size - _HEAD_BYTES
+    if min(start, size) < 0:
+        return False
+    key_size, row_size = _KEY_SIZES.unpack_from(data, start)
+    return bool(key_size == size + _KEY_FRAME_BYTES and row_size == size)
 
 
 def _starts_in(data: bytearray, at: int, end: int) -> list[int]:
