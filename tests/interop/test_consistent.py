@@ -10,7 +10,6 @@ import pytest
 
 from bucketlake.format.clustering_plan import (
     ClusteringPlan,
-    decode_clustering_plan,
     encode_clustering_plan,
 )
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
@@ -22,9 +21,11 @@ from tests.interop.consistent import (
     SORT_ALL,
     ConsistentKind,
     ConsistentTable,
+    children,
 )
 from tests.interop.peer.client import HudiPeer, PeerError
-from tests.interop.shared_table import HUDI, rows
+from tests.interop.shared_table import BUCKETLAKE, HUDI, rows
+from tests.interop.test_consistent_turns import begun, take_turns
 
 pytestmark = pytest.mark.interop
 
@@ -48,6 +49,10 @@ def test_a_table_that_the_release_before_resizes_is_read_exactly_at_every_step(
     hudi_1_1: HudiPeer, tmp_path: Path
 ) -> None:
     resize_twice(ConsistentTable(hudi_1_1, tmp_path / "resized"))
+
+
+def test_bucketlake_takes_turns_with_the_release_before(hudi_1_1: HudiPeer, tmp_path: Path) -> None:
+    take_turns(begun(hudi_1_1, tmp_path / "turns"), BUCKETLAKE)
 
 
 def resize_twice(table: ConsistentTable) -> None:
@@ -133,15 +138,14 @@ def test_hudi_executes_a_resize_whose_plan_is_in_our_bytes(
         table.execute_resizes()
         assert not table.pending_resizes()
         table.assert_read_by_all()
-        assert set(table.ring("eu").nodes.items()) >= children(plan, "eu")
+        assert set(table.ring("eu").nodes.items()) >= new_nodes(plan, "eu")
     table.upsert(HUDI, rows(range(0, 80, 3), 4))
     table.assert_read_by_all()
 
 
 def rewrite_plan(table: ConsistentTable, planned: Instant) -> ClusteringPlan:
     """Decode the plan of a pending resize, and put it back as our planner would write it."""
-    path = timeline_file(table, replace(planned, state=State.REQUESTED))
-    plan = decode_clustering_plan(path.read_bytes(), path.name)
+    plan = table.plan_of(planned)
     groups = []
     for group in plan.groups:
         assert group.resize is not None
@@ -149,21 +153,14 @@ def rewrite_plan(table: ConsistentTable, planned: Instant) -> ClusteringPlan:
         facts = replace(group.resize, child_nodes=json.dumps(nodes, separators=(",", ":")))
         groups.append(type(group).of_resize(group.slices, group.output_count, facts))
     plan = replace(plan, groups=tuple(groups), missing_partitions=None)
+    path = timeline_file(table, replace(planned, state=State.REQUESTED))
     overwrite(path, encode_clustering_plan(plan, str(table.path)))
     return plan
 
 
-def children(plan: ClusteringPlan, partition: str) -> set[tuple[int, str]]:
+def new_nodes(plan: ClusteringPlan, partition: str) -> set[tuple[int, str]]:
     """Return the nodes that a plan puts on the ring of a partition."""
-    facts = [group.resize for group in plan.groups]
-    nodes = [
-        node
-        for fact in facts
-        if fact is not None and fact.partition_path == partition
-        for node in json.loads(fact.child_nodes)
-    ]
-    assert nodes, f"the plan does not resize partition {partition}"
-    return {(node["value"], node["fileIdPrefix"]) for node in nodes if node["tag"] == "REPLACE"}
+    return {(value, prefix) for value, prefix in children(plan, partition) if prefix is not None}
 
 
 def test_hudi_goes_on_after_a_resize_that_is_completed_in_our_bytes(

@@ -20,6 +20,7 @@ from bucketlake.errors import AlreadyExistsError, CommitConflictError, ConfigErr
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.recorded_counts import record_path
+from bucketlake.index.rings import RINGS_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.read.file_system_view import list_partition
@@ -798,6 +799,29 @@ def commit_but_for_the_last_step(table: bl.Table) -> InstantTime:
 def write(storage: FaultyStorage) -> None:
     target = open_target(storage, read_table_config(storage), INDEX)
     write_records(target, Operation.UPSERT, ArrowSource(rows(9), threads=1))
+
+
+def test_a_ring_is_published_before_the_commit_that_brought_it_is_archived() -> None:
+    """Hudi looks for that commit on the active timeline alone."""
+    table = bl.create_table(
+        "memory://archived-ring",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        index=bl.ConsistentBucket(1),
+        table_type="merge_on_read",
+    )
+    upsert(table, 1)
+    instant = table.delete_partitions(["a"]).instant
+    drop_replaced(table)
+    for v in (3, 4, 5):
+        upsert(table, v, range(1, 4, 2))
+    marker = f"{RINGS_FOLDER}/a/{instant}.commit"
+    assert marker not in paths(table)
+    table.archive(keep_min=1, keep_max=2)
+    assert instant in archived(table)
+    assert marker in paths(table)
+    forget("archived-ring")
 
 
 def test_a_writer_that_takes_an_archived_commit_for_dead_leaves_it_alone(table: bl.Table) -> None:

@@ -397,6 +397,26 @@ def test_a_rollback_of_a_write_takes_its_copies_away(table: bl.Table) -> None:
     require_sound(table)
 
 
+def test_copies_that_a_rollback_of_hudi_left_are_gone_once_the_resize_completes(
+    table: bl.Table,
+) -> None:
+    """Hudi finds files by the instant in their names; its readers would show the copies then."""
+    planned = table.resize(**SPLIT_ALL, schedule_only=True).scheduled
+    table.upsert(rows(range(5), 1))
+    kept = copies_of(table, planned)
+    undone = table.upsert(rows(range(3, 9), 2)).instant
+    storage = storage_of(table)
+    left = {path: storage.read(path) for path in {*copies_of(table, planned)} - {*kept}}
+    assert left
+    table.rollback(undone)
+    for path, content in left.items():
+        storage.put(path, content)
+    assert table.resize(**EXECUTE).instants == (planned,)
+    assert copies_of(table, planned) == kept
+    assert values(table) == FIRST | keyed(range(5), 1)
+    require_sound(table)
+
+
 def test_a_write_during_a_resize_is_rolled_back_after_its_completion(table: bl.Table) -> None:
     resize = planned(table)
     undone = table.upsert(rows(range(5, 15), 2)).instant

@@ -56,6 +56,7 @@ from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFil
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.compaction import with_schema_of_plan, with_sizes
@@ -596,6 +597,8 @@ def _complete(
         save_rings(storage, instant, rings)
         if take_turn(storage, instant, after=turn):
             break
+    if service.appends:
+        _drop_copies_of_no_commit(service, instant, replaced.keys())
     extra = {"schema": snapshot.schema_text or ""}
     metadata = CommitMetadata(
         OPERATION,
@@ -742,6 +745,31 @@ def _writer_with_copies(
         if any(name is not None and name.instant == instant for name in names):
             return pending.requested_at
     return None
+
+
+def _drop_copies_of_no_commit(
+    service: _Service, instant: InstantTime, partitions: Iterable[str]
+) -> None:
+    """Delete copies of writes that Hudi rolled back; its readers would show them from now on.
+
+    A rollback of Hudi finds files by the instant in their names, and copies have the resize's.
+    """
+    storage = service.storage
+    names = {file.path: file.name for file in list_files(storage, sorted(set(partitions)))}
+    copies = {path for path, name in names.items() if isinstance(name, LogFileName)}
+    copies = {path for path in copies if names[path].instant == instant}
+    if not copies:
+        return
+    timeline = load_timeline(storage, service.config)  # After the listing.
+    for _, commit in timeline.read_commits(storage, timeline.completed_commits()):
+        copies.difference_update(stat.path for stat in commit.stats)
+    for pending in timeline.pending():
+        copies.difference_update(
+            marker.data_path for marker in read_markers(storage, pending.requested_at)
+        )
+    for path in sorted(copies):
+        LOGGER.warning("resize %s deletes %s, a copy of a write that was undone", instant, path)
+        storage.delete(path)
 
 
 def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
