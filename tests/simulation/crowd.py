@@ -55,6 +55,12 @@ from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
+from tests.simulation.resizes import (
+    drawn_limits,
+    has_rings,
+    require_committed_blocks,
+    resize_one_by_one,
+)
 from tests.simulation.stage import Actor, Stage, StagedStorage
 from tests.simulation.world import (
     PARTITIONS,
@@ -160,7 +166,9 @@ class Crowd:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
-            choices, weights = [*choices, self._drop, self._rescale], [*weights, 1, 2]
+            rings = has_rings(self.kind.index)
+            choices = [*choices, self._drop, self._resize if rings else self._rescale]
+            weights = [*weights, 1, 5 if rings else 2]
             if self.merges_on_read:
                 choices, weights = [*choices, self._compact], [*weights, 4]
             if self.rolls_back:
@@ -180,6 +188,7 @@ class Crowd:
 
     def _read(self) -> None:
         for _ in range(4):
+            self._look_by_names()
             before = self.record.completed()
             since = until = None
             follows = before and self.random.random() < 0.5
@@ -202,6 +211,10 @@ class Crowd:
                 self.record.follower.rows.update(rows)
                 self.record.follower.ranges.append((until, rows))
             self.stage.sleep(self.random.random())
+
+    def _look_by_names(self) -> None:
+        if has_rings(self.kind.index):
+            require_committed_blocks(self.memory, self.story)
 
     def _upsert(self, name: str, *, fails: bool = True) -> None:
         rows, batch = self._rows()
@@ -255,6 +268,18 @@ class Crowd:
             Deed("rescale", same),
             lambda target: rescale(target(), rules, default, None),
         )
+
+    def _resize(self, name: str) -> None:
+        schedule_only = self.random.random() < 0.4
+        limits = drawn_limits(self.random)
+
+        def run(target: Callable[[], Target]) -> None:
+            at = target()
+            resize_one_by_one(
+                at, limits, schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms
+            )
+
+        self._perform(name, Deed("resize", same), run)
 
     def _compact(self, name: str) -> None:
         schedule_only = self.random.random() < 0.3
@@ -408,6 +433,7 @@ class Crowd:
         else:
             deed.told, deed.instant = "done", getattr(result, "instant", None)
             self.record.log.append(f"{name}:   {deed.instant}")
+        self._look_by_names()
         deed.instants = {
             path.rpartition("/")[2].removesuffix(".requested")
             for path in storage.created

@@ -60,7 +60,7 @@ class Commit:
     instant: str
     action: str
     completed_at: str
-    compacted: bool
+    moves_rows: bool  # A compaction or a resize, which another actor may have planned.
 
     @property
     def name(self) -> str:
@@ -138,8 +138,8 @@ class Record:
                 assert not deed.instants & names, self.story(f"{deed} was told to have failed")
         states: list[Rows] = [{}]
         for one in commits:
-            after = same  # Another actor may have planned a compaction.
-            if not one.compacted:
+            after = same
+            if not one.moves_rows:
                 assert one.name in by_name, self.story(f"nobody made {one}")
                 after = by_name[one.name].after
             states.append(after(states[-1]))
@@ -151,8 +151,8 @@ class Record:
                 seen = states[sight.before : sight.after + 1]
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
             self._check_ranges(commits, states)
-        self._check_batches([by_name[one.name] for one in commits if not one.compacted])
-        self._check_savepoints([one for one in commits if not one.compacted], by_name)
+        self._check_batches([by_name[one.name] for one in commits if not one.moves_rows])
+        self._check_savepoints([one for one in commits if not one.moves_rows], by_name)
         require_tidy(self.memory, self.story)
 
     def _check_ranges(self, commits: list[Commit], states: list[Rows]) -> None:
@@ -229,7 +229,9 @@ class Record:
         if place not in self._known:
             read = metadata()
             assert read is not None, place
-            self._known[place] = Commit(instant, action, completed_at, read.compacted)
+            self._known[place] = Commit(
+                instant, action, completed_at, read.compacted or read.resizes
+            )
         return self._known[place]
 
     def savepoints(self) -> dict[InstantTime, str]:

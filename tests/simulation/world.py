@@ -32,6 +32,7 @@ from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
+from bucketlake.services.resize.resize import ResizeReport
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
@@ -54,6 +55,14 @@ from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.simulation.resizes import (
+    drawn_limits,
+    has_rings,
+    require_committed_blocks,
+    require_settled_copies,
+    require_settled_rings,
+    resize_one_by_one,
+)
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # One name has a line break, to find text that is split into lines.
@@ -210,11 +219,27 @@ class World:
         )
 
     def rescale(self) -> None:
-        """Give partitions other bucket counts; no row changes."""
+        """Give partitions other bucket counts, or resize buckets of rings; no row changes."""
+        if has_rings(self.kind.index):
+            self.resize()
+            return
         rules = {p: self.random.randrange(1, 5) for p in PARTITIONS if self.random.random() < 0.7}
         default = self.random.randrange(1, 4)
         self._attempt(
             lambda target: rescale(target, rules or {"none": 1}, default, self), lambda state: state
+        )
+
+    def resize(self) -> None:
+        """Split and merge buckets, or only plan to; no row changes."""
+        limits = drawn_limits(self.random)
+        schedule_only = self.random.random() < 0.5
+        self.log.append(f"  {limits}, schedule_only={schedule_only}")
+        self._attempt(
+            lambda target: resize_one_by_one(
+                target, limits, schedule_only=schedule_only, now_ms=lambda: self.now_ms
+            ),
+            lambda state: state,
+            steps=150,
         )
 
     def compact(self) -> None:
@@ -248,10 +273,13 @@ class World:
         config = read_table_config(self.storage)
         timeline = load_timeline(self.storage, config)
         commits = timeline.completed_commits()
-        if not commits or commits[-1].requested_at not in self.before:
+        if not commits:
             return
         newest = commits[-1].requested_at
-        before = self.before[newest]
+        resizes = timeline.read_commit(self.storage, commits[-1]).resizes
+        if not resizes and newest not in self.before:
+            return
+        before = self.before.get(newest, {})
         # An archival that died leaves commits in both timelines.
         archived = archived_completion_times(
             self.storage, config, since=commits[0].requested_at, until=newest
@@ -260,7 +288,7 @@ class World:
             lambda target: roll_back(
                 target.storage, target.config, None, newest, now_ms=lambda: self.now_ms
             ),
-            lambda _: before,
+            lambda state: state if resizes else before,
             # A pending instant may become the newest commit; the last commit after an archival
             # stays; a savepoint may keep the commit; a clean may have deleted earlier files.
             may_be_refused=bool(timeline.pending())
@@ -349,8 +377,9 @@ class World:
         after: Callable[[Rows], Rows],
         *,
         may_be_refused: bool = False,
+        steps: int = 70,
     ) -> None:
-        faulty = self._plan_faults()
+        faulty = self._plan_faults(steps)
         written = [after(state) for state in self.states]
         try:
             config = read_table_config(faulty)
@@ -367,15 +396,17 @@ class World:
             if isinstance(result, WriteResult | RescaleReport) and len(self.states) == 1:
                 self.before[str(result.instant)] = self.states[0]
                 self.after[str(result.instant)] = written[0]
+            if isinstance(result, ResizeReport) and result.scheduled and len(self.states) == 1:
+                self.after[str(result.scheduled)] = self.states[0]
             self.states = _distinct(written)
             self.check_nothing_is_left_over()
 
-    def _plan_faults(self) -> FaultyStorage:
+    def _plan_faults(self, steps: int = 70) -> FaultyStorage:
         faults = []
         if self.random.random() < self.fault_rate:
             effect = self.random.choice([Effect.DIE, Effect.DIE, Effect.ERROR, Effect.ECHO])
             moment = self.random.choice(list(Moment))
-            faults = [Fault(self.random.randrange(1, 70), moment, effect)]
+            faults = [Fault(self.random.randrange(1, steps), moment, effect)]
         self.faulty = FaultyStorage(self.storage, faults)
         return self.faulty
 
@@ -424,6 +455,8 @@ class World:
         changed = by_key(everything)
         assert changed == seen, self.story("what changed since the beginning is not what there is")
         self.check_no_commit_is_lost()
+        if has_rings(self.kind.index):
+            require_committed_blocks(self.storage, self.story)
 
     def check_no_commit_is_lost(self) -> None:
         """Check that every commit is active or archived, unless it was rolled back."""
@@ -501,12 +534,15 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
 
 
 def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
-    """Check that data files are of completed commits, and only compactions are in progress."""
+    """Check that data files are of completed commits, and only services are in progress."""
     config = read_table_config(storage)
     timeline = load_timeline(storage, config)
     completed = {i.requested_at for i in timeline.completed()}
     completed.update(i.requested_at for i in read_archive(storage, config))
-    planned = {i.requested_at for i in timeline.pending_compactions()}
+    services = (*timeline.pending_compactions(), *timeline.pending_clusterings())
+    planned = {i.requested_at for i in services}
+    require_settled_copies(storage, completed, story)
+    require_settled_rings(storage, completed | planned, story)
     for instant in _instants_of_files(storage):
         assert instant in completed | planned, story(f"a file of {instant} is left over")
     # A put that took effect twice may leave a requested instant, but no inflight instant.

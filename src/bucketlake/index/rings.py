@@ -219,16 +219,22 @@ class RingSource:
     def load(self, partitions: Iterable[str], initial_count: int) -> dict[str, RingState]:
         """Return the states of several partitions, some requests at once."""
         paths = sorted(set(partitions))
+        if not self._states.keys() >= set(paths):
+            _ = self.resizes  # Loaded once, before several threads need it.
         states = at_once(self.storage, partial(self.state, initial_count=initial_count), paths)
         return dict(zip(paths, states, strict=True))
 
-    @cached_property
-    def resizes(self) -> dict[str, list[PendingResize]]:
+    @property
+    def resizes(self) -> Mapping[str, list[PendingResize]]:
         """The pending resizes, by partition path."""
-        found: dict[str, list[PendingResize]] = defaultdict(list)
-        for resize in pending_resizes(self.storage, self.timeline):
-            found[resize.partition_path].append(resize)
-        return dict(found)
+        # No cached_property: in Python 3.11 its lock would have all tables wait for this request.
+        known: dict[str, list[PendingResize]] | None = vars(self).get("_resizes")
+        if known is None:
+            known = defaultdict(list)
+            for resize in pending_resizes(self.storage, self.timeline):
+                known[resize.partition_path].append(resize)
+            vars(self)["_resizes"] = known
+        return known
 
     def _load(self, partition_path: str, initial_count: int) -> RingState:
         found = _find_version(self.storage, self.timeline, partition_path)

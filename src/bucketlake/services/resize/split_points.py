@@ -50,7 +50,9 @@ def split_points(
         else:
             points = _points_of_keys(reader, file_slice, hash_fields, start, parts)
         points = [point % _RING_SIZE for point in points]
-        return points if state.ring.can_split(value, points) else equal(value, parts)
+        if points and state.ring.can_split(value, points):
+            return points
+        return equal(value, parts)
 
     def points_of(file_slice: FileSlice, value: int, parts: int) -> Sequence[int] | None:
         if policy == "balanced":

@@ -1,0 +1,91 @@
+"""Resizes of hash rings for the simulation, and a reader that goes by file names alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from bucketlake.index.consistent import ConsistentBucket
+from bucketlake.index.rings import FIRST_VERSION, stored_versions
+from bucketlake.index.settings import TableIndex
+from bucketlake.format.log_block import read_log_blocks
+from bucketlake.model.file_name import InstantTime
+from bucketlake.read.file_system_view import list_partitions
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.services.resize.resize import ResizeReport, resize
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.ingest import Target
+from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from tests.conformance.kinds import FULL_BYTES
+
+
+def has_rings(index: TableIndex) -> bool:
+    """Return whether tables of an index are resized, and not rescaled."""
+    return isinstance(index, ConsistentBucket)
+
+
+def drawn_limits(drawn: random.Random) -> ResizeLimits:
+    """Draw limits: sometimes all buckets are split, sometimes all are merged, sometimes both."""
+    return ResizeLimits(
+        max_file_size=drawn.choice([1, 1, FULL_BYTES, 2 * FULL_BYTES, 1 << 30]),
+        split_into=drawn.choice([2, 2, 3]),
+        split_at=drawn.choice(["middle", "balanced"]),
+        max_groups=drawn.choice([None, None, 1, 2]),
+    )
+
+
+def resize_one_by_one(
+    target: Target,
+    limits: ResizeLimits,
+    *,
+    schedule_only: bool = False,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int],
+) -> ResizeReport:
+    """Resize a table in this thread, one job after the other."""
+    return resize(
+        target.storage, target.config, target.index, limits, _jobs_one_by_one,
+        schedule_only=schedule_only, lock=lock, now_ms=now_ms,
+    )  # fmt: skip
+
+
+def _jobs_one_by_one(resizer: Resizer, jobs: Sequence[ResizeJob]) -> list[ResizeResult]:
+    return [resizer.resize(job) for job in jobs]
+
+
+def require_committed_blocks(storage: Storage, story: Callable[[str], str]) -> None:
+    """Check that a reader that goes by file names sees only blocks of committed writes.
+
+    bucketlake skips a block of a write that is not committed. Hudi does not look since table
+    version 8, and a copy for a resize has the resize's instant in its name.
+    """
+    snapshot = load_snapshot(storage, read_table_config(storage))
+    for file_slice in snapshot.all_slices():
+        for file in file_slice.log_files:
+            for block in read_log_blocks(storage, file.path, file.size_bytes):
+                is_committed = snapshot.timeline.is_completed(block.instant)
+                assert is_committed, story(f"{file.path} shows {block.instant}, not committed")
+
+
+def require_settled_copies(
+    storage: Storage, completed: set[InstantTime], story: Callable[[str], str]
+) -> None:
+    """Check that copies for resizes, seen or hidden, are of completed writes."""
+    for files in list_partitions(storage).values():
+        for file in files:
+            if ".log." not in file.path or file.path.endswith(".cdc"):
+                continue
+            for block in read_log_blocks(storage, file.path, file.size_bytes):
+                assert block.instant in completed, story(f"{file.path} is left over")
+
+
+def require_settled_rings(
+    storage: Storage, completed: set[InstantTime], story: Callable[[str], str]
+) -> None:
+    """Check that the versions of all rings are of completed commits, or of pending resizes."""
+    for partition, versions in stored_versions(storage).items():
+        left = versions - completed - {FIRST_VERSION}
+        assert not left, story(f"the ring of {partition!r} has versions {sorted(left)} left over")
