@@ -36,6 +36,7 @@ from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Severity
 from bucketlake.services.repair import repair
+from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
@@ -148,6 +149,8 @@ class Crowd:
         """Run all actors, then check the table."""
         try:
             with self.processes.installed():
+                if has_rings(self.kind.index) and self.random.random() < 0.8:
+                    self.stage.play([Actor("writer 0", self._prepare)])
                 actors = [Actor(name, partial(self._write, name)) for name in self.names]
                 self.stage.play([*actors, Actor("reader", self._read)])
                 self.stage.jumps = False
@@ -162,12 +165,19 @@ class Crowd:
 
     # Actions of actors.
 
+    def _prepare(self) -> None:
+        """Write rows, and mostly plan a resize, so that most writers meet one."""
+        self._upsert("writer 0", fails=False, rows_max=10)
+        if self.random.random() < 0.8:
+            limits = replace(drawn_limits(self.random), max_file_size=1)
+            self._resize("writer 0", limits, schedule_only=True, fails=False)
+
     def _write(self, name: str) -> None:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
             rings = has_rings(self.kind.index)
-            choices = [*choices, self._drop, self._resize if rings else self._rescale]
+            choices = [*choices, self._drop, self._draw_resize if rings else self._rescale]
             weights = [*weights, 1, 5 if rings else 2]
             if self.merges_on_read:
                 choices, weights = [*choices, self._compact], [*weights, 4]
@@ -216,8 +226,8 @@ class Crowd:
         if has_rings(self.kind.index):
             require_committed_blocks(self.memory, self.story)
 
-    def _upsert(self, name: str, *, fails: bool = True) -> None:
-        rows, batch = self._rows()
+    def _upsert(self, name: str, *, fails: bool = True, rows_max: int = 3) -> None:
+        rows, batch = self._rows(rows_max)
         deed = Deed("upsert", partial(upserted, rows=rows, by_event_time=self.by_event_time))
         self._perform(
             name, deed, partial(self._written, Operation.UPSERT, batch, None), fails=fails
@@ -269,17 +279,20 @@ class Crowd:
             lambda target: rescale(target(), rules, default, None),
         )
 
-    def _resize(self, name: str) -> None:
-        schedule_only = self.random.random() < 0.4
+    def _draw_resize(self, name: str) -> None:
         limits = drawn_limits(self.random)
+        self._resize(name, limits, schedule_only=self.random.random() < 0.4)
 
+    def _resize(
+        self, name: str, limits: ResizeLimits, *, schedule_only: bool, fails: bool = True
+    ) -> None:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             resize_one_by_one(
                 at, limits, schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms
             )
 
-        self._perform(name, Deed("resize", same), run)
+        self._perform(name, Deed("resize", same), run, fails=fails)
 
     def _compact(self, name: str) -> None:
         schedule_only = self.random.random() < 0.3
@@ -446,7 +459,7 @@ class Crowd:
         effect = self.random.choice([Effect.DIE, Effect.DIE, Effect.ERROR, Effect.ECHO])
         return [Fault(self.random.randrange(1, 30), self.random.choice(list(Moment)), effect)]
 
-    def _rows(self) -> tuple[list[dict[str, Any]], pa.Table]:
+    def _rows(self, rows_max: int = 3) -> tuple[list[dict[str, Any]], pa.Table]:
         """Draw rows, sometimes with a wider type or a new column."""
         rows = [
             {
@@ -455,7 +468,7 @@ class Crowd:
                 "v": self.random.randrange(10_000),
                 "ts": self.random.randrange(5),
             }
-            for _ in range(self.random.randrange(1, 4))
+            for _ in range(self.random.randrange(1, rows_max + 1))
         ]
         schema = _NARROW
         if self.evolves and self.random.random() < 0.2:

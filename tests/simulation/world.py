@@ -172,7 +172,7 @@ class World:
                 self.save,
                 self.restore,
             ],
-            [6, 2, 1, 1, 2, 2, 2, 3, 4, 2, 2, 2],
+            [6, 2, 1, 1, 6 if has_rings(self.kind.index) else 2, 2, 2, 3, 4, 2, 2, 2],
         )[0]
         self.log.append(action.__name__)
         action()
