@@ -80,6 +80,19 @@ def crash_points(operations: int, effect: Effect = Effect.DIE) -> Iterator[Fault
             yield Fault(operation, moment, effect)
 
 
+def distinct_deaths(done: FaultyStorage) -> list[Fault]:
+    """Return the crashes that leave different states: after each step, or halfway in a folder."""
+    return [Fault(1)] + [
+        fault
+        for fault in crash_points(done.operations)
+        if fault.moment is Moment.AFTER
+        or (
+            fault.moment is Moment.HALFWAY
+            and done.trace[fault.operation - 1].operation == "delete_folder"
+        )
+    ]
+
+
 class FaultyStorage:
     """A storage that works, except where the plan says otherwise.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from bucketlake.services.rescale import RescaleReport
 from bucketlake.storage.memory import forget
 from tests.simulation.conditions import Conditions
 from tests.simulation.record import MISPLACED
+from tests.simulation.resizes import drawn_limits, has_rings
 from tests.simulation.shapes import MARKER, Key, Row, Shape
 
 State = dict[Key, tuple[Row, str]]
@@ -78,7 +79,7 @@ class Player:
             self.handles.append(bl.open_table(self.path))
         actions: dict[Callable[[], None], float] = {
             self.write: 10, self.overwrite: 2, self.overwrite_all: 1, self.delete: 2,
-            self.drop_partitions: 2, self.rescale: 4, self.roll_back: 5, self.save: 1,
+            self.drop_partitions: 2, self.rescale: 4, self.resize: 4, self.roll_back: 5, self.save: 1,
             self.delete_savepoint: 1, self.restore: 1, self.clean: 1, self.archive: 1.5,
             self.compact: 3,
         }  # fmt: skip
@@ -151,6 +152,8 @@ class Player:
 
     def rescale(self) -> None:
         """Give partitions other bucket counts; no row changes."""
+        if has_rings(self.shape.index):
+            return
         patterns = self.random.sample(PATTERNS, self.random.choice([1, 2]))
         rules = {pattern: self.random.randrange(1, 6) for pattern in patterns}
         asked: dict[str, Any] = {self.random.choice(["rules"] * 4 + ["add"]): rules}
@@ -159,6 +162,15 @@ class Player:
         self.log.append(f"  {asked}")
         result = self.table.rescale(**asked, dry_run=False)
         self._committed(result, lambda state, _: state, rescales=True)
+
+    def resize(self) -> None:
+        """Split and merge buckets, or only plan to; no row changes."""
+        if not has_rings(self.shape.index):
+            return
+        asked = asdict(drawn_limits(self.random)) | {"schedule_only": self.random.random() < 0.5}
+        self.log.append(f"  {asked}")
+        report = self.table.resize(**asked)
+        self.log.append(f"  -> {report.instants}, planned {report.scheduled}")
 
     def _batch(self) -> tuple[list[Row], pa.Table]:
         """Return some rows, sometimes with a wider type or a new column."""

@@ -45,10 +45,12 @@ class Shape:
         if self.has_marker:
             self.types[MARKER] = pa.bool_()
         size = FULL_BYTES if drawn.random() < 0.3 else None
-        self.index: bl.SimpleBucket | bl.PartitionBucket = bl.SimpleBucket(
+        self.index: bl.SimpleBucket | bl.PartitionBucket | bl.ConsistentBucket = bl.SimpleBucket(
             drawn.randrange(1, 5), hash_fields, size
         )
         if drawn.random() < 0.3:
+            self.index = bl.ConsistentBucket(drawn.randrange(1, 4), hash_fields=hash_fields)
+        elif drawn.random() < 0.3:
             rules, default = {"a": drawn.randrange(1, 5)}, drawn.randrange(1, 5)
             self.index = bl.PartitionBucket(
                 rules, default, hash_fields=hash_fields, max_file_size=size

@@ -32,6 +32,7 @@ from tests.faulty_storage import (
     Moment,
     SimulatedCrash,
     crash_points,
+    distinct_deaths,
 )
 from tests.simulation.world import PARTITIONS, SCHEMA, World, one_by_one, rescale
 
@@ -275,19 +276,6 @@ def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_t
         upsert(storage, 3)
         assert values_of("crash") == LATER, faulty.replay()
     assert seen == {0, 1}
-
-
-def distinct_deaths(done: FaultyStorage) -> list[Fault]:
-    """Return the crashes that leave different states: after each step, or halfway in a folder."""
-    return [Fault(1)] + [
-        fault
-        for fault in crash_points(done.operations)
-        if fault.moment is Moment.AFTER
-        or (
-            fault.moment is Moment.HALFWAY
-            and done.trace[fault.operation - 1].operation == "delete_folder"
-        )
-    ]
 
 
 def values_with(state: dict[str, int], numbers: range, v: int) -> dict[str, int]:

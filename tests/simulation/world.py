@@ -241,6 +241,8 @@ class World:
             lambda state: state,
             steps=150,
         )
+        if schedule_only:
+            self.upsert()
 
     def compact(self) -> None:
         """Compact, or only plan a compaction; no row changes."""

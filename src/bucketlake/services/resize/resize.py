@@ -85,7 +85,7 @@ from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.progress import LOGGER, telling_progress
-from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
@@ -319,6 +319,8 @@ def _schedule(
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, None)
+        if end_undoing(storage, config, timeline, clock):
+            continue  # Else a rollback of a process that died would withdraw every plan.
         chosen, left = _worth_it(service, timeline, overtaken)
         if not chosen:
             return None
