@@ -67,6 +67,7 @@ from tests.simulation.world import (
     PARTITIONS,
     SCHEMA,
     Rows,
+    moved_to,
     one_by_one,
     rescale,
     upserted,
@@ -372,10 +373,8 @@ class Crowd:
         if not self.late_tasks:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
-        held = task.writer
-        writer = replace(held, storage=StagedStorage(self.memory, self.stage))
-        late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
-        self.record.log.append(f"{name}: tasks of {held.instant} once more")
+        late = moved_to(StagedStorage(self.memory, self.stage), task)
+        self.record.log.append(f"{name}: tasks of {task.writer.instant} once more")
         try:
             ArrowSource(rows, threads=1).write_slots(plan, late)
         except BucketLakeError as error:

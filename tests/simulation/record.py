@@ -152,7 +152,7 @@ class Record:
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
             self._check_ranges(commits, states)
         self._check_batches([by_name[one.name] for one in commits if not one.moves_rows])
-        self._check_savepoints([one for one in commits if not one.moves_rows], by_name)
+        self._check_savepoints(commits, by_name)
         require_tidy(self.memory, self.story)
 
     def _check_ranges(self, commits: list[Commit], states: list[Rows]) -> None:
@@ -174,7 +174,7 @@ class Record:
         for saved, made_at in self.savepoints().items():
             then: Rows = {}
             for one in commits:
-                if one.instant <= saved:
+                if one.instant <= saved and not one.moves_rows:
                     then = by_name[one.name].after(then)
             try:
                 found = bl.Table(self.memory.root).to_arrow(as_of=saved).to_pylist()

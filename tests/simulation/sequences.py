@@ -79,9 +79,9 @@ class Player:
             self.handles.append(bl.open_table(self.path))
         actions: dict[Callable[[], None], float] = {
             self.write: 10, self.overwrite: 2, self.overwrite_all: 1, self.delete: 2,
-            self.drop_partitions: 2, self.rescale: 4, self.resize: 4, self.roll_back: 5, self.save: 1,
-            self.delete_savepoint: 1, self.restore: 1, self.clean: 1, self.archive: 1.5,
-            self.compact: 3,
+            self.drop_partitions: 2, self.rescale: 4, self.resize: 4, self.roll_back: 5,
+            self.save: 1, self.delete_savepoint: 1, self.restore: 1, self.clean: 1,
+            self.archive: 1.5, self.compact: 3,
         }  # fmt: skip
         action = self.random.choices([*actions], [*actions.values()])[0]
         self.log.append(action.__name__)

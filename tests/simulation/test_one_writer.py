@@ -27,9 +27,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table
 from bucketlake.write.ingest import open_target, write_records
 from tests.faulty_storage import (
-    Fault,
     FaultyStorage,
-    Moment,
     SimulatedCrash,
     crash_points,
     distinct_deaths,

@@ -24,6 +24,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import open_target, write_records
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.simulation.resizes import require_committed_blocks, resize_one_by_one
@@ -46,10 +47,14 @@ def values_with(state: Values, v: int) -> Values:
 
 
 def upsert(storage: Storage, numbers: range, v: int) -> None:
-    rows = [{"id": f"k{i}", "p": "ab"[i % 2], "v": v, "ts": 1} for i in numbers]
-    target = open_target(storage, read_table_config(storage), RINGS)
-    batch = pa.Table.from_pylist(rows, SCHEMA)
-    write_records(target, Operation.UPSERT, ArrowSource(batch, threads=1))
+    rows = [{"id": f"k{i}", "p": "a", "v": v, "ts": 1} for i in numbers]
+    source = ArrowSource(pa.Table.from_pylist(rows, SCHEMA), threads=1)
+
+    def write() -> object:
+        target = open_target(storage, read_table_config(storage), RINGS)
+        return write_records(target, Operation.UPSERT, source)
+
+    retried(write)
 
 
 def resize(storage: Storage, limits: ResizeLimits, *, schedule_only: bool = False) -> None:

@@ -102,6 +102,13 @@ def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult
     return [result for job in jobs for result in rehash.run(job)]
 
 
+def moved_to(storage: Storage, task: WriteTask) -> WriteTask:
+    """Return a task that uses another storage: that of its own process may be dead."""
+    stored_keys = replace(task.writer.stored_keys, storage=storage)
+    writer = replace(task.writer, storage=storage, stored_keys=stored_keys)
+    return replace(task, writer=writer)
+
+
 class RememberingSource(ArrowSource):
     """An Arrow source in one thread that keeps its tasks, so that a task can run late."""
 
@@ -292,8 +299,10 @@ class World:
             ),
             lambda state: state if resizes else before,
             # A pending instant may become the newest commit; the last commit after an archival
-            # stays; a savepoint may keep the commit; a clean may have deleted earlier files.
+            # stays; a savepoint may keep the commit; a clean may have deleted earlier files; a
+            # resize that was planned before the commit may have completed after it.
             may_be_refused=bool(timeline.pending())
+            or commits[-1] != max(commits, key=lambda one: one.completed_at or "")
             or {one.requested_at for one in commits[:-1]} <= archived.keys()
             or bool(self._upkeep(timeline)),
         )
@@ -358,10 +367,8 @@ class World:
             return
         plan, task, rows = self.random.choice(self.late_tasks)
         faulty = self._plan_faults()
-        writer = replace(task.writer, storage=faulty)
-        late = WriteTask(task.tagger, writer, task.deletes_by_key, task.delete_marker)
         try:
-            ArrowSource(rows, threads=1).write_slots(plan, late)
+            ArrowSource(rows, threads=1).write_slots(plan, moved_to(faulty, task))
         except (BucketLakeError, SimulatedCrash) as error:
             self.log.append(f"  late task: {error!r}")
 

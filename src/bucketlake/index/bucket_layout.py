@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -156,9 +156,12 @@ class BucketLayout:
         """Return whether the partition has the same setting; its buckets are counted together."""
         return self.setting_of(partition_path) == newer.setting_of(partition_path)
 
-    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:  # noqa: ARG002
+    def served_resizes(
+        self,
+        slots: Mapping[str, Collection[int]],  # noqa: ARG002
+    ) -> dict[InstantTime, set[ConflictKey]]:
         """Return none: a change of bucket counts conflicts with every write."""
-        return frozenset()
+        return {}
 
     def setting_of(self, partition_path: str) -> str:
         """Return in words the bucket count, and whether buckets may have several file groups."""

@@ -292,8 +292,13 @@ class Layout(Protocol):
         """
         ...
 
-    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:
-        """Return the resizes that a write under this layout serves, so they do not conflict."""
+    def served_resizes(
+        self, slots: Mapping[str, Collection[int]]
+    ) -> dict[InstantTime, set[ConflictKey]]:
+        """Return the resizes that a write to some slots serves, so they do not conflict.
+
+        Each has the conflict keys of the file groups that take the slots over when it completes.
+        """
         ...
 
     def setting_of(self, partition_path: str) -> str:

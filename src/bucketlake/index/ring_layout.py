@@ -209,11 +209,20 @@ class RingLayout:
                 )
         return False
 
-    def allowed_resizes(self, partitions: Collection[str]) -> frozenset[InstantTime]:
-        """Return the pending resizes of the partitions."""
-        return frozenset(
-            resize.instant for path in partitions for resize in self.state(path).resizes
-        )
+    def served_resizes(
+        self, slots: Mapping[str, Collection[int]]
+    ) -> dict[InstantTime, set[ConflictKey]]:
+        """Return the pending resizes of the partitions, with the new nodes of some nodes."""
+        served: dict[InstantTime, set[ConflictKey]] = {}
+        for path, positions in slots.items():
+            state = self.state(path)
+            own = {state.file_id(position) for position in positions}
+            for resize in state.resizes:
+                keys = served.setdefault(resize.instant, set())
+                for group in resize.groups:
+                    if own.intersection(group.file_ids):
+                        keys.update(key_of_group(path, new) for new in group.new_file_ids)
+        return served
 
     def setting_of(self, partition_path: str) -> str:
         """Return how many nodes the ring has, and its version."""

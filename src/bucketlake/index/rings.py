@@ -326,6 +326,10 @@ def save_rings(
             storage.put_if_absent(path, encode_hashing_metadata(metadata))
 
     at_once(storage, save, versions.values())
+    # A rollback first forbids the commit and then reads the note. Whatever it does not find is
+    # deleted here.
+    if is_rolled_back(storage, instant):
+        undo_rings(storage, instant, versions)
 
 
 def publish_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]) -> None:

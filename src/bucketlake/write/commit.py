@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -34,7 +34,12 @@ from bucketlake.format.partition_metadata import (
     partition_marker_path,
     render_partition_metadata,
 )
-from bucketlake.index.conflict_keys import ConflictKeys, key_of_group, looked_at_metadata
+from bucketlake.index.conflict_keys import (
+    ConflictKey,
+    ConflictKeys,
+    key_of_group,
+    looked_at_metadata,
+)
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -52,6 +57,7 @@ from bucketlake.timeline.outcome import (
     Publication,
     claim_commit,
     claim_rollback,
+    is_committed,
     outcome_path,
     read_outcome,
 )
@@ -153,8 +159,9 @@ class CommitPlan:
         Extra metadata of the commit.
     batch : Batch or None
         The batch of a stream that this commit writes.
-    allowed : collection of InstantTime
-        Resizes that the write serves: their commits are no conflict (``Layout.allowed_resizes``).
+    served : mapping of InstantTime to set of ConflictKey
+        Resizes that the write serves: their commits are no conflict. Once one is completed, other
+        writes touch the keys in place of those of the write (``Layout.served_resizes``).
     """
 
     stats: Sequence[WriteStat] = ()
@@ -164,7 +171,7 @@ class CommitPlan:
     saves: tuple[CommitStep, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
-    allowed: Collection[InstantTime] = frozenset()
+    served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
 
     @property
     def touched(self) -> ConflictKeys:
@@ -263,9 +270,17 @@ def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Commi
     cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
         write.storage, write.config, write.pinned, timeline
     )
-    others = [(instant, commit) for instant, commit in since if instant not in plan.allowed]
-    require_no_conflict(write.instant, plan.touched | plan.looked_at, others, cleaned=cleaned)
+    others = [(instant, commit) for instant, commit in since if instant not in plan.served]
+    touched = {*plan.touched, *plan.looked_at, *_taken_over(write, plan, timeline)}
+    require_no_conflict(write.instant, touched, others, cleaned=cleaned)
     return CommitView(write, timeline, since)
+
+
+def _taken_over(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
+    """Yield the keys that other writes touch since a resize that the write serves completed."""
+    for resize, keys in plan.served.items():
+        if is_committed(write.storage, timeline, resize):
+            yield from keys
 
 
 def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile]) -> bytes:

@@ -336,7 +336,7 @@ def _write(
     own = CommitPlan(
         stats,
         looked_at=_keys_of(layout, counts),
-        allowed=layout.allowed_resizes(slots) if target.appends else frozenset(),
+        served=layout.served_resizes(slots) if target.appends else {},
         checks=(check or partial(_require_same_settings, target, layout, slots),),
         saves=(partial(_record, target.index, layout, written),),
         batch=batch,

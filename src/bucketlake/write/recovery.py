@@ -22,7 +22,7 @@ from collections.abc import Collection
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
@@ -36,6 +36,7 @@ from bucketlake.timeline.outcome import (
     delete_outcome,
     is_rolled_back,
     outcome_path,
+    read_outcome,
 )
 from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
@@ -77,7 +78,7 @@ def settle_failed_writes(
     restores = _restores(storage, timeline, clock)
     if not restores:  # A restore may undo pending actions of another program.
         _require_harmless(timeline, storage)
-    left = (_rollbacks, _failed, _withdrawn)
+    left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
     if restores or any(find(storage, timeline, clock) for find in left):
         with lock.held(storage) as require_held, of_another():
             timeline = _settle_all(storage, config, clock, require_held)
@@ -117,10 +118,10 @@ def _settle_all(
         _settle(storage, config, instant.requested_at, instant.action)
     for instant in _withdrawn(storage, timeline, clock):
         require_held()
-        if instant.action is Action.CLUSTERING:
-            withdraw_resize(storage, config, clock, instant.requested_at)
-        else:
-            take_back(storage, config, instant.requested_at, instant.action)
+        take_back(storage, config, instant.requested_at, instant.action)
+    for resize in _ended_resizes(storage, timeline, clock):
+        require_held()
+        _end_resize(storage, config, clock, resize)
     return load_timeline(storage, config)
 
 
@@ -140,18 +141,51 @@ def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[I
 
 
 def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
-    """Return the begun compactions, and the resizes, that were withdrawn meanwhile."""
-    begun = (
+    """Return the begun compactions that were withdrawn meanwhile."""
+    return [
         compaction
         for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})
         if compaction.state is State.INFLIGHT
-    )
-    resizes = _dead(storage, timeline, clock, {Action.CLUSTERING})
-    return [
-        pending
-        for pending in (*begun, *resizes)
-        if is_rolled_back(storage, pending.requested_at, pending.action)
+        and is_rolled_back(storage, compaction.requested_at, compaction.action)
     ]
+
+
+def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the resizes whose end is decided, and those that must not be pending together.
+
+    Two processes that plan at once withdraw their plans, but both may die before. Writers cannot
+    serve both plans, so one of them ends: not the one that a living process carries out.
+    """
+    pending = [i for i in timeline.pending_clusterings() if i.action is Action.CLUSTERING]
+    if not pending:
+        return []
+    dead = {resize.requested_at for resize in _dead(storage, timeline, clock, {Action.CLUSTERING})}
+    taken: set[tuple[str, FileId]] = set()
+    ended = []
+    for resize in sorted(pending, key=lambda i: (i.requested_at in dead, i.requested_at)):
+        try:
+            plan = timeline.read_clustering_plan(storage, resize)
+        except ObjectNotFoundError:
+            continue  # It was withdrawn since the listing.
+        groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
+        is_decided = read_outcome(storage, resize.requested_at) is not None
+        if resize.requested_at in dead and (is_decided or taken & groups):
+            ended.append(resize)
+        if not is_decided:
+            taken |= groups
+    return ended
+
+
+def _end_resize(
+    storage: Storage, config: TableConfig, clock: InstantClock, resize: Instant
+) -> None:
+    """Withdraw a resize, or complete it if that was decided before its process died."""
+    if withdraw_resize(storage, config, clock, resize.requested_at):
+        return
+    outcome = read_outcome(storage, resize.requested_at)
+    if outcome is not None and outcome.publication is not None:
+        inflight = Instant(resize.requested_at, resize.action, State.INFLIGHT)
+        complete_instant(storage, config, inflight, outcome.publication)
 
 
 def _dead(

@@ -327,14 +327,13 @@ def _schedule(
         instant = clock.next_instant(timeline, after=turn.instant if turn else None)
         plan = _plan_of(_rings(service, timeline), chosen, instant)
         require_held()
-        if holds is not None:
-            holds.enter_context(_holding_writers(service, instant, chosen))
         content = encode_clustering_plan(plan, storage.root)
         try:
             create_requested(storage, config, instant, Action.CLUSTERING, content)
         except AlreadyExistsError:  # Another writer took this millisecond.
-            delete_markers(storage, instant)
             continue
+        if holds is not None:
+            holds.enter_context(_holding_writers(service, instant, chosen))
         if _takes_turn(service, instant, plan, timeline, overtaken):
             return instant, chosen, left, timeline
         withdraw_resize(storage, config, clock, instant)
