@@ -28,7 +28,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
-from bucketlake.timeline.outcome import is_committed, is_rolled_back
+from bucketlake.timeline.outcome import is_rolled_back
 from bucketlake.write.progress import LOGGER
 
 
@@ -72,7 +72,7 @@ def log_copies(
     for stat, copy in wanted:
         if pending[copy.resize]:
             name = _hidden_name(copy, instant)
-        elif is_committed(storage, timeline, copy.resize):  # It may be archived already.
+        elif timeline.find_completed(copy.resize) is not None:
             name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
         else:
             continue  # The resize was withdrawn: its groups will never be read.

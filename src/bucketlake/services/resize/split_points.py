@@ -50,9 +50,7 @@ def split_points(
         else:
             points = _points_of_keys(reader, file_slice, hash_fields, start, parts)
         points = [point % _RING_SIZE for point in points]
-        if points and state.ring.can_split(value, points):
-            return points
-        return equal(value, parts)
+        return points if state.ring.can_split(value, points) else equal(value, parts)
 
     def points_of(file_slice: FileSlice, value: int, parts: int) -> Sequence[int] | None:
         if policy == "balanced":
