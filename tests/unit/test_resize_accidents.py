@@ -89,26 +89,6 @@ def test_a_write_that_served_a_resize_conflicts_with_a_later_write_to_the_new_bu
     require_sound(table)
 
 
-def test_a_resize_that_was_completed_and_archived_during_a_write_gets_its_copies(
-    table: bl.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resize = planned(table)
-    table.upsert(rows(range(4), 1, days="b"))  # Archival keeps the last commit before the write.
-
-    def other() -> None:
-        same = bl.open_table(table.path)
-        same.resize(**EXECUTE)
-        same.upsert(rows(range(4), 1, days="b"))
-        same.archive(keep_min=1, keep_max=2)
-        assert timeline_of(table).find_completed(resize) is None
-
-    meanwhile(monkeypatch, other)
-    upsert_once(table, rows([30], 2))
-    found = table.to_arrow(where="day = 'a'").to_pylist()
-    assert {row["id"]: row["v"] for row in found} == FIRST | keyed([30], 2)
-    require_sound(table)
-
-
 def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_first(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,6 @@ from bucketlake.timeline.outcome import (
     Publication,
     claim_commit,
     claim_rollback,
-    is_committed,
     outcome_path,
     read_outcome,
 )
@@ -271,15 +270,15 @@ def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Commi
         write.storage, write.config, write.pinned, timeline
     )
     others = [(instant, commit) for instant, commit in since if instant not in plan.served]
-    touched = {*plan.touched, *plan.looked_at, *_taken_over(write, plan, timeline)}
+    touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
     require_no_conflict(write.instant, touched, others, cleaned=cleaned)
     return CommitView(write, timeline, since)
 
 
-def _taken_over(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
+def _taken_over(plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
     """Yield the keys that other writes touch since a resize that the write serves completed."""
     for resize, keys in plan.served.items():
-        if is_committed(write.storage, timeline, resize):
+        if timeline.find_completed(resize) is not None:
             yield from keys
 
 
