@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import suppress
 
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
@@ -163,11 +164,10 @@ def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) ->
     taken: set[tuple[str, FileId]] = set()
     ended = []
     for resize in sorted(pending, key=lambda i: (i.requested_at in dead, i.requested_at)):
-        try:
+        groups: set[tuple[str, FileId]] = set()
+        with suppress(ObjectNotFoundError):  # A withdrawal deletes the plan before it ends.
             plan = timeline.read_clustering_plan(storage, resize)
-        except ObjectNotFoundError:
-            continue  # It was withdrawn since the listing.
-        groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
+            groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
         is_decided = read_outcome(storage, resize.requested_at) is not None
         if resize.requested_at in dead and (is_decided or taken & groups):
             ended.append(resize)
