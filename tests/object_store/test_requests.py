@@ -29,7 +29,7 @@ def test_an_upsert_of_one_file_group_and_a_read_send_few_requests(
     table.upsert(ROWS.slice(0, 1))
     sent = Counter(kind_of(*one) for one in road.asked)
     # The numbers of tests/unit/test_cost.py; deletes of several objects are POSTs.
-    assert sent == {"GET": 8, "LIST": 11, "HEAD": 4, "PUT": 8, "POST": 2}, road.asked
+    assert sent == {"GET": 8, "LIST": 10, "HEAD": 4, "PUT": 8, "POST": 2}, road.asked
     road.reset()
     assert table.to_arrow().num_rows == 20
     files = sum(path.endswith(".parquet") for _, path in road.asked)

@@ -62,7 +62,7 @@ def test_upsert_never_looks_at_a_partition_that_it_does_not_touch() -> None:
 # removal of a folder, which lists it first. docs/how-to/object-stores.md says what they are for.
 UPSERT = {
     "read": 8,
-    "list": 9,
+    "list": 8,
     "list_folders": 1,
     "stat": 4,
     "put": 1,

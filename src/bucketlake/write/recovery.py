@@ -22,7 +22,7 @@ from contextlib import suppress
 
 from bucketlake.config.layout import MARKER_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import ObjectNotFoundError, UnsupportedFeatureError
+from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -279,4 +279,6 @@ def _is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
         plan = timeline.read_clustering_plan(storage, instant)
     except ObjectNotFoundError:
         return True  # It was withdrawn since the listing.
+    except FormatError:
+        return False  # Nobody knows what it does.
     return plan.is_resize

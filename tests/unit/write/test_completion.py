@@ -104,7 +104,8 @@ def make() -> Iterator[Callable[[str], bl.Table]]:
         names.append(f"door-{next(_NUMBERS)}")
         table = bl.create_table(
             f"memory://{names[-1]}", schema=SCHEMA, record_key=["id"], partition_by=["day"],
-            index=INDEX, table_type=COW if table_type == BROKEN else table_type,
+            index=bl.ConsistentBucket(2) if table_type == RINGS else INDEX,
+            table_type={BROKEN: COW, RINGS: MOR}.get(table_type, table_type),
         )  # fmt: skip
         table.upsert(rows(0))
         table.savepoint()
@@ -126,7 +127,7 @@ def first(table: bl.Table) -> InstantTime:
     return next(one.requested_at for one in table.timeline() if one.action is Action.SAVEPOINT)
 
 
-COW, MOR, BROKEN = "copy_on_write", "merge_on_read", "broken"
+COW, MOR, BROKEN, RINGS = "copy_on_write", "merge_on_read", "broken", "rings"
 COMMIT, DELTA, REPLACE = Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT
 
 PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] = {
@@ -144,6 +145,7 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
     "delete_partitions": [(COW, lambda t: t.delete_partitions(["a"]), [REPLACE])],
     "convert": [(COW, lambda t: t.convert(INDEX_OF_GROUPS, dry_run=False), [REPLACE])],
     "rescale": [(COW, lambda t: t.rescale({"a": 5}, dry_run=False), [REPLACE])],
+    "resize": [(RINGS, lambda t: t.resize(max_file_size=1), [REPLACE])],
     "repair": [(BROKEN, lambda t: t.repair(dry_run=False, min_age_seconds=0), [REPLACE])],
     "compact": [(MOR, lambda t: t.compact(), [COMMIT])],
     "clean": [(COW, lambda t: (t.upsert(rows(2)), t.clean(retain_versions=1)),
