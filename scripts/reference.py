@@ -31,7 +31,7 @@ from bucketlake.services.conversion import ConversionReport
 from bucketlake.services.findings import Finding
 from bucketlake.services.repair import RepairReport
 from bucketlake.services.rescale import PartitionChange, RescaleReport
-from bucketlake.services.resize.resize import ResizedBuckets, ResizeReport
+from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
 from bucketlake.services.restore_service import RestoreReport
 from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
 from bucketlake.timeline import lock_options

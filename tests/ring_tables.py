@@ -13,7 +13,8 @@ import pyarrow as pa
 import bucketlake as bl
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import hash_ring_texts
-from bucketlake.index.rings import file_id_of_node, load_ring
+from bucketlake.index.ring_state import file_id_of_node
+from bucketlake.index.rings import load_ring
 from bucketlake.model.file_name import LogFileName
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage

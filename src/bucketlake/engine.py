@@ -19,8 +19,8 @@ from bucketlake.read.plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.services.compaction import Runner, compact_here
 from bucketlake.services.rescale import rehash_here
-from bucketlake.services.resize.resize import Runner as ResizeRunner
 from bucketlake.services.resize.resize import resize_here
+from bucketlake.services.resize.service import Runner as ResizeRunner
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.rehash import RehashRunner

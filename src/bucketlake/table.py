@@ -65,7 +65,8 @@ from bucketlake.services.resize.limits import (
     MAX_GROUPS_DEFAULT,
     ResizeLimits,
 )
-from bucketlake.services.resize.resize import ResizeReport, resize
+from bucketlake.services.resize.report import ResizeReport
+from bucketlake.services.resize.resize import resize
 from bucketlake.services.restore_service import RestoreReport, restore
 from bucketlake.services.rollback_service import RollbackReport, roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint

@@ -13,7 +13,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.resize.resize import ResizeReport, resize
+from bucketlake.services.resize.report import ResizeReport
+from bucketlake.services.resize.resize import resize
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config

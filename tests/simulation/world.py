@@ -32,7 +32,7 @@ from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
-from bucketlake.services.resize.resize import ResizeReport
+from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint

@@ -15,7 +15,7 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
 from bucketlake.index.rings import load_ring
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.services.resize.resize import ResizeReport
+from bucketlake.services.resize.report import ResizeReport
 from bucketlake.timeline.instant import Action
 from tests.ring_tables import (
     MERGE_ALL,

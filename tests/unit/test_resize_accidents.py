@@ -13,7 +13,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import FIRST_VERSION, RingSource, save_rings, stored_versions
+from bucketlake.index.ring_state import RingSource
+from bucketlake.index.rings import FIRST_VERSION, save_rings, stored_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as service

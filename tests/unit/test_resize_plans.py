@@ -13,7 +13,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
-from bucketlake.index.rings import RingState, file_id_of_node
+from bucketlake.index.ring_state import RingState, file_id_of_node
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import RECORD_KEY

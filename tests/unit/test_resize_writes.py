@@ -16,7 +16,8 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import RINGS_FOLDER, PendingResize
+from bucketlake.index.ring_state import PendingResize
+from bucketlake.index.rings import RINGS_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as service

@@ -21,7 +21,7 @@ from bucketlake.services.resize.limits import (
     MAX_GROUPS_DEFAULT,
     SPLIT_POLICIES,
 )
-from bucketlake.services.resize.resize import ResizedBuckets
+from bucketlake.services.resize.report import ResizedBuckets
 
 
 @click.command(

@@ -24,7 +24,7 @@ from bucketlake.index.hash_fields import (
     require_engine,
 )
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import RingSource
+from bucketlake.index.ring_state import RingSource
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 

@@ -39,14 +39,8 @@ from bucketlake.index.layout import (
     StoredKeys,
     StrayedKeys,
 )
-from bucketlake.index.rings import (
-    ResizeGroup,
-    RingSource,
-    RingState,
-    create_ring,
-    file_id_of_node,
-    publish_rings,
-)
+from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
+from bucketlake.index.rings import create_ring, publish_rings
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
-from typing import Any
+from dataclasses import dataclass, replace
 
 from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
 from bucketlake.errors import (
@@ -28,127 +26,26 @@ from bucketlake.errors import (
     HashingMetadataError,
     ObjectNotFoundError,
 )
-from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.hashing_metadata import (
     HashingMetadata,
-    decode_child_nodes,
     decode_hashing_metadata,
     encode_hashing_metadata,
 )
-from bucketlake.hashing.ring import ChildNode, Ring, initial_ring
-from bucketlake.model.file_name import FileId, InstantTime, file_path
+from bucketlake.hashing.ring import ChildNode, initial_ring
+from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import find_archived
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import is_rolled_back
 
 RINGS_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata"
 FIRST_VERSION = InstantTime("00000000000000")
-
 _METADATA = ".hashing_meta"
 _MARKER = ".commit"
 _NOTES_FOLDER = f"{EXTENSION_FOLDER}/rings"
 _VERSIONS_KEPT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeGroup:
-    """File groups of a ring that are rewritten together, and the nodes that take their place.
-
-    Attributes
-    ----------
-    file_ids : tuple of FileId
-        The file groups, in the order of the plan.
-    children : tuple of ChildNode
-        What happens to the ring.
-    """
-
-    file_ids: tuple[FileId, ...]
-    children: tuple[ChildNode, ...]
-
-    @property
-    def new_ring(self) -> Ring:
-        """The new nodes: a record of the group belongs to the one that holds its hash here."""
-        return Ring.of({c.value: c.file_id_prefix for c in self.children if c.file_id_prefix})
-
-    @property
-    def new_file_ids(self) -> tuple[FileId, ...]:
-        """The file groups of the new nodes."""
-        return tuple(file_id_of_node(prefix) for prefix in self.new_ring.prefixes)
-
-
-@dataclass(frozen=True, slots=True)
-class PendingResize:
-    """What a pending resize does to the ring of one partition.
-
-    Attributes
-    ----------
-    instant : InstantTime
-        The clustering on the timeline.
-    partition_path : str
-        The partition.
-    groups : tuple of ResizeGroup
-        The groups of the plan in this partition.
-    sequence_number : int
-        Number of changes of the ring that the plan was made from.
-    """
-
-    instant: InstantTime
-    partition_path: str
-    groups: tuple[ResizeGroup, ...]
-    sequence_number: int
-
-    @property
-    def children(self) -> tuple[ChildNode, ...]:
-        """What happens to the ring in all groups."""
-        return tuple(child for group in self.groups for child in group.children)
-
-    def find(self, file_id: FileId) -> ResizeGroup | None:
-        """Return the group of the plan that rewrites a file group."""
-        return next((group for group in self.groups if file_id in group.file_ids), None)
-
-
-@dataclass(frozen=True)
-class RingState:
-    """The ring of a partition at a point of the timeline, and the resizes that are pending."""
-
-    metadata: HashingMetadata
-    resizes: tuple[PendingResize, ...] = ()
-    is_stored: bool = True  # Otherwise it is the first version, which nobody has stored yet.
-    is_published: bool = True  # Whether Hudi knows that it counts, whatever is archived later.
-
-    @property
-    def ring(self) -> Ring:
-        """The nodes."""
-        return self.metadata.ring
-
-    @cached_property
-    def positions(self) -> dict[FileId, int]:
-        """Positions of the nodes by the ids of their file groups."""
-        return {file_id_of_node(prefix): i for i, prefix in enumerate(self.ring.prefixes)}
-
-    def file_id(self, position: int) -> FileId:
-        """Return the file group of a node."""
-        return file_id_of_node(self.ring.prefixes[position])
-
-    def resize_of(self, file_id: FileId) -> tuple[PendingResize, ResizeGroup] | None:
-        """Return the pending resize of a file group, and its group of the plan."""
-        for resize in self.resizes:
-            group = resize.find(file_id)
-            if group is not None:
-                return resize, group
-        return None
-
-    def hash_range(self, position: int) -> tuple[int, int]:
-        """Return the range of a node: its start, which is excluded, and its end."""
-        found = self.ring.range_of(int(self.ring.values[position]))
-        return found.start, found.end
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Without the positions, which are made again where they are asked for.
-        return {member.name: getattr(self, member.name) for member in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,86 +70,6 @@ class StoredVersion:
     marker: str | None = None
 
 
-def file_id_of_node(prefix: str) -> FileId:
-    """Return the file group of a node."""
-    return FileId(f"{prefix}-0")
-
-
-@dataclass(frozen=True)
-class RingSource:
-    """Loads rings as of a point of the timeline; a small picklable value that remembers them."""
-
-    storage: Storage
-    timeline: Timeline
-
-    def state(self, partition_path: str, initial_count: int) -> RingState:
-        """Return the ring of a partition, and the pending resizes that concern it.
-
-        Parameters
-        ----------
-        partition_path : str
-            The partition.
-        initial_count : int
-            Buckets that a partition without a stored ring begins with.
-
-        Raises
-        ------
-        FormatError, HashingMetadataError
-            If the stored ring cannot be used.
-        """
-        known = self._states.get(partition_path)
-        if known is None:
-            known = self._load(partition_path, initial_count)
-            self._states[partition_path] = known
-        return known
-
-    @cached_property
-    def changes(self) -> frozenset[Instant]:
-        """The instants that changed a ring, or are about to: no other instant can."""
-        return frozenset(
-            instant
-            for instant in self.timeline.instants
-            if instant.action is Action.CLUSTERING
-            or (instant.action is Action.REPLACE_COMMIT and instant.state is State.COMPLETED)
-        )
-
-    def load(self, partitions: Iterable[str], initial_count: int) -> dict[str, RingState]:
-        """Return the states of several partitions, some requests at once."""
-        paths = sorted(set(partitions))
-        if not self._states.keys() >= set(paths):
-            _ = self.resizes  # Loaded once, before several threads need it.
-        states = at_once(self.storage, partial(self.state, initial_count=initial_count), paths)
-        return dict(zip(paths, states, strict=True))
-
-    @property
-    def resizes(self) -> Mapping[str, list[PendingResize]]:
-        """The pending resizes, by partition path."""
-        # No cached_property: in Python 3.11 its lock would have all tables wait for this request.
-        known: dict[str, list[PendingResize]] | None = vars(self).get("_resizes")
-        if known is None:
-            known = defaultdict(list)
-            for resize in pending_resizes(self.storage, self.timeline):
-                known[resize.partition_path].append(resize)
-            vars(self)["_resizes"] = known
-        return known
-
-    def _load(self, partition_path: str, initial_count: int) -> RingState:
-        found = _find_version(self.storage, self.timeline, partition_path)
-        resizes = tuple(self.resizes.get(partition_path, ()))
-        if found is None:
-            return RingState(first_version(partition_path, initial_count), resizes, False)
-        metadata = read_ring(self.storage, partition_path, found[0])
-        return RingState(metadata, resizes, is_published=found[1])
-
-    @cached_property
-    def _states(self) -> dict[str, RingState]:
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What was loaded stays behind: a task loads the partitions of its own rows.
-        return {"storage": self.storage, "timeline": self.timeline}
-
-
 def first_version(partition_path: str, initial_count: int) -> HashingMetadata:
     """Return the ring that a partition begins with."""
     ring = initial_ring(partition_path, initial_count)
@@ -272,11 +89,11 @@ def load_ring(storage: Storage, timeline: Timeline, partition_path: str) -> Hash
     FormatError, HashingMetadataError
         If it is broken.
     """
-    found = _find_version(storage, timeline, partition_path)
+    found = find_version(storage, timeline, partition_path)
     return None if found is None else read_ring(storage, partition_path, found[0])
 
 
-def _find_version(
+def find_version(
     storage: Storage, timeline: Timeline, partition_path: str
 ) -> tuple[InstantTime, bool] | None:
     """Return the version that counts, and whether Hudi knows that without the timeline."""
@@ -419,32 +236,6 @@ def forget_old_rings(
         return len(old)
 
     return sum(at_once(storage, forget, sorted(set(partitions))))
-
-
-def pending_resizes(storage: Storage, timeline: Timeline) -> Iterator[PendingResize]:
-    """Yield what the pending resizes of a timeline do, a value for each partition."""
-    for instant in timeline.pending_clusterings():
-        if is_rolled_back(storage, instant.requested_at):
-            continue  # Its plan goes next.
-        with suppress(ObjectNotFoundError):  # It was withdrawn since the listing.
-            plan = timeline.read_clustering_plan(storage, instant)
-            yield from resizes_of_plan(instant.requested_at, plan)
-
-
-def resizes_of_plan(instant: InstantTime, plan: ClusteringPlan) -> Iterator[PendingResize]:
-    """Yield what a plan does, a value for each partition."""
-    groups: dict[str, list[ResizeGroup]] = defaultdict(list)
-    numbers: dict[str, int] = {}
-    for group in plan.groups:
-        facts = group.resize
-        if facts is None:
-            continue
-        children = decode_child_nodes(facts.child_nodes, f"plan of clustering {instant}")
-        ids = tuple(planned.file_id for planned in group.slices)
-        groups[facts.partition_path].append(ResizeGroup(ids, children))
-        numbers[facts.partition_path] = facts.sequence_number
-    for path, found in groups.items():
-        yield PendingResize(instant, path, tuple(found), numbers[path])
 
 
 def metadata_path(partition_path: str, instant: InstantTime) -> str:

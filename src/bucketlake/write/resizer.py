@@ -21,7 +21,7 @@ from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
-from bucketlake.index.rings import file_id_of_node
+from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY

@@ -14,7 +14,7 @@ from bucketlake.errors import CommitConflictError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_texts
-from bucketlake.index.rings import file_id_of_node
+from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
-from bucketlake.index.rings import RingState
+from bucketlake.index.ring_state import RingState
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader

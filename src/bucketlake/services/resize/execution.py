@@ -1,0 +1,223 @@
+"""Executing the plan of a resize, and completing it (RFC-42).
+
+Whoever planned the resize, bucketlake or Hudi, and however often it is executed, the same rows come
+out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+
+from bucketlake.errors import (
+    CommitConflictError,
+    StorageError,
+    TimelineError,
+)
+from bucketlake.format.clustering_plan import (
+    ClusteringPlan,
+)
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
+from bucketlake.index.ring_layout import RingLayout
+from bucketlake.index.ring_state import PendingResize, pending_resizes
+from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.compaction import with_schema_of_plan, with_sizes
+from bucketlake.services.resize.overtaking import (
+    drop_copies_of_no_commit,
+    overtaking,
+    waits_for_copies,
+)
+from bucketlake.services.resize.planning import HOLD_TOKEN
+from bucketlake.services.resize.service import OvertakenError, ResizeService, rings_of
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating, is_alive
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import Check
+from bucketlake.timeline.markers import (
+    delete_markers,
+    read_markers,
+)
+from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.commit import after_turn, by_partition
+from bucketlake.write.completion import complete_instant
+from bucketlake.write.conflict import require_no_restore
+from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.pending_actions import put_inflight
+from bucketlake.write.progress import LOGGER, telling_progress
+from bucketlake.write.resize_withdrawal import withdraw_resize
+from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+
+OPERATION = "CLUSTER"
+
+
+def carry_out_pending(service: ResizeService) -> list[InstantTime]:
+    """Carry out the resizes on the timeline, whoever planned them."""
+    storage, config = service.storage, service.config
+    done = []
+    timeline = load_timeline(storage, config)
+    for instant in sorted({one.instant for one in pending_resizes(storage, timeline)}):
+        try:
+            carry_out(service, instant)
+            done.append(instant)
+        except OvertakenError as error:
+            LOGGER.info("resize %s: %s; it is withdrawn", instant, error)
+            withdraw_resize(storage, config, service.clock, instant)
+    return done
+
+
+def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = False) -> None:
+    """Carry a plan out, and complete the resize; with ``is_held`` its heart beats already."""
+    storage, config, clock = service.storage, service.config, service.clock
+    if not is_held and is_alive(storage, instant, clock.now_ms):
+        raise CommitConflictError(instant, "another process carries this resize out")
+    timeline = load_timeline(storage, config)
+    plan = timeline.read_clustering_plan(storage, _pending(timeline, instant))
+    inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
+    with nullcontext() if is_held else beating(storage, instant, is_new=False):
+        put_inflight(storage, config, instant, Action.CLUSTERING)
+        _drop_files_of_others(storage, instant)
+        slices = with_sizes(storage, instant, plan.slices)
+        snapshot = with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
+        layout = rings_of(service, timeline)
+        resizer = Resizer(
+            SliceReader.of_snapshot(snapshot),
+            instant,
+            snapshot.schema,
+            inflight,
+            layout.hash_fields,
+        )
+        jobs = _jobs(timeline, layout, instant, slices)
+        with telling_progress(storage, instant, "resize", len(jobs)):
+            results = service.run(resizer, jobs)
+        with service.lock.held(storage) as require_held:
+            _complete(service, snapshot, instant, plan, results, require_held)
+
+
+def _jobs(
+    timeline: Timeline,
+    layout: RingLayout,
+    instant: InstantTime,
+    slices: Sequence[FileSlice],
+) -> list[ResizeJob]:
+    sized = {(one.partition_path, one.file_id): one for one in slices}
+    jobs = []
+    for resize in _of_instant(layout, timeline, instant):
+        state = layout.state(resize.partition_path)
+        for group in resize.groups:
+            held = tuple(sized[resize.partition_path, file_id] for file_id in group.file_ids)
+            new = group.new_ring
+            nodes = tuple(zip(new.values.tolist(), new.prefixes, strict=True))
+            first = state.positions.get(group.file_ids[0])
+            if first is None:
+                raise OvertakenError("a file group of the plan left the ring")
+            jobs.append(ResizeJob(held, nodes, state.hash_range(first)[0]))
+    return jobs
+
+
+def _of_instant(
+    layout: RingLayout, timeline: Timeline, instant: InstantTime
+) -> list[PendingResize]:
+    found = pending_resizes(layout.source.storage, timeline)
+    return [resize for resize in found if resize.instant == instant]
+
+
+def _complete(
+    service: ResizeService,
+    snapshot: Snapshot,
+    instant: InstantTime,
+    plan: ClusteringPlan,
+    results: Sequence[ResizeResult],
+    require_held: Check,
+) -> None:
+    """Save the new rings, and publish the resize; raise if writers overtook the plan."""
+    storage, config, clock = service.storage, service.config, service.clock
+    stats = [stat for result in results for stat in result.stats]
+    distributions = {
+        prefix: found for result in results for prefix, found in result.distributions.items()
+    }
+    replaced: dict[str, list[FileId]] = defaultdict(list)
+    for planned in plan.slices:
+        replaced[planned.partition_path].append(planned.file_id)
+    while True:
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, clock, turn, instant)
+        if timeline.find_completed(instant) is not None:
+            return  # Hudi, or another process of ours, carried it out meanwhile.
+        require_no_restore(timeline)
+        _pending(timeline, instant)
+        reason = overtaking(service, instant, plan, timeline)
+        if reason is not None:
+            raise OvertakenError(reason)
+        if waits_for_copies(service, timeline, instant):
+            continue
+        rings = _new_rings(service, timeline, instant, distributions)
+        save_rings(storage, instant, rings)
+        if take_turn(storage, instant, after=turn):
+            break
+    if service.appends:
+        drop_copies_of_no_commit(service, instant, replaced.keys())
+    extra = {"schema": snapshot.schema_text or ""}
+    metadata = CommitMetadata(
+        OPERATION,
+        by_partition(stats),
+        extra,
+        {path: tuple(sorted(ids)) for path, ids in replaced.items()},
+    )
+    completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+    require_held()
+    content = encode_commit_metadata(metadata)
+    outcome = claim_commit(storage, instant, completed_at, Action.REPLACE_COMMIT, content)
+    if outcome.publication is None:
+        raise CommitConflictError(instant, "another process withdrew this resize; run it again")
+    inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
+    complete_instant(storage, config, inflight, outcome.publication)
+    with suppress(StorageError):  # The next write does both.
+        publish_rings(storage, instant, rings)
+        delete_markers(storage, instant)
+
+
+def _new_rings(
+    service: ResizeService,
+    timeline: Timeline,
+    instant: InstantTime,
+    distributions: Mapping[str, NodeStats],
+) -> dict[str, HashingMetadata]:
+    """Return the rings after the resize, by partition path."""
+    storage = service.storage
+    rings: dict[str, HashingMetadata] = {}
+    for resize in _of_instant(rings_of(service, timeline), timeline, instant):
+        path = resize.partition_path
+        metadata = load_ring(storage, timeline, path)
+        if metadata is None or metadata.sequence_number != resize.sequence_number:
+            raise OvertakenError(f"the hash ring of partition {path!r} was changed meanwhile")
+        new = ring_after(metadata, resize.children, instant)
+        known = {**metadata.stats, **distributions}
+        stats = {prefix: known[prefix] for prefix in new.ring.prefixes if prefix in known}
+        rings[path] = replace(new, stats=stats)
+    return rings
+
+
+def _drop_files_of_others(storage: Storage, instant: InstantTime) -> None:
+    """Delete what another program wrote for the plan and did not complete; its names differ."""
+    for marker in read_markers(storage, instant):
+        ours = f"_{WRITE_TOKEN}_" in marker.file_name or f"_{HOLD_TOKEN}_" in marker.file_name
+        if not ours:
+            storage.delete(marker.data_path)
+
+
+def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
+    for pending in timeline.pending_clusterings():
+        if pending.requested_at == instant:
+            return pending
+    raise TimelineError(instant, "is not a pending resize (any more)")

@@ -1,0 +1,165 @@
+"""Whether writers overtook the plan of a resize (RFC-42).
+
+A plan can complete while it has all records of its file groups: those in the slices that it names,
+and those of later writes that have copies in the new groups. What other programs left without a
+commit must not become visible with the resize.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from bucketlake.errors import (
+    CommitConflictError,
+)
+from bucketlake.format.clustering_plan import (
+    ClusteringPlan,
+)
+from bucketlake.index.ring_state import resizes_of_plan
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.read.file_system_view import list_files
+from bucketlake.services.resize.service import ResizeService
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.instant import WRITES
+from bucketlake.timeline.markers import (
+    read_markers,
+)
+from bucketlake.write.progress import LOGGER
+from bucketlake.write.recovery import settle_failed_writes
+
+_LOOK_SECONDS = 0.1
+_WRITERS_WAIT_SECONDS = 30.0
+
+
+def overtaking(
+    service: ResizeService, instant: InstantTime, plan: ClusteringPlan, newest: Timeline
+) -> str | None:
+    """Return why a plan cannot complete any more; None if it can.
+
+    A commit of a group of the plan is in the plan, or is older than its slice, or has copies in the
+    new groups. Times alone do not tell: a commit may complete while the plan is made.
+    """
+    planned = {(held.partition_path, held.file_id): held for held in plan.slices}
+    known = {path for held in plan.slices for path in held.paths}
+    for other, commit in newest.read_commits(service.storage, newest.completed_commits()):
+        at = other.requested_at
+        gone = planned.keys() & {
+            (path, file_id) for path, ids in commit.replaced_file_ids.items() for file_id in ids
+        }
+        if gone:
+            return f"instant {at} replaced file group {min(gone)[1]}"
+        if commit.compacted:
+            continue  # It changes no row.
+        completed_at = newest.completion_time(at) or at
+        written = [stat for stat in commit.stats if stat.path not in known]
+        touched = {
+            group
+            for stat in written
+            if (group := (stat.partition_path, stat.file_id)) in planned
+            and not _is_older(completed_at, planned[group])
+        }
+        if not touched:
+            continue
+        if not service.appends:
+            return f"instant {at} wrote file group {min(touched)[1]}"
+        if not _has_copies(plan, instant, touched, [stat.path for stat in written]):
+            return f"instant {at} wrote file group {min(touched)[1]} without a copy"
+    return None
+
+
+def _is_older(completed_at: InstantTime, planned: FileSlice) -> bool:
+    """Return whether a commit was completed before the base file of a slice was begun."""
+    return planned.base_file is not None and completed_at < planned.base_file.name.instant
+
+
+def _has_copies(
+    plan: ClusteringPlan,
+    instant: InstantTime,
+    touched: Iterable[tuple[str, str]],
+    paths: Sequence[str],
+) -> bool:
+    """Return whether a write that touched groups of a plan wrote log files for new groups, too."""
+    copied = set()
+    for path in paths:
+        name = LogFileName.from_file_name(path.rpartition("/")[2])
+        if name is not None and name.instant == instant:
+            copied.add((path.rpartition("/")[0], name.file_id))
+    for partition, file_id in touched:
+        new = {
+            found
+            for resize in resizes_of_plan(instant, plan)
+            if resize.partition_path == partition and (group := resize.find(FileId(file_id)))
+            for found in group.new_file_ids
+        }
+        if not any((partition, one) in copied for one in new):
+            return False
+    return True
+
+
+def waits_for_copies(service: ResizeService, timeline: Timeline, instant: InstantTime) -> bool:
+    """Wait while a writer of Hudi has copies and is not committed; return whether it waited.
+
+    Readers of Hudi would show its copies once the resize completes. Writers of bucketlake have no
+    copies before their turn.
+
+    Raises
+    ------
+    CommitConflictError
+        If such a writer goes on for too long. The plan stays on the timeline.
+    """
+    deadline, has_waited = time.monotonic() + _WRITERS_WAIT_SECONDS, False
+    while (writer := _writer_with_copies(service, timeline, instant)) is not None:
+        if time.monotonic() > deadline:
+            raise CommitConflictError(
+                instant,
+                f"instant {writer} of another program has written for this resize and is not "
+                "completed; run the resize again",
+            )
+        time.sleep(_LOOK_SECONDS)
+        has_waited = True
+        newest = load_timeline(service.storage, service.config)
+        settle_failed_writes(service.storage, service.config, newest, service.clock)
+        timeline = load_timeline(service.storage, service.config)
+    return has_waited
+
+
+def _writer_with_copies(
+    service: ResizeService, timeline: Timeline, instant: InstantTime
+) -> InstantTime | None:
+    for pending in timeline.pending():
+        if pending.action not in WRITES:
+            continue
+        names = (
+            LogFileName.from_file_name(marker.file_name)
+            for marker in read_markers(service.storage, pending.requested_at)
+        )
+        if any(name is not None and name.instant == instant for name in names):
+            return pending.requested_at
+    return None
+
+
+def drop_copies_of_no_commit(
+    service: ResizeService, instant: InstantTime, partitions: Iterable[str]
+) -> None:
+    """Delete copies of writes that Hudi rolled back; its readers would show them from now on.
+
+    A rollback of Hudi finds files by the instant in their names, and copies have the resize's.
+    """
+    storage = service.storage
+    names = {file.path: file.name for file in list_files(storage, sorted(set(partitions)))}
+    copies = {path for path, name in names.items() if isinstance(name, LogFileName)}
+    copies = {path for path in copies if names[path].instant == instant}
+    if not copies:
+        return
+    timeline = load_timeline(storage, service.config)  # After the listing.
+    for _, commit in timeline.read_commits(storage, timeline.completed_commits()):
+        copies.difference_update(stat.path for stat in commit.stats)
+    for pending in timeline.pending():
+        copies.difference_update(
+            marker.data_path for marker in read_markers(storage, pending.requested_at)
+        )
+    for path in sorted(copies):
+        LOGGER.warning("resize %s deletes %s, a copy of a write that was undone", instant, path)
+        storage.delete(path)

@@ -1,0 +1,47 @@
+"""What all steps of a resize share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.index.ring_layout import RingLayout
+from bucketlake.index.settings import TableIndex, require_rings
+from bucketlake.model.table_type import TableType
+from bucketlake.services.resize.limits import ResizeLimits
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.locks import TableLock
+from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+
+Runner = Callable[[Resizer, Sequence[ResizeJob]], list[ResizeResult]]
+"""Has an engine run jobs, some at once."""
+
+
+class OvertakenError(Exception):
+    """Writers changed what a plan names; the plan is withdrawn, and made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeService:
+    """What all steps of a resize share."""
+
+    storage: Storage
+    config: TableConfig
+    given: TableIndex | None
+    limits: ResizeLimits
+    run: Runner
+    clock: InstantClock
+    lock: TableLock
+
+    @property
+    def appends(self) -> bool:
+        """Whether writes append log files."""
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+
+def rings_of(service: ResizeService, timeline: Timeline) -> RingLayout:
+    """Return the rings of the table at a point of its timeline."""
+    return require_rings(service.storage, timeline, service.given).layout()
