@@ -12,7 +12,7 @@ import bucketlake as bl
 from bucketlake.hashing.xx_hash import hash_ring_keys
 from bucketlake.index.layout import WHOLE_SLOT, GroupChoice, StoredKeys
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.rings import PendingResize, pending_resizes
+from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage

@@ -6,10 +6,10 @@ import pytest
 
 from bucketlake.errors import FormatError, HashingMetadataError
 from bucketlake.format.hashing_metadata import HashingMetadata, encode_hashing_metadata
+from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import (
     FIRST_VERSION,
     RINGS_FOLDER,
-    RingSource,
     create_ring,
     first_version,
     forget_notes,
