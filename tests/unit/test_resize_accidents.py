@@ -17,7 +17,9 @@ from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import FIRST_VERSION, save_rings, stored_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
+from bucketlake.services.resize import planning
 from bucketlake.services.resize import resize as service
+from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.rollback_service import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
@@ -96,7 +98,7 @@ def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_f
     """Else its plan would be withdrawn for ever."""
     undone = table.upsert(rows([1], 1)).instant
     assert undone is not None
-    worth_it = service._worth_it
+    worth_it = planning.worth_it
 
     def dies_meanwhile(*arguments: Any) -> Any:
         found = worth_it(*arguments)
@@ -107,17 +109,11 @@ def test_a_rollback_of_a_process_that_died_while_a_resize_was_planned_is_ended_f
         assert any(i.action is Action.ROLLBACK for i in timeline_of(table).pending())
         return found
 
-    monkeypatch.setattr(service, "_worth_it", dies_meanwhile)
+    monkeypatch.setattr(planning, "worth_it", dies_meanwhile)
     assert table.resize(**SPLIT_ALL).instants
     assert values(table) in (FIRST, FIRST | keyed([1], 1))
     assert not timeline_of(table).pending()
     require_sound(table)
-
-
-def service_of_rollback(storage: Storage, table: bl.Table, undone: InstantTime) -> None:
-    from bucketlake.services.rollback_service import roll_back
-
-    roll_back(storage, table.config(), None, undone)
 
 
 def test_a_plan_that_draws_the_time_of_a_write_leaves_the_markers_of_the_write(
@@ -127,7 +123,7 @@ def test_a_plan_that_draws_the_time_of_a_write_leaves_the_markers_of_the_write(
     table = filled(new_path(), "copy_on_write")
     monkeypatch.setattr(service, "ROUNDS_BESIDE_WRITERS", 0)
     drawn: list[InstantTime] = []
-    create = service.create_requested
+    create = planning.create_requested
 
     def taken(storage: Storage, config: Any, instant: InstantTime, *rest: Any) -> Any:
         if drawn:
@@ -137,7 +133,7 @@ def test_a_plan_that_draws_the_time_of_a_write_leaves_the_markers_of_the_write(
         storage.put(path, b"")
         raise AlreadyExistsError(path, "put on the timeline", "another action has this time")
 
-    monkeypatch.setattr(service, "create_requested", taken)
+    monkeypatch.setattr(planning, "create_requested", taken)
     assert table.resize(**SPLIT_ALL).instants
     assert len(list(read_markers(storage_of(table), drawn[0]))) == 1
 
@@ -208,9 +204,7 @@ def test_a_resize_that_died_after_its_decision_is_completed_before_a_write_is_pl
 
     target = open_target(DyingStorage(storage_of(table), reads_count=False), table.config(), None)
     with pytest.raises(SimulatedCrash):
-        service.resize(
-            target.storage, target.config, None, service.ResizeLimits(), service.resize_here
-        )
+        service.resize(target.storage, target.config, None, ResizeLimits(), service.resize_here)
     assert is_pending(table, resize)
     upsert_once(table, rows([1], 1))
     assert not is_pending(table, resize)
