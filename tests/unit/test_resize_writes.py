@@ -16,7 +16,7 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.ring_state import PendingResize
+from bucketlake.index.ring_state import PendingResize, resizes_of_plan
 from bucketlake.index.rings import RINGS_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
@@ -709,7 +709,7 @@ def foreign_write(table: bl.Table, monkeypatch: pytest.MonkeyPatch, data: pa.Tab
     """Write as a program does that looks for no plan: into the old buckets, without copies."""
     with monkeypatch.context() as patched:
         patched.setattr(RingLayout, "is_kept_by", lambda *_, **__: True)
-        patched.setattr("bucketlake.index.rings.pending_resizes", lambda *_: iter(()))
+        patched.setattr("bucketlake.index.ring_state.pending_resizes", lambda *_: iter(()))
         target = open_target(storage_of(table), table.config(), table.index)
         write_records(target, Operation.UPSERT, ArrowSource(data))
 
@@ -913,7 +913,7 @@ def test_a_plan_names_the_ring_that_it_was_made_from(table: bl.Table) -> None:
     timeline = timeline_of(table)
     (pending,) = timeline.pending_clusterings()
     plan: ClusteringPlan = timeline.read_clustering_plan(storage_of(table), pending)
-    (found,) = service.resizes_of_plan(resize, plan)
+    (found,) = resizes_of_plan(resize, plan)
     assert isinstance(found, PendingResize)
     assert found.sequence_number == 0
     assert {i for g in found.groups for i in g.file_ids} == {b.file_id for b in table.buckets()}
