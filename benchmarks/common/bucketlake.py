@@ -29,7 +29,7 @@ class BucketLakeContender(SparkContender):
         self,
         spark: SparkSession,
         settings: Mapping[str, Any],
-        index: bl.SimpleBucket | bl.PartitionBucket,
+        index: bl.SimpleBucket | bl.PartitionBucket | bl.ConsistentBucket,
         table_type: str = "copy_on_write",
     ) -> None:
         super().__init__(spark)
@@ -74,7 +74,8 @@ class BucketLakeContender(SparkContender):
         seen = super().observe(step, table)
         if step != "read":
             seen["worker_idle_bytes"] = self._worker_idle_bytes
-            seen["largest_group_arrow_bytes"] = largest_group_arrow_bytes(table)
+            if (largest := largest_group_arrow_bytes(table)) is not None:
+                seen["largest_group_arrow_bytes"] = largest
         return seen
 
     def facts(self) -> dict[str, Any]:
@@ -91,9 +92,11 @@ def start_bucketlake(
     return f"{name}-spark35" if spark.version.startswith("3.5") else f"{name}-spark4", spark
 
 
-def largest_group_arrow_bytes(table: Path) -> int:
-    """Size in Arrow of the base file with the most rows, meta columns and all."""
+def largest_group_arrow_bytes(table: Path) -> int | None:
+    """Size in Arrow of the base file with the most rows, meta columns and all; None without any."""
     files = [path for path in table.rglob("*.parquet") if ".hoodie" not in path.parts]
+    if not files:
+        return None
     largest = max(files, key=lambda path: pq.read_metadata(path).num_rows)
     return pq.ParquetFile(largest).read().nbytes
 

@@ -72,6 +72,10 @@ class Race(ABC):
             If a step failed or its result is wrong.
         """
 
+    def steps_of(self, name: str) -> tuple[str, ...]:  # noqa: ARG002 -- for other races.
+        """Return the steps of a contender's turn that are measured."""
+        return self.steps
+
     def run(self, data: DataSet, warmup: DataSet) -> None:
         """Start each family that has a contender in this run, and go through all rounds."""
         try:
@@ -131,8 +135,9 @@ class Race(ABC):
                 self._fail(name, error)
                 continue
             label = "warm-up" if number is None else f"round {number + 1}/{self.options.rounds}"
-            times = "  ".join(f"{step} {measured[step]['seconds']:.2f} s" for step in self.steps)
-            busy = max(measured[step]["other_cpu_share"] for step in self.steps)
+            steps = self.steps_of(name)
+            times = "  ".join(f"{step} {measured[step]['seconds']:.2f} s" for step in steps)
+            busy = max(measured[step]["other_cpu_share"] for step in steps)
             say(f"{label}  {name}  {times}  (others used up to {busy:.0%} of the machine)")
             if number is not None:
                 self.result["contenders"][name]["rounds"].append(measured)

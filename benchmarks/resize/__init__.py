@@ -1,0 +1,1 @@
+"""What a resize of a hash ring costs, and what writes cost meanwhile; see `run.py`."""
