@@ -70,7 +70,7 @@ def draw_bars(
             color=INK,
             fontsize=8.5,
         )
-    _style(axes, title, max(max(values) for values in times.values()))
+    style_panel(axes, title, max(max(values) for values in times.values()))
     return names
 
 
@@ -101,10 +101,16 @@ def time_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
 
 
-def _style(axes: Axes, title: str, longest: float) -> None:
-    axes.set_xlim(0, longest * 1.16)  # Room for the longest bar's label.
+def style_panel(
+    axes: Axes,
+    title: str,
+    longest: float,
+    unit: str = "seconds; black line: minimum to maximum",
+) -> None:
+    """Give a panel of bars its title, its axis and room for the label of the longest bar."""
+    axes.set_xlim(0, longest * 1.16)
     axes.set_title(title, loc="left", color=INK, fontsize=11, fontweight="bold")
-    axes.set_xlabel("seconds; black line: minimum to maximum", color=FAINT, fontsize=8.5)
+    axes.set_xlabel(unit, color=FAINT, fontsize=8.5)
     axes.tick_params(colors=INK, labelsize=9, length=0)
     axes.grid(axis="x", color="#eaeef2", linewidth=0.7)
     axes.set_axisbelow(True)

@@ -99,12 +99,12 @@ class ResizeRace(Race):
         for upsert in PENDING.get(name, ()):
             _copy(original, table)
             measured[SCHEDULE] = self.step(name, SCHEDULE, data, table)
-            before = _group_count(name, table)
+            before = group_count(name, table)
             measured[upsert] = self._upsert(name, upsert, data, table)
             self._read(name, data, table)
             measured[COMPLETE] = self.step(name, COMPLETE, data, table)
             self._read(name, data, table)
-            _check_split(name, before, _group_count(name, table))
+            check_split(name, before, group_count(name, table))
         return measured
 
     def _upsert(self, name: str, step: str, data: DataSet, table: Path) -> dict[str, Any]:
@@ -123,14 +123,14 @@ def _copy(original: Path, table: Path) -> None:
     shutil.copytree(original, table)
 
 
-def _group_count(name: str, table: Path) -> int:
+def group_count(name: str, table: Path) -> int:
     try:
         return len(bl.open_table(str(table)).buckets())
     except BucketLakeError as error:
         raise ContenderError(f"{name} has an unreadable table: {error}") from error
 
 
-def _check_split(name: str, before: int, after: int) -> None:
+def check_split(name: str, before: int, after: int) -> None:
     """Refuse a table whose buckets were not all split."""
     if after != 2 * before:
         raise ContenderError(f"{name} has {after} buckets after its resize, and had {before}")
