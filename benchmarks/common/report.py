@@ -75,6 +75,7 @@ def machine_line(result: Result, steps: Sequence[str]) -> str:
         for name in result["contenders"]
         for each in rounds_of(result, name)
         for step in steps
+        if step in each
     ]
     if others and (share := statistics.median(others)) > QUIET_SHARE_MAX:
         text += (

@@ -73,8 +73,8 @@ def page(results: Sequence[Result]) -> str:
         "cost meanwhile. Order-like rows (string key, 9 columns), the same data and machine for "
         "all contenders, contenders interleaved. Every contender's table has shown the row count "
         "and the column sums that the generator predicts after each upsert and after each resize.",
-        "![Seconds of a resize as the table grows, bytes while a resize is pending, load and "
-        "upsert by kind of index](resize.svg)",
+        "![Processor seconds of a resize as the table grows, bytes while a resize is pending, load "
+        "and upsert by kind of index](resize.svg)",
         *(_section(result) for result in results),
         settings_text(results[-1], _names(results[-1])),
         origin_text("resize"),
@@ -88,10 +88,10 @@ def _names(result: Result) -> list[str]:
 
 def _section(result: Result) -> str:
     data, settings = result["data"], result["settings"]
-    measured = [step for name in _names(result) for step in steps_of(name)]
+    measured = sorted({step for name in _names(result) for step in steps_of(name)})
     parts = [
         f"## {data['rows']:,} rows, {rounds_text(result)}",
-        _machine(result, measured),
+        machine_line(result, measured),
         "Times are medians (minimum to maximum). Processor seconds are those of all processes of "
         "the contender.",
         _growth_text(result),
@@ -101,20 +101,6 @@ def _section(result: Result) -> str:
         failures_text(result),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _machine(result: Result, steps: Sequence[str]) -> str:
-    # Contenders have different steps; the line is about those that each of them has.
-    own = {
-        name: {
-            "rounds": [
-                {step: each.get(step, next(iter(each.values()))) for step in steps}
-                for each in rounds_of(result, name)
-            ]
-        }
-        for name in _names(result)
-    }
-    return machine_line({**result, "contenders": own}, steps)
 
 
 def _growth_text(result: Result) -> str:
