@@ -31,6 +31,7 @@ from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.pending_actions import begin_instant
+from bucketlake.write.resize_withdrawal import withdraw_resize
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
@@ -265,3 +266,22 @@ def test_a_table_whose_storage_is_slow_does_not_have_another_table_wait(
     assert not found.is_alive()
     slow.goes_on.set()
     waiting.join()
+
+
+def test_a_plan_that_another_process_withdrew_is_made_again(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer may take it for one of two plans of dead processes."""
+    carry_out, withdrawn = service.carry_out, []
+
+    def withdrawn_first(resize: Any, instant: InstantTime, **options: Any) -> None:
+        if not withdrawn:
+            withdrawn.append(instant)
+            assert withdraw_resize(resize.storage, resize.config, resize.clock, instant)
+        carry_out(resize, instant, **options)
+
+    monkeypatch.setattr(service, "carry_out", withdrawn_first)
+    (completed,) = table.resize(**SPLIT_ALL).instants
+    assert completed != withdrawn[0]
+    assert values(table) == FIRST
+    require_sound(table)

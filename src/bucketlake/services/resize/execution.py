@@ -14,7 +14,6 @@ from dataclasses import replace
 from bucketlake.errors import (
     CommitConflictError,
     StorageError,
-    TimelineError,
 )
 from bucketlake.format.clustering_plan import (
     ClusteringPlan,
@@ -82,6 +81,8 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
     if not is_held and is_alive(storage, instant, clock.now_ms):
         raise CommitConflictError(instant, "another process carries this resize out")
     timeline = load_timeline(storage, config)
+    if timeline.find_completed(instant) is not None:
+        return  # Another process carried it out meanwhile.
     plan = timeline.read_clustering_plan(storage, _pending(timeline, instant))
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
@@ -220,4 +221,4 @@ def _pending(timeline: Timeline, instant: InstantTime) -> Instant:
     for pending in timeline.pending_clusterings():
         if pending.requested_at == instant:
             return pending
-    raise TimelineError(instant, "is not a pending resize (any more)")
+    raise OvertakenError("another process withdrew the plan")

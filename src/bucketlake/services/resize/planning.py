@@ -8,8 +8,8 @@ file groups that it rewrites: writers wait for it, as they wait for another writ
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -105,12 +105,16 @@ def schedule(
         plan = _plan_of(rings_of(service, timeline), chosen, instant)
         require_held()
         content = encode_clustering_plan(plan, storage.root)
-        try:
-            create_requested(storage, config, instant, Action.CLUSTERING, content)
-        except AlreadyExistsError:  # Another writer took this millisecond.
-            continue
-        if holds is not None:
-            holds.enter_context(_holding_writers(service, instant, chosen))
+        with ExitStack() as beats:
+            try:
+                if holds is not None:  # The plan must not look like that of a dead process.
+                    beats.enter_context(beating(storage, instant))
+                create_requested(storage, config, instant, Action.CLUSTERING, content)
+            except AlreadyExistsError:  # Another writer took this millisecond.
+                continue
+            if holds is not None:
+                holds.enter_context(beats.pop_all())
+                _hold_writers(service, instant, chosen)
         if _takes_turn(service, instant, plan, timeline, overtaken):
             return instant, chosen, left, timeline
         withdraw_resize(storage, config, clock, instant)
@@ -248,10 +252,9 @@ def described(
     return tuple(found)
 
 
-@contextmanager
-def _holding_writers(
+def _hold_writers(
     service: ResizeService, instant: InstantTime, chosen: Iterable[Candidate]
-) -> Iterator[None]:
+) -> None:
     """Have writers of the groups wait, as if the resize were a write that has begun there.
 
     The markers name files that are never written.
@@ -261,5 +264,3 @@ def _holding_writers(
             name = BaseFileName(file_slice.file_id, HOLD_TOKEN, instant).to_file_name()
             marker = Marker(candidate.partition_path, name, MarkerType.MERGE)
             write_marker(service.storage, instant, marker)
-    with beating(service.storage, instant):
-        yield
