@@ -13,9 +13,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Any
 
-from bucketlake.errors import (
-    ObjectNotFoundError,
-)
+from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.hashing_metadata import (
     HashingMetadata,

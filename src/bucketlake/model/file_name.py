@@ -90,3 +90,15 @@ class LogFileName:
         """Print the name, without a folder."""
         token = "" if self.write_token is None else f"_{self.write_token}"
         return f".{self.file_id}_{self.instant}.log.{self.version}{token}{self.suffix}"
+
+
+def log_instant(path: str) -> InstantTime | None:
+    """Return the instant in the name of a log file; None if the path is not that of a log file.
+
+    Examples
+    --------
+    >>> log_instant("day=1/.a_20240102030405678.log.1_1-0-1")
+    '20240102030405678'
+    """
+    name = LogFileName.from_file_name(path.rpartition("/")[2])
+    return None if name is None else name.instant

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from bucketlake.index.conflict_keys import looked_at_keys, written_keys
 from bucketlake.index.settings import TableIndex, resolve_index, without_records
 from bucketlake.index.state import setting_instants
-from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.model.file_name import InstantTime, log_instant
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import Snapshot
@@ -84,8 +84,7 @@ def _builds_on(
 
 def _served(commit: CommitMetadata, resize: InstantTime) -> bool:
     """Return whether a commit made copies of its log files for a resize."""
-    names = (LogFileName.from_file_name(stat.path.rpartition("/")[2]) for stat in commit.stats)
-    return any(name is not None and name.instant == resize for name in names)
+    return any(log_instant(stat.path) == resize for stat in commit.stats)
 
 
 def _counted_otherwise(

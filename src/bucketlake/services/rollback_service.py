@@ -24,7 +24,7 @@ from bucketlake.errors import (
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.index.state import setting_instants
-from bucketlake.model.file_name import InstantTime, LogFileName
+from bucketlake.model.file_name import InstantTime, log_instant
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -450,8 +450,7 @@ def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple
 
 def _is_copy(stat: WriteStat, instant: InstantTime) -> bool:
     """Return whether a log file was made for a pending resize, in a group that is not read yet."""
-    name = LogFileName.from_file_name(stat.path.rpartition("/")[2])
-    return name is not None and name.instant != instant
+    return log_instant(stat.path) not in (None, instant)
 
 
 def _opened_with_logs(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:

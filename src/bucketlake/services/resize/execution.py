@@ -15,9 +15,7 @@ from bucketlake.errors import (
     CommitConflictError,
     StorageError,
 )
-from bucketlake.format.clustering_plan import (
-    ClusteringPlan,
-)
+from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
 from bucketlake.index.ring_layout import RingLayout

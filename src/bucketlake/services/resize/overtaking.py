@@ -8,24 +8,19 @@ commit must not become visible with the resize.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
-from bucketlake.errors import (
-    CommitConflictError,
-)
-from bucketlake.format.clustering_plan import (
-    ClusteringPlan,
-)
-from bucketlake.index.ring_state import resizes_of_plan
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName
+from bucketlake.errors import CommitConflictError
+from bucketlake.format.clustering_plan import ClusteringPlan
+from bucketlake.index.ring_state import PendingResize, resizes_of_plan
+from bucketlake.model.file_name import FileId, InstantTime, LogFileName, log_instant
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_files
 from bucketlake.services.resize.service import ResizeService
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import WRITES
-from bucketlake.timeline.markers import (
-    read_markers,
-)
+from bucketlake.timeline.markers import read_markers
 from bucketlake.write.progress import LOGGER
 from bucketlake.write.recovery import settle_failed_writes
 
@@ -43,6 +38,7 @@ def overtaking(
     """
     planned = {(held.partition_path, held.file_id): held for held in plan.slices}
     known = {path for held in plan.slices for path in held.paths}
+    resizes = {resize.partition_path: resize for resize in resizes_of_plan(instant, plan)}
     for other, commit in newest.read_commits(service.storage, newest.completed_commits()):
         at = other.requested_at
         gone = planned.keys() & {
@@ -64,7 +60,7 @@ def overtaking(
             continue
         if not service.appends:
             return f"instant {at} wrote file group {min(touched)[1]}"
-        if not _has_copies(plan, instant, touched, [stat.path for stat in written]):
+        if not _has_copies(resizes, instant, touched, written):
             return f"instant {at} wrote file group {min(touched)[1]} without a copy"
     return None
 
@@ -75,25 +71,20 @@ def _is_older(completed_at: InstantTime, planned: FileSlice) -> bool:
 
 
 def _has_copies(
-    plan: ClusteringPlan,
+    resizes: Mapping[str, PendingResize],
     instant: InstantTime,
-    touched: Iterable[tuple[str, str]],
-    paths: Sequence[str],
+    touched: Iterable[tuple[str, FileId]],
+    written: Iterable[WriteStat],
 ) -> bool:
     """Return whether a write that touched groups of a plan wrote log files for new groups, too."""
-    copied = set()
-    for path in paths:
-        name = LogFileName.from_file_name(path.rpartition("/")[2])
-        if name is not None and name.instant == instant:
-            copied.add((path.rpartition("/")[0], name.file_id))
+    copied = {
+        (stat.partition_path, stat.file_id) for stat in written if log_instant(stat.path) == instant
+    }
     for partition, file_id in touched:
-        new = {
-            found
-            for resize in resizes_of_plan(instant, plan)
-            if resize.partition_path == partition and (group := resize.find(FileId(file_id)))
-            for found in group.new_file_ids
-        }
-        if not any((partition, one) in copied for one in new):
+        resize = resizes.get(partition)
+        group = None if resize is None else resize.find(file_id)
+        new_ids = () if group is None else group.new_file_ids
+        if not any((partition, new_id) in copied for new_id in new_ids):
             return False
     return True
 
@@ -131,11 +122,8 @@ def _writer_with_copies(
     for pending in timeline.pending():
         if pending.action not in WRITES:
             continue
-        names = (
-            LogFileName.from_file_name(marker.file_name)
-            for marker in read_markers(service.storage, pending.requested_at)
-        )
-        if any(name is not None and name.instant == instant for name in names):
+        markers = read_markers(service.storage, pending.requested_at)
+        if any(log_instant(marker.file_name) == instant for marker in markers):
             return pending.requested_at
     return None
 

@@ -30,9 +30,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.resize.candidates import Candidate, candidates_of_ring, within_limits
-from bucketlake.services.resize.overtaking import (
-    overtaking,
-)
+from bucketlake.services.resize.overtaking import overtaking
 from bucketlake.services.resize.report import ResizedBuckets
 from bucketlake.services.resize.service import ResizeService, rings_of
 from bucketlake.services.resize.split_points import split_points

@@ -24,9 +24,7 @@ from dataclasses import replace
 
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import (
-    CommitConflictError,
-)
+from bucketlake.errors import CommitConflictError
 from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.resize.execution import carry_out, carry_out_pending
