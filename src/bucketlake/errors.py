@@ -16,7 +16,8 @@
     ├── LockError                         the lock, its owner, how long the caller waited
     ├── IndexStateError                   what the index believes, what the table holds
     │   ├── HashingMetadataError          path, expected, found: no hash ring
-    │   └── BucketOutOfRangeError         file_id, bucket_id, bucket_count
+    │   ├── BucketOutOfRangeError         file_id, bucket_id, bucket_count
+    │   └── MetadataTableError            table, what is wrong
     └── UnsupportedFeatureError           feature, where, next step
 
     NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
@@ -186,6 +187,20 @@ class BucketOutOfRangeError(IndexStateError):
         return (
             f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
             f"{self.next_step}"
+        )
+
+
+class MetadataTableError(IndexStateError):
+    """The metadata table is missing, damaged, or behind the table; rebuild it or turn it off."""
+
+    def __init__(self, table: str, problem: str) -> None:
+        BucketLakeError.__init__(self, table, problem)
+        self.table, self.problem = table, problem
+        self.believed = f"{table}: hoodie.properties lists a metadata table"
+        self.held = problem
+        self.next_step = (
+            "rebuild it with table.rebuild_metadata_table(), or turn it off with "
+            "table.drop_metadata_table()"
         )
 
 

@@ -9,10 +9,9 @@ table format, "file slices"). ``read/slice_reader.py`` reads the content of a sl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from bucketlake.config.layout import HOODIE_FOLDER
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
@@ -27,8 +26,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import Timeline
-
-CompletionTimes: TypeAlias = Callable[[InstantTime, InstantTime], Mapping[InstantTime, InstantTime]]
+from bucketlake.timeline.log_completions import CompletionTimes, LogCompletions
 
 _BEFORE_BASES = InstantTime("")
 
@@ -133,7 +131,7 @@ def latest_slices(
         key = (file.partition_path, file.name.file_id)
         if key not in gone and _counts(file, timeline):
             groups[key].append(file)
-    completed = _LogCompletions(timeline, archived)
+    completed = LogCompletions(timeline, archived)
     slices = [
         _latest_slice(partition, file_id, group, completed)
         for (partition, file_id), group in sorted(groups.items())
@@ -152,11 +150,11 @@ def file_versions(
     for file in files:
         if _counts(file, timeline):
             groups[file.partition_path, file.name.file_id].append(file)
-    completed = _LogCompletions(timeline, archived)
+    completed = LogCompletions(timeline, archived)
     return {group: _versions(held, completed) for group, held in sorted(groups.items())}
 
 
-def _versions(files: list[DataFile], completed: _LogCompletions) -> list[FileVersion]:
+def _versions(files: list[DataFile], completed: LogCompletions) -> list[FileVersion]:
     """Group files by their base file; log files without a base file are the oldest version."""
     bases = sorted({f.name.instant for f in files if isinstance(f.name, BaseFileName)})[::-1]
     held: dict[InstantTime, list[DataFile]] = {instant: [] for instant in bases}
@@ -178,7 +176,7 @@ def _counts(file: DataFile, timeline: Timeline) -> bool:
 
 
 def _latest_slice(
-    partition_path: str, file_id: FileId, files: list[DataFile], completed: _LogCompletions
+    partition_path: str, file_id: FileId, files: list[DataFile], completed: LogCompletions
 ) -> FileSlice | None:
     bases = [f for f in files if isinstance(f.name, BaseFileName)]
     logs = sorted(
@@ -192,32 +190,6 @@ def _latest_slice(
         return None
     instant = base.name.instant if base is not None else min(f.name.instant for f in logs)
     return FileSlice(partition_path, file_id, instant, base, tuple(logs))
-
-
-class _LogCompletions:
-    """Decides whether a log file belongs to the slice of a base file, or to an earlier slice."""
-
-    def __init__(self, timeline: Timeline, archived: CompletionTimes | None) -> None:
-        self._timeline, self._archived = timeline, archived
-        self._known: Mapping[InstantTime, InstantTime] = {}
-        self._known_since: InstantTime | None = None
-
-    def is_after(self, instant: InstantTime, base: InstantTime) -> bool:
-        """Return whether a log file's instant completed after the base file was requested."""
-        if instant >= base:
-            return True
-        if self._timeline.layout_version == 1:
-            return False  # The name of a log file then has the instant of its slice.
-        completed_at = self._timeline.completion_time(instant) or self._archived_time(instant)
-        return completed_at is not None and completed_at >= base
-
-    def _archived_time(self, instant: InstantTime) -> InstantTime | None:
-        start = self._timeline.start
-        if self._archived is None or start is None or instant >= start:
-            return None
-        if self._known_since is None or instant < self._known_since:
-            self._known, self._known_since = self._archived(instant, start), instant
-        return self._known.get(instant)
 
 
 def _data_files(objects: Iterable[StoredObject], partition_path: str) -> Iterator[DataFile]:

@@ -1,0 +1,350 @@
+"""The metadata table as readers and writers find it: its timeline, and the slices of its groups.
+
+The metadata table is a merge-on-read table in a folder of its data table. A commit completes there
+first, and then on the data timeline. So a commit of the metadata table counts only if the data
+timeline agrees. A reader must not believe a metadata table that lacks a commit of the data table:
+rows would be missing without an error. ``metadata/slice_reader.py`` reads the entries of slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any
+
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import FormatError, MetadataTableError, TableNotFoundError
+from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.subfolder import Subfolder
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_reader import archived_completion_times
+from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.log_completions import LogCompletions
+from bucketlake.timeline.table_properties import read_table_config
+
+BASE_EXTENSION = "hfile"
+
+_INITIAL = "0" * 14  # The time of an initialisation is a counter, after digits that are no date.
+_LOG_COMPACTION = "LOG_COMPACT"
+
+# The id of a file group may have dots, since the escape of data partitions keeps them.
+_BASE = re.compile(rf"(?P<file_id>[^._].*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.{BASE_EXTENSION}")
+_LOG = re.compile(
+    r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSlice:
+    """The live files of a file group of the metadata table.
+
+    Attributes
+    ----------
+    file_id : FileId
+        The file group.
+    base : DataFile or None
+        The base file; its path is relative to the metadata table.
+    logs : tuple of DataFile
+        Log files in the order in which they are applied. Log files that only open the group may be
+        among them.
+    """
+
+    file_id: FileId
+    base: DataFile | None
+    logs: tuple[DataFile, ...]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The base file and the log files."""
+        return self.logs if self.base is None else (self.base, *self.logs)
+
+
+@dataclass(frozen=True)
+class MetadataTable:
+    """A metadata table beside one state of its data table.
+
+    Attributes
+    ----------
+    storage : Subfolder
+        The folder of the metadata table, as a storage.
+    config : TableConfig
+        Its own properties.
+    timeline : Timeline
+        Its own timeline, loaded after the timeline of the data table.
+    data_timeline : Timeline
+        The timeline of the data table.
+    partitions : tuple of str
+        The partitions that readers may use.
+    """
+
+    storage: Subfolder
+    config: TableConfig
+    timeline: Timeline
+    data_timeline: Timeline
+    partitions: tuple[str, ...]
+
+    def counts(self, instant: InstantTime) -> bool:
+        """Return whether a reader may use what an instant of the metadata table wrote.
+
+        Notes
+        -----
+        An instant counts if it is completed here and on the data timeline. The data timeline does
+        not have all instants: initialisations and table services are instants of the metadata table
+        only, and old instants are archived. An instant that is pending in the data table does not
+        count, and neither does one that was requested after the data timeline was listed.
+        """
+        known = self._counted.get(instant)
+        if known is None:
+            known = self._counted[instant] = self._counts(instant)
+        return known
+
+    def slices(self, partition: str) -> list[MetadataSlice]:
+        """Return the slices of a partition, sorted by file id.
+
+        The folder is listed once per object. In a partition with one sequence of file groups, the
+        position of a slice is its shard; see :meth:`shards` for the record-level index.
+
+        Raises
+        ------
+        MetadataTableError
+            If the partition has no file groups, or some are missing.
+        """
+        found = self._listed.get(partition)
+        if found is None:
+            found = self._listed[partition] = self._slices(partition)
+        return found
+
+    def shards(self, partition: str) -> dict[str | None, list[MetadataSlice]]:
+        """Return the slices of a partition by data partition; the position in a list is the shard.
+
+        Only a partitioned record-level index has data partitions; other slices are under None.
+        """
+        groups: dict[str | None, list[MetadataSlice]] = defaultdict(list)
+        for found in self.slices(partition):
+            facts = MetadataFileId.from_file_id(found.file_id)
+            groups[None if facts is None else facts.data_partition].append(found)
+        return dict(groups)
+
+    def path_of(self, file: DataFile) -> str:
+        """Return the path of a file relative to the data table, for reads and messages."""
+        return f"{self.storage.folder}/{file.path}"
+
+    def damaged(self, problem: str) -> MetadataTableError:
+        """Return the error for a metadata table that cannot be used."""
+        return MetadataTableError(self.storage.outer.root, problem)
+
+    @cached_property
+    def _counted(self) -> dict[InstantTime, bool]:
+        return {}
+
+    @cached_property
+    def _listed(self) -> dict[str, list[MetadataSlice]]:
+        return {}
+
+    @cached_property
+    def _data_instants(self) -> dict[InstantTime, bool]:
+        """Whether all actions at a time of the data timeline are pending; usually there is one."""
+        pending = {instant.requested_at: True for instant in self.data_timeline.pending()}
+        return pending | {i.requested_at: False for i in self.data_timeline.completed()}
+
+    @cached_property
+    def _completions(self) -> LogCompletions:
+        has_archive = self.timeline.layout_version > 1
+        return LogCompletions(self.timeline, self._archived if has_archive else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Slices and other cached values are left out: a task lists what it needs.
+        return {member.name: getattr(self, member.name) for member in fields(self)}
+
+    def _counts(self, instant: InstantTime) -> bool:
+        data = self.data_timeline
+        if not self.timeline.is_completed(instant) or instant in data.undone:
+            return False
+        if instant in self._data_instants:
+            return not self._data_instants[instant]
+        if instant.startswith(_INITIAL) or (data.start is not None and instant < data.start):
+            return True
+        if data.until is not None and instant > data.until:
+            return False
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None or completed_at <= (data.newest_time() or ""):
+            return True
+        return self._is_log_compaction(instant)
+
+    def _is_log_compaction(self, instant: InstantTime) -> bool:
+        found = self.timeline.find_completed(instant)
+        assert found is not None, "a completed instant"
+        return self.timeline.read_commit(self.storage, found).operation == _LOG_COMPACTION
+
+    def _archived(
+        self, since: InstantTime, until: InstantTime
+    ) -> Mapping[InstantTime, InstantTime]:
+        return archived_completion_times(self.storage, self.config, since=since, until=until)
+
+    def _slices(self, partition: str) -> list[MetadataSlice]:
+        groups: dict[FileId, list[DataFile]] = defaultdict(list)
+        for file in _files(self.storage.list(partition, recursive=False), partition):
+            if self._may_count(file):
+                groups[file.name.file_id].append(file)
+        slices = [self._slice(file_id, groups[file_id]) for file_id in sorted(groups)]
+        self._require_groups(partition, slices)
+        return slices
+
+    def _may_count(self, file: DataFile) -> bool:
+        if isinstance(file.name, BaseFileName):
+            return self.timeline.is_completed(file.name.instant)
+        # In layout 1 the name has the instant of the base file; readers check each log block.
+        return self.timeline.layout_version == 1 or self.counts(file.name.instant)
+
+    def _slice(self, file_id: FileId, files: Sequence[DataFile]) -> MetadataSlice:
+        bases = [file for file in files if isinstance(file.name, BaseFileName)]
+        logs = [file for file in files if isinstance(file.name, LogFileName)]
+        base = max(bases, key=lambda file: file.name.instant, default=None)
+        if base is not None:
+            after = partial(self._completions.is_after, base=base.name.instant)
+            logs = [file for file in logs if after(file.name.instant)]
+        return MetadataSlice(file_id, base, tuple(sorted(logs, key=self._order)))
+
+    def _order(self, log: DataFile) -> tuple[str, tuple[str, int, str]]:
+        """Return the sort key of a log file: completion time, then instant, version and token."""
+        if self.timeline.layout_version == 1:
+            return "", log.order
+        return self._completions.time(log.name.instant) or log.name.instant, log.order
+
+    def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
+        if not slices:
+            if not self._may_be_empty(partition):
+                raise self.damaged(f"its partition {partition} has no file groups")
+            return
+        shards: dict[str | None, set[int]] = defaultdict(set)
+        for found in slices:
+            facts = MetadataFileId.from_file_id(found.file_id)
+            if facts is not None:  # Partitions of other kinds of index are not read.
+                shards[facts.data_partition].add(facts.shard)
+        for data_partition, numbers in shards.items():
+            missing = set(range(max(numbers))) - numbers
+            if missing:
+                of = "" if data_partition is None else f" of data partition {data_partition!r}"
+                raise self.damaged(f"its partition {partition} lacks shard {min(missing)}{of}")
+
+    def _may_be_empty(self, partition: str) -> bool:
+        """Return whether a partition may have no file groups.
+
+        A partitioned record-level index has none before the first data partition.
+        """
+        if partition != MetadataPartition.RECORD_INDEX:
+            return False
+        commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
+        return not any(partition in commit.write_stats for _, commit in commits)
+
+
+def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+    """Open the metadata table of a data table whose properties list it.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    timeline : Timeline
+        The timeline of the data table. Commits of the metadata table that this timeline does not
+        have do not count, except in base files that a later compaction wrote.
+
+    Raises
+    ------
+    MetadataTableError
+        If the metadata table is missing, or lacks a commit of the data table.
+    FormatError
+        If its properties cannot be read.
+    """
+    found = load_metadata_table(storage, config, timeline)
+    skipped = skipped_commits(found)
+    if skipped:
+        # A rollback may have removed the commits from both timelines after the first was listed.
+        completed = {i.requested_at for i in load_timeline(storage, config).completed_commits()}
+        skipped = [instant for instant in skipped if instant in completed]
+    if skipped:
+        raise found.damaged(f"{len(skipped)} commits from {skipped[0]} on are missing in it")
+    return found
+
+
+def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+    """Load a metadata table without comparing it with the data; see :func:`open_metadata_table`."""
+    inner = Subfolder(storage, METADATA_TABLE_FOLDER)
+    try:
+        own = read_table_config(inner)
+    except TableNotFoundError as error:
+        raise MetadataTableError(storage.root, f"{inner.folder}: {error.found}") from error
+    # Hudi omits the time zone there; both tables have the same clock.
+    own = replace(own, timeline_timezone=config.timeline_timezone)
+    if own.layout_version != config.layout_version:
+        path = f"{inner.folder}/.hoodie/hoodie.properties"
+        expected = f"timeline layout {config.layout_version}, as in the data table"
+        raise FormatError(path, expected, str(own.layout_version))
+    partitions = config.metadata_partitions
+    return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
+
+
+def skipped_commits(table: MetadataTable) -> list[InstantTime]:
+    """Return the completed commits of the data table that the metadata table lacks, in order.
+
+    Commits are not missing if the metadata table was built after them, or archived them.
+    """
+    known, data = table.timeline, table.data_timeline
+    skipped = [c for c in data.completed_commits() if not known.is_completed(c.requested_at)]
+    if not skipped:
+        return []
+    builds = [commit for commit in known.completed_commits() if _is_build(commit, data)]
+    if known.layout_version == 1:
+        # A copy of the table does not keep when files were written, so only instants are compared.
+        updates = [c.requested_at for c in known.completed_commits() if c not in builds]
+        since = min(updates, default=None)
+        return [c.requested_at for c in skipped if since is not None and c.requested_at > since]
+
+    def after(build: Instant) -> list[Instant]:
+        return [c for c in skipped if (c.completed_at or "") > (build.completed_at or "")]
+
+    if builds and after(builds[0]):  # Usually the first build is that of the list of files.
+        of_files = [
+            build
+            for build, commit in known.read_commits(table.storage, builds)
+            if MetadataPartition.FILES in commit.write_stats
+        ]
+        skipped = after((of_files or builds[:1])[-1])
+    elif builds:
+        skipped = []
+    return [commit.requested_at for commit in skipped]
+
+
+def _is_build(commit: Instant, data: Timeline) -> bool:
+    """Return whether a commit of the metadata table built a partition from the data table."""
+    at = commit.requested_at
+    return at.startswith(_INITIAL) or any(
+        instant.action is Action.INDEXING and instant.requested_at == at
+        for instant in data.instants
+    )
+
+
+def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:
+    for stored in objects:
+        folder, _, file_name = stored.path.rpartition("/")
+        name = _file_name(file_name)
+        if folder == partition and name is not None:
+            yield DataFile(partition, name, stored.size_bytes)
+
+
+def _file_name(text: str) -> BaseFileName | LogFileName | None:
+    log, base = _LOG.fullmatch(text), _BASE.fullmatch(text)
+    if log is not None:
+        instant, version = InstantTime(log["instant"]), int(log["version"])
+        return LogFileName(FileId(log["file_id"]), instant, version, log["token"])
+    if base is not None:
+        instant = InstantTime(base["instant"])
+        return BaseFileName(FileId(base["file_id"]), base["token"], instant, BASE_EXTENSION)
+    return None
