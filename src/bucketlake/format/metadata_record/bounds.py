@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
-from bucketlake.format.avro.cursor import Cursor, padded_records
+from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
 from bucketlake.format.avro.reading import read_column, spread
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
@@ -26,6 +27,7 @@ from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 class ValueType(IntEnum):
     """How to read a bound, by its number on storage."""
 
+    WRAPPED = 0  # Index version V1: the wrapper alone says how.
     NULL = 1
     BOOLEAN = 2
     INT = 3
@@ -75,7 +77,7 @@ _BYTES = AvroNode(Wire.BYTES, pa.binary())
 class StoredType:
     """The value type of a column, as records store it."""
 
-    value_type: ValueType
+    value_type: int  # A ``ValueType``, or what a later version of Hudi has.
     info: str | None = None  # Precision and scale of a decimal.
 
     @classmethod
@@ -99,6 +101,37 @@ class StoredType:
             raise InputError("column statistics", problem, "index columns of scalar types")
         return cls(_TYPES[data_type][0])
 
+    @property
+    def arrow(self) -> pa.DataType | None:
+        """Type of the columns that have this value type; None if a table has no such columns."""
+        if self.value_type == ValueType.DECIMAL:
+            return _decimal_type(self.info)
+        return _ARROW_TYPES.get(self.value_type)
+
+    def widens_to(self, wider: StoredType) -> bool:
+        """Return whether bounds of this value type can be read as bounds of another one."""
+        held, into = self.arrow, wider.arrow
+        if self == wider or held is None or into is None:
+            return self == wider
+        if pa.types.is_decimal128(held) and pa.types.is_decimal128(into):
+            digits = into.precision - into.scale >= held.precision - held.scale
+            return bool(digits and into.scale >= held.scale)
+        return into in _WIDER.get(held, ())
+
+
+def stored_types(value_types: pa.Array) -> tuple[Ints, list[StoredType]]:
+    """Return the distinct value types of records, and the place of each record's among them.
+
+    In index version V1 records have none; this is ``ValueType.WRAPPED``.
+    """
+    ordinals = pc.if_else(value_types.is_valid(), value_types.field("ordinal"), ValueType.WRAPPED)
+    infos = pc.fill_null(value_types.field("info"), "")
+    texts = pc.binary_join_element_wise(ordinals.cast(pa.string()), infos, ",").dictionary_encode()
+    parts = (text.partition(",") for text in texts.dictionary.to_pylist())
+    found = [StoredType(int(ordinal), info or None) for ordinal, _, info in parts]
+    places: Ints = texts.indices.to_numpy().astype(np.int64)
+    return places, found
+
 
 def has_bounds(data_type: pa.DataType) -> bool:
     """Return whether statistics can hold bounds of a column type."""
@@ -115,7 +148,7 @@ def wrap_bounds(values: pa.Array) -> WrappedValues:
         _, inner = _TYPES[values.type]
         stored = values.drop_null().cast(inner)
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-    return WrappedValues(len(values), {BRANCHES[inner]: (rows, stored)} if len(rows) else {})
+    return WrappedValues.gather(len(values), [(BRANCHES[inner], rows, stored)])
 
 
 def unwrap_bounds(
@@ -148,80 +181,87 @@ def unwrap_bounds(
         type: statistics of an earlier type of the column, or times of index version V1, whose
         unit is not stored. A null bound excludes nothing.
     """
-    ordinals = value_types.field("ordinal")
-    infos = value_types.field("info")
-    valid = value_types.is_valid()
-    ordinals = pc.if_else(valid, ordinals, 0).to_numpy(zero_copy_only=False)
+    places, types = stored_types(value_types)
     bounds = pa.nulls(wrapped.count, data_type)
     for rows, stored in wrapped.parts.values():
-        for ordinal in np.unique(ordinals[rows]).tolist():
-            of_type = ordinals[rows] == ordinal
-            chosen, part = rows[of_type], stored.filter(pa.array(of_type))
-            for info in pc.unique(infos.take(pa.array(chosen))).to_pylist():
-                found = infos.take(pa.array(chosen)).to_pylist()
-                of_info = np.array([text == info for text in found])
-                converted = _converted(
-                    part.filter(pa.array(of_info)), ordinal, info, data_type, path, is_minimum
-                )
-                if converted is not None:
-                    here = spread(converted, chosen[of_info], wrapped.count)
-                    bounds = pc.coalesce(here, bounds)
+        for place in np.unique(places[rows]).tolist():
+            is_here = places[rows] == place
+            part = stored.filter(pa.array(is_here))
+            read = read_bounds(part, types[place], data_type, path, is_minimum=is_minimum)
+            if read is not None:
+                bounds = pc.coalesce(spread(read, rows[is_here], wrapped.count), bounds)
     return bounds
 
 
-def _converted(
-    stored: pa.Array,
-    ordinal: int,
-    info: str | None,
-    data_type: pa.DataType,
-    path: str,
-    is_minimum: bool,
+def read_bounds(
+    stored: pa.Array, stored_as: StoredType, data_type: pa.DataType, path: str, *, is_minimum: bool
 ) -> pa.Array | None:
-    """Convert bounds of one value type; None if they cannot be read as the column's type."""
-    if ordinal == ValueType.DECIMAL and stored.type == pa.binary():
-        stored = _decimals(stored, info, path)
-    elif ordinal in _MICROS and stored.type == pa.int64():
+    """Return bounds of one value type in a type of columns; None if they cannot be read as such.
+
+    Parameters
+    ----------
+    stored : pyarrow.Array
+        The values in their wrappers, without nulls.
+    stored_as : StoredType
+        Their value type.
+    data_type, path, is_minimum
+        See :func:`unwrap_bounds`.
+    """
+    value_type = stored_as.value_type
+    if value_type in _MICROS and stored.type == pa.int64():
         if not pa.types.is_timestamp(data_type):
             return None
-        factor, divisor = _MICROS[ValueType(ordinal)]
+        factor, divisor = _MICROS[ValueType(value_type)]
         micros = stored.to_numpy() * factor
         micros = micros // divisor if is_minimum else -(-micros // divisor)
         return pa.array(micros).cast(data_type)
-    elif ordinal == ValueType.DATE and stored.type == pa.int32():
+    if value_type == ValueType.DECIMAL and stored.type == pa.binary():
+        stored = _decimals(stored, stored_as.info, path)
+    elif value_type == ValueType.DATE and stored.type == pa.int32():
         stored = stored.cast(pa.date32())
-    is_known = ordinal == 0 or ordinal in _PLAIN or pa.types.is_decimal128(stored.type)
-    if not is_known or not _is_widening(stored.type, data_type):
+    elif value_type not in _PLAIN:
         return None
+    return _cast_bounds(stored, data_type, is_minimum=is_minimum)
+
+
+def _cast_bounds(stored: pa.Array, data_type: pa.DataType, *, is_minimum: bool) -> pa.Array | None:
+    is_decimal = pa.types.is_decimal128(stored.type) and pa.types.is_decimal128(data_type)
+    if not (is_decimal or stored.type == data_type or data_type in _WIDER.get(stored.type, ())):
+        return None
+    if stored.type == pa.int64() and data_type == pa.float64():
+        return pa.array(_as_doubles(stored.to_numpy(), is_minimum=is_minimum))
     try:
         return stored.cast(data_type)
     except pa.ArrowInvalid:
         return None
 
 
+def _as_doubles(values: npt.NDArray[np.int64], *, is_minimum: bool) -> npt.NDArray[np.float64]:
+    """Return integers as doubles; a large one becomes the next double outwards."""
+    doubles = values.astype(np.float64)
+    outwards = np.nextafter(doubles, -np.inf if is_minimum else np.inf)
+    return np.where(np.abs(doubles) < _EXACT_DOUBLE_MAX, doubles, outwards)
+
+
+_EXACT_DOUBLE_MAX = 2.0**53
 _PLAIN = frozenset(
     {
-        *(ValueType.BOOLEAN, ValueType.INT, ValueType.LONG, ValueType.FLOAT, ValueType.DOUBLE),
-        *(ValueType.STRING, ValueType.BYTES, ValueType.UUID, ValueType.DATE),
+        *(ValueType.WRAPPED, ValueType.BOOLEAN, ValueType.INT, ValueType.LONG, ValueType.FLOAT),
+        *(ValueType.DOUBLE, ValueType.STRING, ValueType.BYTES, ValueType.UUID),
     }
 )
-_WIDER = {
-    pa.int32(): {pa.int64(), pa.float64()},
-    pa.float32(): {pa.float64()},
+_WIDER = {  # Of the types of columns, those to which a table widens them.
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.int64(): (pa.float64(),),
+    pa.float32(): (pa.float64(),),
 }
-
-
-def _is_widening(stored: pa.DataType, data_type: pa.DataType) -> bool:
-    if pa.types.is_decimal128(stored) and pa.types.is_decimal128(data_type):
-        return True
-    return stored == data_type or data_type in _WIDER.get(stored, set())
+_ARROW_TYPES = {int(value_type): data_type for data_type, (value_type, _) in _TYPES.items()}
 
 
 def _decimals(stored: pa.Array, info: str | None, path: str) -> pa.Array:
-    precision, _, scale = (info or "").partition(",")
-    try:
-        data_type = pa.decimal128(int(precision), int(scale))
-    except (ValueError, pa.ArrowInvalid):
-        raise FormatError(path, "precision and scale of a decimal", repr(info)) from None
+    data_type = _decimal_type(info)
+    if data_type is None:
+        raise FormatError(path, "precision and scale of a decimal", repr(info))
     data, starts, ends = padded_records(join(write_column(_BYTES, stored)))
 
     def refuse(expected: str, found: str, _offset: int) -> FormatError:
@@ -229,3 +269,11 @@ def _decimals(stored: pa.Array, info: str | None, path: str) -> pa.Array:
 
     cursor = Cursor(data, starts, ends, refuse)
     return read_column(AvroNode(Wire.BYTES, data_type), cursor)()
+
+
+def _decimal_type(info: str | None) -> pa.DataType | None:
+    precision, _, scale = (info or "").partition(",")
+    try:
+        return pa.decimal128(int(precision), int(scale))
+    except (ValueError, pa.ArrowInvalid):
+        return None

@@ -9,8 +9,9 @@ has nulls only, Hudi writes no bounds for log files and perhaps zeros for base f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -34,13 +35,11 @@ from bucketlake.format.metadata_record.schema import (
 
 STATS_KINDS = (RecordKind.COLUMN_STATS, RecordKind.PARTITION_STATS)
 
+VALUE_TYPE = pa.struct([pa.field("ordinal", pa.int32(), nullable=False), ("info", pa.string())])
+"""Type of the column of value types."""
+
 _BOUNDS = (*WRAPPERS, LOCAL_DATE)  # Hudi never writes a bound of an array, the branch after these.
-_VALUE_TYPE = AvroNode(
-    Wire.RECORD,
-    pa.struct([pa.field("ordinal", pa.int32(), nullable=False), ("info", pa.string())]),
-    NULLABLE,
-    children=(INT, TEXT),
-)
+_VALUE_TYPE = AvroNode(Wire.RECORD, VALUE_TYPE, NULLABLE, children=(INT, TEXT))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +56,46 @@ class WrappedValues:
 
     count: int
     parts: Mapping[int, tuple[Ints, pa.Array]]
+
+    @classmethod
+    def gather(cls, count: int, pieces: Iterable[tuple[int, Ints, pa.Array]]) -> Self:
+        """Put values together from pieces: a branch, rows in any order, and their values."""
+        by_branch: dict[int, list[tuple[Ints, pa.Array]]] = {}
+        for branch, rows, values in pieces:
+            if len(rows):
+                by_branch.setdefault(branch, []).append((rows, values))
+        parts = {}
+        for branch, held in by_branch.items():
+            rows = np.concatenate([rows for rows, _ in held])
+            order = np.argsort(rows)
+            values = pa.concat_arrays([values for _, values in held])
+            parts[branch] = (rows[order], values.take(pa.array(order)))
+        return cls(count, parts)
+
+    def take(self, indices: Ints) -> Self:
+        """Return the values of some rows, in the order of their indices."""
+        pieces = []
+        for branch, (rows, values) in self.parts.items():
+            places = np.full(self.count, -1)
+            places[rows] = np.arange(len(rows))
+            found = places[indices]
+            held = np.flatnonzero(found >= 0)
+            pieces.append((branch, held, values.take(pa.array(found[held]))))
+        return self.gather(len(indices), pieces)
+
+    @property
+    def branches(self) -> Ints:
+        """The branch of each row; 0 if it has no value."""
+        branches = np.zeros(self.count, np.int64)
+        for branch, (rows, _) in self.parts.items():
+            branches[rows] = branch
+        return branches
+
+    def stored(self, rows: Ints) -> pa.Array:
+        """Return the values of some rows that all have values of one branch, without wrappers."""
+        (branch,) = set(self.branches[rows].tolist())
+        held, values = self.parts[branch]
+        return values.take(pa.array(np.searchsorted(held, rows)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +129,35 @@ class ColumnStats:
     is_deleted: pa.Array
     is_tight_bound: pa.Array
     value_types: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, indices: Ints) -> Self:
+        """Return some rows, in the order of their indices."""
+        arrow = pa.array(indices)
+        columns = (getattr(self, field.name) for field in fields(self))
+        return type(self)(
+            *(c.take(indices if isinstance(c, WrappedValues) else arrow) for c in columns)
+        )
+
+    @classmethod
+    def concat(cls, parts: Sequence[ColumnStats]) -> Self:
+        """Put the rows of several statistics one after the other; there is at least one."""
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        joined = []
+        for field in fields(cls):
+            columns = [getattr(part, field.name) for part in parts]
+            if isinstance(columns[0], WrappedValues):
+                pieces = (
+                    (branch, rows + start, values)
+                    for start, column in zip(starts[:-1].tolist(), columns, strict=True)
+                    for branch, (rows, values) in column.parts.items()
+                )
+                joined.append(WrappedValues.gather(int(starts[-1]), pieces))
+            else:
+                joined.append(pa.concat_arrays(columns))
+        return cls(*joined)
 
 
 # The types of a record's fields; None is a wrapped value.
