@@ -562,7 +562,7 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
             table.compact()
             table.clean(retain_versions=1)
             archive_all_but_one(table)
-            monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_: None)
+            monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_, **__: None)
             return counts
 
     with pytest.raises(CommitConflictError, match="changed bucket"):

@@ -6,7 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
+from bucketlake.model.file_name import (
+    BASE_FILE_EXTENSION,
+    BaseFileName,
+    FileId,
+    InstantTime,
+    LogFileName,
+    file_path,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +23,16 @@ class DataFile:
     partition_path: str
     name: BaseFileName | LogFileName
     size_bytes: int
+
+    @classmethod
+    def of_name(cls, partition_path: str, file_name: str, size_bytes: int) -> Self | None:
+        """Return a file with a name; None if it is no base file or log file of a data table."""
+        name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
+        if name is None:
+            return None
+        if isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION:
+            return None
+        return cls(partition_path, name, size_bytes)
 
     @property
     def path(self) -> str:

@@ -53,7 +53,7 @@ def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
 
 def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iterator[pa.Table]:
     with (
-        telling_what_is_gone(),
+        telling_what_is_gone(storage),
         BaseFileReader(storage, file.path, file.size_bytes) as reader,
     ):
         yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)

@@ -15,9 +15,17 @@ from dataclasses import replace
 from functools import cache
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitConflictError, ObjectNotFoundError, TimelineError
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitConflictError,
+    MetadataTableError,
+    ObjectNotFoundError,
+    TimelineError,
+)
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.clean_metadata import CleanPlan, decode_clean, decode_clean_plan
+from bucketlake.metadata.file_listing import list_files, lists_files
+from bucketlake.metadata.table import open_metadata_table
 from bucketlake.model.file_name import (
     BaseFileName,
     FileId,
@@ -27,7 +35,7 @@ from bucketlake.model.file_name import (
 )
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import (
     archived_commit,
     find_archived,
@@ -36,6 +44,7 @@ from bucketlake.timeline.archive_reader import (
 )
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import is_committed
+from bucketlake.timeline.table_properties import read_table_config
 
 
 def read_clean(storage: Storage, timeline: Timeline, clean: Instant) -> CleanPlan:
@@ -68,6 +77,8 @@ def require_uncleaned(
     files: Collection[DataFile],
     slices: Iterable[FileSlice],
     partitions: Collection[str] | None,
+    *,
+    is_seen: bool,
 ) -> None:
     """Raise an error if a clean deleted files that the slices need.
 
@@ -85,6 +96,8 @@ def require_uncleaned(
         The live slices among the files.
     partitions : collection of str or None
         The listed partitions; None for all.
+    is_seen : bool
+        Whether storage listed the files. A metadata table may list files that a clean deleted.
 
     Raises
     ------
@@ -98,11 +111,13 @@ def require_uncleaned(
     if not cleans and archived_since is None:
         return
     there = {file.path for file in files}
+    live = list(slices)
     bases = {
         (file_slice.partition_path, file_slice.file_id): file_slice.base_file.name.instant
-        for file_slice in slices
+        for file_slice in live
         if file_slice.base_file is not None
     }
+    unseen = set() if is_seen else {path for file_slice in live for path in file_slice.paths}
     replaced = timeline.replaced_file_groups(storage)
 
     @cache
@@ -115,6 +130,8 @@ def require_uncleaned(
 
     def require_needless(clean: InstantTime, plan: CleanPlan) -> None:
         for group, instant, path in _deleted(plan, partitions):
+            if path in unseen and storage.stat(path) is None:
+                raise _gone(timeline, clean, path)
             if (
                 path not in there
                 and group not in replaced
@@ -221,20 +238,48 @@ def _known(timeline: Timeline) -> set[InstantTime]:
 
 
 @contextmanager
-def telling_what_is_gone() -> Iterator[None]:
-    """Turn a missing data file into a CommitConflictError: the file was deleted after the plan."""
+def telling_what_is_gone(storage: Storage) -> Iterator[None]:
+    """Turn a missing data file into an error that says why the file is missing.
+
+    Raises
+    ------
+    CommitConflictError
+        If the file was deleted after the plan, by a clean or a rollback.
+    MetadataTableError
+        If the metadata table lists the file, and nothing deleted it.
+    """
     try:
         yield
     except ObjectNotFoundError as error:
-        name = error.path.rpartition("/")[2]
-        file = LogFileName.from_file_name(name) or BaseFileName.from_file_name(name)
+        path = error.path.removeprefix(f"{storage.root}/")
+        partition, _, name = path.rpartition("/")
+        file = DataFile.of_name(partition, name, 0)
         if file is None:
             raise
+        if _is_listed(storage, file):
+            problem = f"it lists {path}, which does not exist"
+            raise MetadataTableError(storage.root, problem) from error
         raise CommitConflictError(
-            file.instant,
+            file.name.instant,
             f"its file {error.path} was deleted since the table was pinned (by a clean or a "
             "rollback); read or write again",
         ) from error
+
+
+def _is_listed(storage: Storage, file: DataFile) -> bool:
+    """Return whether the metadata table lists a missing file that no pending clean deletes."""
+    try:
+        config = read_table_config(storage)
+        if not lists_files(config):
+            return False
+        timeline = load_timeline(storage, config)
+        listed = list_files(open_metadata_table(storage, config, timeline), [file.partition_path])
+        cleans = timeline.pending_cleans()
+        return file.path in {found.path for found in listed} and not any(
+            file.path in read_clean(storage, timeline, clean).paths for clean in cleans
+        )
+    except BucketLakeError:
+        return False  # The missing file is the error to tell.
 
 
 def _deleted(

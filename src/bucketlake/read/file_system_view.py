@@ -16,7 +16,6 @@ from functools import partial
 from bucketlake.config.layout import HOODIE_FOLDER
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
 from bucketlake.model.file_name import (
-    BASE_FILE_EXTENSION,
     BaseFileName,
     FileId,
     InstantTime,
@@ -75,10 +74,7 @@ def list_objects(storage: Storage) -> list[StoredObject]:
 def data_file(stored: StoredObject) -> DataFile | None:
     """Return an object as a base or log file; None if it is neither."""
     folder, _, file_name = stored.path.rpartition("/")
-    name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-    if name is None or (isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION):
-        return None
-    return DataFile(folder, name, stored.size_bytes)
+    return DataFile.of_name(folder, file_name, stored.size_bytes)
 
 
 def list_partition(storage: Storage, partition_path: str) -> list[DataFile]:

@@ -1,19 +1,17 @@
 """The valid log blocks of a file slice, in the order in which they are merged.
 
-Log files have a total order. A rollback block cancels the blocks of its target instant, and a block
-of a log compaction replaces the blocks that it was made from. Up to table version 6 a log file
-holds blocks of many instants, so each block is checked for a committed instant. Since table version
-8 the instant in the file name was checked before; only blocks of another instant are checked here,
-and a log file should have none.
+``format/log_order.py`` orders the blocks. Up to table version 6 a log file holds blocks of many
+instants, so each block is checked for a committed instant. Since table version 8 the instant in the
+file name was checked before; only blocks of another instant are checked here, and a log file should
+have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log_blocks
-from bucketlake.model.file_name import InstantTime
+from bucketlake.format.log_block import BlockKind, LogBlock, read_log_blocks
+from bucketlake.format.log_order import blocks_to_merge
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -21,7 +19,6 @@ from bucketlake.timeline.active import Timeline
 _DATA = frozenset(
     {BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA, BlockKind.DELETE}
 )
-_ROLLBACK = "0"
 
 
 def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> list[LogBlock]:
@@ -35,77 +32,17 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
     UnsupportedFeatureError
         If a block has an unknown kind, or is an unknown command.
     """
-    groups: dict[InstantTime, list[LogBlock]] = {}
+    return blocks_to_merge(_counted(storage, file_slice, timeline))
+
+
+def _counted(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> Iterator[LogBlock]:
     for file in file_slice.log_files:
         for block in read_log_blocks(storage, file.path, file.size_bytes):
-            if block.kind is BlockKind.COMMAND:
-                groups.pop(_rolled_back(block), None)
-            elif block.kind in _DATA and _is_committed(block, file, timeline):
-                groups.setdefault(block.instant, []).append(block)
-    return [block for instant in _in_order(groups) for block in groups[instant]]
-
-
-def _rolled_back(command: LogBlock) -> InstantTime:
-    """Return the target of a rollback block; raise UnsupportedFeatureError for other commands."""
-    for key in (HeaderKey.TARGET_INSTANT_TIME, HeaderKey.COMMAND_BLOCK_TYPE):
-        if not command.headers.get(key):
-            headers = ", ".join(header.name for header in command.headers)
-            raise command.malformed(f"header {key.name} of a command", headers)
-    kind = command.headers[HeaderKey.COMMAND_BLOCK_TYPE]
-    if kind != _ROLLBACK:
-        where = f"{command.path} at byte {command.offset_bytes}"
-        raise UnsupportedFeatureError(f"command {kind} of a log", where, "read it with Hudi")
-    return InstantTime(command.headers[HeaderKey.TARGET_INSTANT_TIME])
+            is_data = block.kind in _DATA and _is_committed(block, file, timeline)
+            if is_data or block.kind is BlockKind.COMMAND:
+                yield block
 
 
 def _is_committed(block: LogBlock, file: DataFile, timeline: Timeline) -> bool:
     is_of_name = timeline.layout_version > 1 and block.instant == file.name.instant
     return is_of_name or timeline.is_completed(block.instant)
-
-
-def _in_order(groups: dict[InstantTime, list[LogBlock]]) -> list[InstantTime]:
-    """Return the instants to merge, in order; a log compaction replaces what it covers."""
-    covering = {
-        original: instant for instant, blocks in groups.items() for original in _covered(blocks)
-    }
-    compactions = set(covering.values())
-    newest_first: list[InstantTime] = []
-    for instant in reversed(groups):
-        standing = _last_of(instant, covering, groups)
-        if standing in compactions and standing == instant:
-            continue  # The loop places it at the newest instant that it covers.
-        if standing not in newest_first:
-            newest_first.append(standing)
-    # A log compaction whose original blocks are missing stays where it was written.
-    alone = [time for time in compactions if time not in covering and time not in newest_first]
-    order = {instant: place for place, instant in enumerate(groups)}
-    for compaction in alone:
-        at = next((i for i, o in enumerate(newest_first) if order[o] < order[compaction]), None)
-        newest_first.insert(len(newest_first) if at is None else at, compaction)
-    return newest_first[::-1]
-
-
-def _last_of(
-    instant: InstantTime,
-    covering: Mapping[InstantTime, InstantTime],
-    groups: Mapping[InstantTime, Sequence[LogBlock]],
-) -> InstantTime:
-    """Return the last log compaction that replaces an instant, or the instant itself."""
-    passed = [instant]
-    while passed[-1] in covering:
-        standing = covering[passed[-1]]
-        if standing in passed:
-            raise FormatError(
-                groups[standing][0].path,
-                "log compactions of earlier blocks",
-                f"log compactions that replace each other: {', '.join(passed)}",
-            )
-        passed.append(standing)
-    return passed[-1]
-
-
-def _covered(blocks: list[LogBlock]) -> Iterator[InstantTime]:
-    for block in blocks:
-        for text in block.headers.get(HeaderKey.COMPACTED_BLOCK_TIMES, "").split(","):
-            if text.strip():
-                yield InstantTime(text.strip())

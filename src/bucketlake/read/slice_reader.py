@@ -107,7 +107,7 @@ class SliceReader:
             Rows in the order of the base file, then new rows; in several passes if the log files
             are large.
         """
-        with telling_what_is_gone():
+        with telling_what_is_gone(self.storage):
             if not file_slice.log_files:
                 schema = pa.schema([self.schema.field(c) for c in columns])
                 yield from self._stored(file_slice, schema)

@@ -1,12 +1,13 @@
 """A snapshot: a table pinned at one point of its timeline; every read and write starts from one.
 
 A snapshot finds the live file slices of all or some partitions, and the table's schema at that
-point. ``read/slice_reader.py`` reads the slices.
+point. It takes the names of files from the metadata table where there is one, else from storage.
+``read/slice_reader.py`` reads the slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -14,8 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import InputError, UnsupportedFeatureError
+from bucketlake.errors import (
+    CommitConflictError,
+    InputError,
+    MetadataTableError,
+    UnsupportedFeatureError,
+)
 from bucketlake.format.avro.schema import arrow_from_avro
+from bucketlake.metadata import file_listing
+from bucketlake.metadata.file_listing import lists_files
+from bucketlake.metadata.table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import require_uncleaned
@@ -30,6 +39,7 @@ from bucketlake.read.file_system_view import (
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
+from bucketlake.timeline.table_properties import read_table_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +56,15 @@ class ListedSlices:
         The live slices among the files.
     partitions : tuple of str or None
         The partitions that were listed; None for all.
+    is_seen : bool
+        Whether storage listed the files, not the metadata table.
     """
 
     snapshot: Snapshot
     files: tuple[DataFile, ...]
     slices: tuple[FileSlice, ...]
     partitions: tuple[str, ...] | None
+    is_seen: bool
 
     def require_uncleaned(self, newest: Timeline) -> None:
         """Raise an error if a clean deleted files that the slices need.
@@ -77,6 +90,7 @@ class ListedSlices:
             self.files,
             self.slices,
             self.partitions,
+            is_seen=self.is_seen,
         )
 
 
@@ -92,12 +106,16 @@ class Snapshot:
         The timeline, restricted to the pinned time.
     schema_text : str or None
         Avro schema of the data, as stored in the table; None if the table has no schema yet.
+    lists_storage : bool
+        Whether files are listed in storage although there is a metadata table. A caller that
+        deletes files, or promises that they exist, must see storage.
     """
 
     storage: Storage
     config: TableConfig
     timeline: Timeline
     schema_text: str | None
+    lists_storage: bool = False
 
     @cached_property
     def schema_or_none(self) -> pa.Schema | None:
@@ -126,19 +144,14 @@ class Snapshot:
 
     def listed(self, partitions: Iterable[str] | None) -> ListedSlices:
         """Return the live slices of some partitions, or of all, for the caller to check later."""
-        if partitions is None:
-            files = [f for held in list_partitions(self.storage).values() for f in held]
-            return self._among(files, None)
-        paths = tuple(partitions)
-        return self._among(list_files(self.storage, paths), paths)
+        return self._listed(None if partitions is None else tuple(partitions), list_files)
 
     def marked_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions, as :meth:`all_slices` finds them.
 
         Readers ignore a folder without a partition marker.
         """
-        paths = tuple(partitions)
-        return self._checked(self._among(list_marked_files(self.storage, paths), paths))
+        return self._checked(self._listed(tuple(partitions), list_marked_files))
 
     def versions(self, files: Iterable[DataFile]) -> dict[tuple[str, FileId], list[FileVersion]]:
         """Return all versions of the file groups of some files; see ``file_versions``."""
@@ -149,8 +162,34 @@ class Snapshot:
         replaced = self.timeline.replaced_file_groups(self.storage)
         return latest_slices(self._known(files), self.timeline, replaced, self._archived)
 
-    def _among(self, files: list[DataFile], partitions: tuple[str, ...] | None) -> ListedSlices:
-        return ListedSlices(self, tuple(files), tuple(self.live_slices(files)), partitions)
+    def _listed(
+        self,
+        partitions: tuple[str, ...] | None,
+        list_some: Callable[[Storage, Iterable[str]], list[DataFile]],
+    ) -> ListedSlices:
+        files = self._files_of_metadata_table(partitions)
+        is_seen = files is None
+        if files is None and partitions is None:
+            files = [f for held in list_partitions(self.storage).values() for f in held]
+        elif files is None:
+            files = list_some(self.storage, partitions or ())
+        slices = tuple(self.live_slices(files))
+        return ListedSlices(self, tuple(files), slices, partitions, is_seen)
+
+    def _files_of_metadata_table(self, partitions: tuple[str, ...] | None) -> list[DataFile] | None:
+        """Return the files that the metadata table lists; None if storage is to be listed."""
+        if self.lists_storage or not lists_files(self.config):
+            return None
+        try:
+            return file_listing.list_files(self._metadata_table, partitions)
+        except (MetadataTableError, CommitConflictError):
+            if lists_files(read_table_config(self.storage)):
+                raise
+            return None  # It was turned off since the properties were read.
+
+    @cached_property
+    def _metadata_table(self) -> MetadataTable:
+        return open_metadata_table(self.storage, self.config, self.timeline)
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
         listed.require_uncleaned(load_timeline(self.storage, self.config))
@@ -184,6 +223,8 @@ def load_snapshot(
     config: TableConfig,
     timeline: Timeline | None = None,
     as_of: str | None = None,
+    *,
+    lists_storage: bool = False,
 ) -> Snapshot:
     """Pin a table.
 
@@ -195,6 +236,8 @@ def load_snapshot(
         The table's timeline, if the caller has just loaded it.
     as_of : str, optional
         Time travel: instants requested later are ignored. See ``Timeline.as_of`` for the forms.
+    lists_storage : bool
+        Whether files are listed in storage although there is a metadata table.
 
     Raises
     ------
@@ -214,4 +257,4 @@ def load_snapshot(
             "read and write it with Hudi",
         )
     text = (commit.schema_json if commit is not None else None) or config.create_schema
-    return Snapshot(storage, config, pinned, text or None)
+    return Snapshot(storage, config, pinned, text or None, lists_storage)

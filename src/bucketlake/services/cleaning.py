@@ -128,7 +128,7 @@ def clean(
             done.append(_carry_out(storage, config, clock, pending.requested_at, lock))
         timeline = load_timeline(storage, config) if done else timeline
     earliest = _earliest_retained(timeline, retention, clock)
-    snapshot = load_snapshot(storage, config, timeline)
+    snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
     files = _superseded(snapshot, retention, earliest)
     if files and not dry_run:
         plan = _plan(timeline, retention, earliest, files)
@@ -319,7 +319,7 @@ def _needed(
         timeline = after_turn(storage, config, clock, turn, instant)
         if end_undoing(storage, config, timeline, clock):
             continue
-        snapshot = load_snapshot(storage, config, timeline)
+        snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | _planned_files(snapshot)

@@ -23,6 +23,7 @@ from bucketlake.config.layout import (
 from bucketlake.config.support import check_readable
 from bucketlake.errors import (
     FormatError,
+    MetadataTableError,
     ObjectNotFoundError,
     TimelineError,
     UnsupportedFeatureError,
@@ -37,6 +38,8 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex, without_records
+from bucketlake.metadata.file_listing import list_files, lists_files
+from bucketlake.metadata.table import MetadataTable, load_metadata_table, skipped_commits
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.examination import Examination, examine
@@ -45,7 +48,6 @@ from bucketlake.services.findings import Finding, FindingKind, Severity
 from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
-from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.commit_order import last_turn, stray_turns
@@ -135,21 +137,20 @@ def _properties_backup(table: Examination) -> Iterator[Finding]:
 
 
 def _metadata_table(table: Examination) -> Iterator[Finding]:
-    """Find commits that the metadata table does not have: its readers do not see them."""
+    """Find what readers of the metadata table would not see, or would look for in vain."""
     if not table.config.metadata_partitions:
         return
-    inner = Subfolder(table.storage, METADATA_TABLE_FOLDER)
-    known = load_timeline(inner, read_table_config(inner, sleep=lambda _: None))
-    # The commits that created the metadata table have own times before any commit.
-    known_times = [commit.requested_at for commit in known.completed_commits()]
-    since = min((time for time in known_times if not time.startswith("0000")), default=None)
-    skipped = [
-        commit.requested_at
-        for commit in table.timeline.completed_commits()
-        if since is not None
-        and commit.requested_at > since
-        and commit.requested_at not in known_times
-    ]
+    try:
+        found = load_metadata_table(table.storage, table.config, table.timeline)
+        skipped = skipped_commits(found)
+        differing = [] if skipped or not lists_files(table.config) else _differing(table, found)
+    except MetadataTableError as error:
+        yield Finding(
+            FindingKind.METADATA_TABLE_BROKEN,
+            f"the metadata table cannot be used: {error.problem}",
+            files=(METADATA_TABLE_FOLDER,),
+        )
+        return
     if skipped:
         yield Finding(
             FindingKind.METADATA_TABLE_SKIPPED,
@@ -157,6 +158,25 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
             "readers that use it do not see their rows",
             files=(METADATA_TABLE_FOLDER,),
         )
+    if differing:
+        yield Finding(
+            FindingKind.METADATA_TABLE_BROKEN,
+            f"{len(differing)} live files, such as {differing[0]}, are either in storage or in "
+            "the list of the metadata table, but not in both",
+            files=tuple(differing),
+        )
+
+
+def _differing(table: Examination, found: MetadataTable) -> list[str]:
+    """Return the live files that storage and the metadata table do not both have."""
+    listed = {path for s in table.snapshot.live_slices(list_files(found)) for path in s.paths}
+    stored = {path for file_slice in table.slices for path in file_slice.paths}
+    # A clean may have deleted files after storage was listed, and writers may have added some.
+    return sorted(
+        path
+        for path in listed ^ stored
+        if (path in stored) is (table.storage.stat(path) is not None)
+    )
 
 
 def _pending(table: Examination) -> Iterator[Finding]:

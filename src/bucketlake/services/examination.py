@@ -68,7 +68,7 @@ class Examination:
     @cached_property
     def snapshot(self) -> Snapshot:
         """The table, pinned."""
-        return load_snapshot(self.storage, self.config, self.timeline)
+        return load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
 
     @cached_property
     def slices(self) -> list[FileSlice]:

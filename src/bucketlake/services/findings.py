@@ -38,6 +38,7 @@ class FindingKind(Enum):
     UNREADABLE = "unreadable"
     PROPERTIES_BACKUP = "properties_backup"
     METADATA_TABLE_SKIPPED = "metadata_table_skipped"
+    METADATA_TABLE_BROKEN = "metadata_table_broken"
     PENDING_DEAD = "pending_dead"
     PENDING_OF_HUDI = "pending_of_hudi"
     PLAN_BROKEN = "plan_broken"
@@ -68,6 +69,7 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.UNREADABLE: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
     FindingKind.PROPERTIES_BACKUP: (Severity.WARNING, Remedy.RECOVER, ""),
     FindingKind.METADATA_TABLE_SKIPPED: (Severity.ERROR, Remedy.DROP_METADATA, ""),
+    FindingKind.METADATA_TABLE_BROKEN: (Severity.ERROR, Remedy.DROP_METADATA, ""),
     FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
     FindingKind.PENDING_OF_HUDI: (Severity.ERROR, Remedy.NOTHING, "let Hudi finish it"),
     FindingKind.PLAN_BROKEN: (

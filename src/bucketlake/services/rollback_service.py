@@ -413,7 +413,8 @@ def _require_state_of_before(
     """Raise IndexStateError if the table could not be read or written after the rollback."""
     storage, times = snapshot.storage, {commit.requested_at for commit in undone}
     commits = [snapshot.timeline.read_commit(storage, commit) for commit in undone]
-    before = load_snapshot(storage, snapshot.config, snapshot.timeline.without(times))
+    timeline = snapshot.timeline.without(times)
+    before = load_snapshot(storage, snapshot.config, timeline, lists_storage=True)
     slices = before.partition_slices(sorted({p for commit in commits for p in commit.partitions}))
     held = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     created = {

@@ -161,7 +161,8 @@ def _files(
         for clean in timeline.pending_cleans()
         for path in read_clean(storage, timeline, clean).paths
     }
-    for file_slice in load_snapshot(storage, config, timeline.as_of(instant)).all_slices():
+    then = load_snapshot(storage, config, timeline.as_of(instant), lists_storage=True)
+    for file_slice in then.all_slices():
         for file in file_slice.files:
             if file.path in doomed:
                 raise TimelineError(

@@ -103,7 +103,7 @@ class GroupWriter:
         incoming : IncomingRecords
             Its records, with distinct keys.
         """
-        with telling_what_is_gone():
+        with telling_what_is_gone(self.storage):
             choices = self.layout.choose(
                 plan.key,
                 plan.slices,
@@ -188,7 +188,7 @@ class GroupWriter:
         columns = [*STORED_META, *self.schema.names]
         target = pa.schema([*((name, pa.string()) for name in STORED_META), *self.schema])
         with (
-            telling_what_is_gone(),
+            telling_what_is_gone(self.storage),
             BaseFileReader(self.storage, base.path, base.size_bytes) as reader,
         ):
             rows = max(CHUNK_ROWS, incoming_rows)  # Each chunk builds a lookup table of records.

@@ -275,7 +275,10 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
     """Remove whole partitions from the table: a replace commit lists their file groups."""
     if not partitions:
         return WriteResult(None)
-    held = {path: target.snapshot.partition_slices([path]) for path in dict.fromkeys(partitions)}
+    slices = target.snapshot.partition_slices(dict.fromkeys(partitions))
+    held: dict[str, list[FileSlice]] = {path: [] for path in partitions}
+    for file_slice in slices:
+        held[file_slice.partition_path].append(file_slice)
     absent = [path for path, slices in held.items() if not slices]
     if absent:
         raise InputError(
@@ -283,7 +286,6 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
             "the table holds no records in it",
             "name partitions by their path, as table.buckets() shows it",
         )
-    slices = [file_slice for found in held.values() for file_slice in found]
     with _begun(target, Operation.DELETE_PARTITION) as write:
         layout = _layout_of_write(target, write, held)
         plan = plan_write(Operation.DELETE_PARTITION, {}, slices, layout, tasks_wanted=1)

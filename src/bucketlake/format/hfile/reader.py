@@ -101,6 +101,19 @@ def decode_hfile(content: Buffer, path: str, *, offset_bytes: int = 0) -> HFile:
     return HFileReader.of_bytes(content, path, offset_bytes=offset_bytes).read()
 
 
+def have_prefix(keys: pa.Array, prefixes: Sequence[bytes]) -> pa.BooleanArray:
+    """Return which binary keys start with one of some prefixes."""
+    by_size: dict[int, list[bytes]] = {}
+    for prefix in prefixes:
+        by_size.setdefault(len(prefix), []).append(prefix)
+    holds = pa.array(np.zeros(len(keys), np.bool_))
+    for size, group in by_size.items():
+        heads = pc.binary_slice(keys, 0, size) if size else pa.array([b""] * len(keys))
+        value_set = pa.array(group, pa.binary())
+        holds = pc.or_(holds, pc.is_in(heads.cast(pa.binary()), value_set=value_set))
+    return holds
+
+
 class HFileReader:
     """An HFile whose trailer is read; the rest is read when it is asked for.
 
@@ -190,19 +203,7 @@ class HFileReader:
     def lookup_prefixes(self, prefixes: Sequence[bytes]) -> Entries:
         """Find the entries whose keys start with one of some prefixes."""
         blocks = self._data_blocks(partial(blocks_of_prefixes, prefixes=sorted(set(prefixes))))
-        by_size: dict[int, list[bytes]] = {}
-        for prefix in prefixes:
-            by_size.setdefault(len(prefix), []).append(prefix)
-
-        def starts_with_one(found: pa.Array) -> pa.Array:
-            holds = pa.array(np.zeros(len(found), np.bool_))
-            for size, group in by_size.items():
-                heads = pc.binary_slice(found, 0, size) if size else pa.array([b""] * len(found))
-                value_set = pa.array(group, pa.binary())
-                holds = pc.or_(holds, pc.is_in(heads.cast(pa.binary()), value_set=value_set))
-            return holds
-
-        return self._matching(blocks, starts_with_one)
+        return self._matching(blocks, lambda found: have_prefix(found, prefixes))
 
     def _matching(
         self, blocks: Sequence[IndexEntry], holds: Callable[[pa.Array], pa.Array]
