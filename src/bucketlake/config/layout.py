@@ -15,6 +15,7 @@ MARKER_FOLDER = f"{HOODIE_FOLDER}/.temp"  # One folder per instant below it.
 HEARTBEAT_FOLDER = f"{HOODIE_FOLDER}/.heartbeat"
 KEPT_FOLDER_FILE = ".keep"  # An empty file in a folder that must exist.
 METADATA_TABLE_FOLDER = f"{HOODIE_FOLDER}/metadata"
+INDEX_DEFINITIONS_FILE = f"{HOODIE_FOLDER}/.index_defs/index.json"
 
 EXTENSION_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/ext"  # Only bucketlake uses this folder.
 OUTCOME_FOLDER = f"{EXTENSION_FOLDER}/outcome"

@@ -54,3 +54,4 @@ BOOTSTRAP_BASE_PATH: Final = "hoodie.bootstrap.base.path"
 
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_PARTITIONS_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
+INDEX_DEFINITIONS_PATH: Final = "hoodie.table.index.defs.path"

@@ -33,6 +33,7 @@ BASE_EXTENSION = "hfile"
 
 _INITIAL = "0" * 14  # The time of an initialisation is a counter, after digits that are no date.
 _LOG_COMPACTION = "LOG_COMPACT"
+_BUILD = "BULK_INSERT_PREPPED"
 
 # The id of a file group may have dots, since the escape of data partitions keeps them.
 _BASE = re.compile(rf"(?P<file_id>[^._].*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.{BASE_EXTENSION}")
@@ -131,6 +132,22 @@ class MetadataTable:
             facts = MetadataFileId.from_file_id(found.file_id)
             groups[None if facts is None else facts.data_partition].append(found)
         return dict(groups)
+
+    def file_groups(self, partition: str) -> list[FileId]:
+        """Return the file groups of a partition, also of one that is being built, sorted by id.
+
+        Raises
+        ------
+        MetadataTableError
+            If there are none, or some are missing.
+        """
+        if partition in self.partitions:
+            return [found.file_id for found in self.slices(partition)]
+        files = _files(self.storage.list(partition, recursive=False), partition)
+        found = sorted({file.name.file_id for file in files})
+        if not found and partition != MetadataPartition.RECORD_INDEX:
+            raise self.damaged(f"its partition {partition} has no file groups")
+        return found
 
     def path_of(self, file: DataFile) -> str:
         """Return the path of a file relative to the data table, for reads and messages."""
@@ -315,6 +332,7 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
             build
             for build, commit in known.read_commits(table.storage, builds)
             if MetadataPartition.FILES in commit.write_stats
+            and (build.requested_at.startswith(_INITIAL) or commit.operation == _BUILD)
         ]
         skipped = after((of_files or builds[:1])[-1])
     elif builds:
@@ -323,12 +341,17 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
 
 
 def _is_build(commit: Instant, data: Timeline) -> bool:
-    """Return whether a commit of the metadata table built a partition from the data table."""
+    """Return whether a commit of the metadata table may have built a partition from the data.
+
+    Such a commit has an initial instant, or a time of its own, or that of an action that builds
+    indexes. A log compaction has a time of its own too.
+    """
     at = commit.requested_at
-    return at.startswith(_INITIAL) or any(
-        instant.action is Action.INDEXING and instant.requested_at == at
-        for instant in data.instants
-    )
+    if at.startswith(_INITIAL):
+        return True
+    followed = (i.requested_at for i in data.instants if i.action is not Action.INDEXING)
+    is_own = at > (data.start or "") and at not in followed
+    return is_own and commit.action is Action.DELTA_COMMIT
 
 
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:

@@ -87,8 +87,14 @@ def create_table_properties(
     AlreadyExistsError
         If the table already exists.
     """
-    content = _render(config.to_properties(), "Properties saved on", now_ms())
-    storage.put_if_absent(PROPERTIES_FILE, content)
+    create_properties(storage, config.to_properties(), now_ms=now_ms)
+
+
+def create_properties(
+    storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
+) -> None:
+    """Create ``hoodie.properties`` with given entries; see :func:`create_table_properties`."""
+    storage.put_if_absent(PROPERTIES_FILE, _render(entries, "Properties saved on", now_ms()))
 
 
 def update_table_properties(

@@ -104,9 +104,16 @@ def to_inflight(
 
 
 def publish_completed(
-    storage: Storage, config: TableConfig, pending: Instant, publication: Publication
+    storage: Storage,
+    config: TableConfig,
+    pending: Instant,
+    publication: Publication,
+    *,
+    outcomes: Storage | None = None,
 ) -> Instant:
-    """Put the completed file of an instant; only ``write/completion.py`` calls this.
+    """Put the completed file of an instant.
+
+    For instants of a data table, only ``write/completion.py`` calls this.
 
     Parameters
     ----------
@@ -116,6 +123,9 @@ def publish_completed(
         The pending instant; for a table service its action differs from the completed instant's.
     publication : Publication
         Name and content of the completed file.
+    outcomes : Storage, optional
+        The storage with the outcome of the instant; by default ``storage``. Actions of a data table
+        are decided there, and also complete on its metadata table.
 
     Raises
     ------
@@ -129,7 +139,9 @@ def publish_completed(
     inflight = Instant(at, pending.action, State.INFLIGHT)
     for attempt in range(1, _PUBLISH_ATTEMPTS + 1):
         try:
-            _put_completed(storage, config, inflight, completed, publication.metadata)
+            _put_completed(
+                storage, config, inflight, completed, publication.metadata, outcomes or storage
+            )
             break
         except StorageError:
             if attempt == _PUBLISH_ATTEMPTS:
@@ -175,6 +187,7 @@ def _put_completed(
     inflight: Instant,
     completed: Instant,
     metadata: bytes,
+    outcomes: Storage,
 ) -> None:
     """Put the completed file if it does not exist and the inflight file still does."""
     path = instant_path(config, completed)
@@ -199,7 +212,7 @@ def _put_completed(
         # If another process published the file, the archival deletes it.
         (is_own and _is_archived(storage, config, completed))
         # The commit was rolled back, and its files are deleted.
-        or is_rolled_back(storage, completed.requested_at, completed.action)
+        or is_rolled_back(outcomes, completed.requested_at, completed.action)
     ):
         storage.delete(path)
 

@@ -52,10 +52,22 @@ def partition_stats_key(column: str, partition_path: str) -> bytes:
 def column_stats_keys(column: str, partition_path: str, file_names: Iterable[str]) -> pa.Array:
     """Return the keys of a column's statistics of some files in one partition, as binary."""
     prefix = partition_stats_key(column, partition_path)
-    hashes = [
-        b64encode(hashlib.md5(n.encode(), usedforsecurity=False).digest()) for n in file_names
-    ]
-    return pc.binary_join_element_wise(prefix, pa.array(hashes, pa.binary()), b"")
+    return pc.binary_join_element_wise(prefix, _hashes_of_files(file_names), b"")
+
+
+def keys_of_statistics(columns: pa.Array, partition_path: str, file_names: pa.Array) -> pa.Array:
+    """Return the keys of statistics, a column and a file each, as binary."""
+    named, files = columns.dictionary_encode(), file_names.dictionary_encode()
+    names = named.dictionary.to_pylist()
+    prefixes = pa.array([partition_stats_key(n, partition_path) for n in names], pa.binary())
+    hashes = _hashes_of_files(files.dictionary.to_pylist())
+    parts = prefixes.take(named.indices), hashes.take(files.indices)
+    return pc.binary_join_element_wise(*parts, b"")
+
+
+def _hashes_of_files(names: Iterable[str]) -> pa.Array:
+    hashes = [b64encode(hashlib.md5(n.encode(), usedforsecurity=False).digest()) for n in names]
+    return pa.array(hashes, pa.binary())
 
 
 @lru_cache(maxsize=2**14)

@@ -1,0 +1,302 @@
+"""What an action of the data table changes in the metadata table.
+
+A commit, clean or rollback of the data table has a delta commit with the same instant here. Its log
+files are written before the action takes its turn in the order of commits: nobody reads them before
+the action is decided, so the step can be repeated with other content. The outcome of the action
+contains the completed delta commit, and any process can publish it, before the instant of the data
+table. An action that is undone loses its log files and its delta commit before the instant of the
+data table goes.
+
+``write/`` decides when each step happens, and which partitions an action cannot maintain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError
+from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+from bucketlake.format.metadata_record.column_stats import ColumnStats
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.schema import commit_schema_json
+from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
+from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
+from bucketlake.metadata.statistics_entries import (
+    entries_of_partition_stats,
+    entries_of_statistics,
+)
+from bucketlake.metadata.table import MetadataTable
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archive_reader import find_archived
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.markers import delete_markers, read_markers
+from bucketlake.timeline.outcome import Publication
+from bucketlake.timeline.transitions import instant_path, remove_pending
+
+OPERATION = "UPSERT_PREPPED"
+"""Operation of the commits that follow the data table."""
+
+_ACTION = Action.DELTA_COMMIT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetadataChange:
+    """What an action changes.
+
+    Attributes
+    ----------
+    written : mapping of data partition to mapping of file name to size
+        Files that the action wrote.
+    deleted : mapping of data partition to file names
+        Files that the action deletes.
+    listed : collection of str or None
+        Data partitions that a commit touched, for the list of partitions, also if it wrote no file
+        there; None for an action that is no commit.
+    emptied : collection of str
+        Data partitions without any file after the action.
+    statistics : mapping of data partition to ColumnStats
+        Statistics of the columns in the written files.
+    columns : sequence of str
+        Columns whose statistics of the deleted files are removed.
+    side_files : sequence of WriteStat
+        Log files of the metadata table that tasks of the action wrote.
+    """
+
+    written: FileSizes = field(default_factory=dict)
+    deleted: FileNames = field(default_factory=dict)
+    listed: Collection[str] | None = None
+    emptied: Collection[str] = ()
+    statistics: Mapping[str, ColumnStats] = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    side_files: Sequence[WriteStat] = ()
+
+    @classmethod
+    def of_commit(
+        cls,
+        commit: CommitMetadata,
+        statistics: Mapping[str, ColumnStats] | None = None,
+        side_files: Sequence[WriteStat] = (),
+    ) -> Self:
+        """Return the change of a commit, delta commit, replace commit, compaction or clustering.
+
+        File groups that a commit replaces keep their files until a clean. A deletion of partitions
+        lists none, as in Hudi.
+        """
+        written: dict[str, dict[str, int]] = defaultdict(dict)
+        for stat in commit.stats:
+            if stat.path:
+                written[stat.partition_path][stat.path.rpartition("/")[2]] = stat.file_size_bytes
+        return cls(
+            written=dict(written),
+            listed=list(written),
+            statistics=statistics or {},
+            side_files=side_files,
+        )
+
+    @classmethod
+    def of_deletion(
+        cls, deleted: FileNames, emptied: Collection[str] = (), columns: Sequence[str] = ()
+    ) -> Self:
+        """Return the change of a clean, or of a rollback whose instant is already compacted here.
+
+        Parameters
+        ----------
+        deleted, emptied, columns
+            See the attributes. With ``columns``, the statistics of the files are removed.
+        """
+        return cls(deleted=deleted, emptied=emptied, columns=columns)
+
+
+def write_change(
+    metadata: MetadataTable,
+    instant: InstantTime,
+    change: MetadataChange,
+    *,
+    inflight: Collection[str] = (),
+) -> bytes:
+    """Write the log files of an action, before it takes its turn.
+
+    The delta commit is then inflight on the timeline of the metadata table. The call can be
+    repeated, also with another change.
+
+    Parameters
+    ----------
+    metadata : MetadataTable
+        The metadata table.
+    instant : InstantTime
+        Requested time of the action.
+    change : MetadataChange
+        What the action changes.
+    inflight : collection of str
+        Partitions that are being built; writers maintain them too.
+
+    Returns
+    -------
+    bytes
+        Content of the completed delta commit, for :func:`publish_change`.
+
+    Raises
+    ------
+    MetadataTableError
+        If file groups of a partition are missing.
+    """
+    names = [MetadataPartition(name) for name in dict.fromkeys([*metadata.partitions, *inflight])]
+    by_group = [
+        (partition, file_id, entries)
+        for partition in names
+        for file_id, entries in _entries_by_group(metadata, partition, change)
+    ]
+    for state in (State.REQUESTED, State.INFLIGHT):
+        with suppress(AlreadyExistsError):
+            path = instant_path(metadata.config, Instant(instant, _ACTION, state))
+            metadata.storage.put_if_absent(path, b"")
+    created_at_ms = created_ms(instant, metadata.config.timeline_timezone)
+
+    def put(found: tuple[MetadataPartition, FileId, GroupEntries]) -> WriteStat:
+        partition, file_id, entries = found
+        return put_log_file(
+            metadata.storage,
+            partition,
+            file_id,
+            entries,
+            instant=instant,
+            created_at_ms=created_at_ms,
+        )
+
+    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in [*at_once(metadata.storage, put, by_group), *change.side_files]:
+        by_partition[stat.partition_path].append(stat)
+    stats = {partition: tuple(held) for partition, held in by_partition.items()}
+    return encode_commit_metadata(
+        CommitMetadata(OPERATION, stats, {"schema": commit_schema_json()})
+    )
+
+
+def publish_change(
+    storage: Storage,
+    config: TableConfig,
+    instant: InstantTime,
+    completed_at: InstantTime,
+    content: bytes,
+) -> None:
+    """Complete the delta commit of a decided action; any process may do it again.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    instant, completed_at : InstantTime
+        Requested time and completion time of the action.
+    content : bytes
+        From :func:`write_change`, as the outcome of the action has it.
+
+    Raises
+    ------
+    CommitConflictError
+        If the metadata table has no trace of the instant: another writer undid the action, or the
+        metadata table was deleted or built again.
+    StorageError
+        If storage fails, so that the completed file may or may not exist.
+    """
+    table = inner_table(storage, config)
+    inflight = Instant(instant, _ACTION, State.INFLIGHT)
+    table.complete(inflight, Publication(completed_at, _ACTION, content), outcomes=storage)
+
+
+def forget_markers(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Delete the markers of a completed action in the metadata table."""
+    delete_markers(inner_table(storage, config).storage, instant)
+
+
+def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Delete what an action wrote to the metadata table; repeating it does no harm.
+
+    The action must be forbidden before, and the instant of the data table must go after. Markers
+    stay, so that a sweep finds files that a late task wrote meanwhile. If base files of the
+    metadata table already include the action, they still do.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    instant : InstantTime
+        Requested time of the action.
+    """
+    table = inner_table(storage, config)
+    completed = [
+        found
+        for found in load_timeline(table.storage, table.config).completed()
+        if found.requested_at == instant and found.action is _ACTION
+    ]
+    paths = [marker.data_path for marker in read_markers(table.storage, instant)]
+    paths += [path for found in completed for path in _paths_of_commit(table, found)]
+    if not completed:
+        paths += _paths_of_archived(table, instant)
+    # The commit stays until its files are gone, because it names them. Readers ignore it, since its
+    # instant is pending in the data table.
+    at_once(table.storage, table.storage.delete, dict.fromkeys(paths))
+    for found in completed:
+        table.storage.delete(instant_path(table.config, found))
+    remove_pending(table.storage, table.config, instant, _ACTION)
+
+
+def _entries_by_group(
+    metadata: MetadataTable, partition: MetadataPartition, change: MetadataChange
+) -> list[tuple[FileId, GroupEntries]]:
+    """Return the entries of a partition that the driver writes, by file group."""
+    entries = _entries(partition, change)
+    if not len(entries):
+        return []
+    groups = metadata.file_groups(partition)
+    if len(groups) == 1:
+        return [(groups[0], entries)]
+    shards = shards_of_keys(entries.keys.cast(pa.string()), len(groups))
+    removed_shards = shards_of_keys(entries.removed.cast(pa.string()), len(groups))
+    found = []
+    for shard in np.unique(np.concatenate([shards, removed_shards])).tolist():
+        here, gone = (pa.array(numbers == shard) for numbers in (shards, removed_shards))
+        own = GroupEntries(
+            entries.keys.filter(here), entries.values.filter(here), entries.removed.filter(gone)
+        )
+        found.append((groups[shard], own))
+    return found
+
+
+def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntries:
+    match partition:
+        case MetadataPartition.FILES:
+            return entries_of_files(change.written, change.deleted, change.listed, change.emptied)
+        case MetadataPartition.COLUMN_STATS:
+            return entries_of_statistics(change.statistics, change.deleted, change.columns)
+        case MetadataPartition.PARTITION_STATS:
+            return entries_of_partition_stats(change.statistics)
+        case MetadataPartition.RECORD_INDEX:
+            return GroupEntries()  # Tasks write its log files.
+
+
+def _paths_of_commit(table: InnerTable, completed: Instant) -> Iterable[str]:
+    path = instant_path(table.config, completed)
+    return [stat.path for stat in decode_commit_metadata(table.storage.read(path), path).stats]
+
+
+def _paths_of_archived(table: InnerTable, instant: InstantTime) -> Iterable[str]:
+    folder = table.config.history_folder
+    found = find_archived(table.storage, folder, instant, _ACTION.value)
+    if found is None or not found.metadata:
+        return []
+    commit = decode_commit_metadata(found.metadata, f"the archived instant {instant}")
+    return [stat.path for stat in commit.stats]

@@ -1,0 +1,240 @@
+"""Making a metadata table and its partitions, and deleting them.
+
+Nothing of it is visible to readers before ``hoodie.properties`` of the data table lists the
+partition. The caller does that, before and after these functions:
+
+- Beside a new table: create the metadata table and initialise its partitions without entries, at
+  the first instants (:func:`initial_instant`); then create the properties of the data table.
+- Beside an existing table that others write to: initialise the partition without entries, at the
+  next initial instant. List it as being built, so that writers maintain it. Take a turn in the
+  order of commits, and initialise the partition again with the entries of the table at this turn.
+  The instant of the turn is the instant of the entries, because later commits, and no others, have
+  log files that are applied to it. Then list the partition as valid.
+
+Each function can be repeated after a crash. Which entries an initialisation brings is decided once,
+by the outcome of its instant in the folder of the metadata table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.hfile.writer import encode_hfile
+from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.format.metadata_record.schema import commit_schema_json, record_schema_json
+from bucketlake.format.partition_metadata import (
+    partition_marker_path,
+    render_partition_metadata,
+)
+from bucketlake.metadata.inner_table import InnerTable, inner_properties, inner_table
+from bucketlake.metadata.log_files import WRITE_TOKEN, GroupEntries, created_ms, open_file_group
+from bucketlake.metadata.table import BASE_EXTENSION
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import create_timeline, load_timeline
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.markers import Marker, MarkerType, delete_markers, write_marker
+from bucketlake.timeline.outcome import claim_commit, read_outcome
+from bucketlake.timeline.table_properties import create_properties
+from bucketlake.timeline.transitions import instant_path
+
+OPERATION = "BULK_INSERT_PREPPED"
+"""Operation of the commits that initialise partitions."""
+
+_INITIAL_DIGITS = 17
+_USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
+
+
+def create_metadata_table(storage: Storage, config: TableConfig) -> None:
+    """Create an empty metadata table; if it exists, nothing happens.
+
+    Parameters
+    ----------
+    storage, config
+        The data table. If an earlier metadata table was taken off, its folder must be deleted.
+    """
+    table = inner_table(storage, config)
+    create_timeline(table.storage, table.config)
+    with suppress(AlreadyExistsError):  # Created before a crash, or by another process.
+        create_properties(table.storage, inner_properties(config))
+
+
+def initial_instant(number: int) -> InstantTime:
+    """Return the instant of an initialisation that is not on the clock, counted from 0.
+
+    >>> initial_instant(2)
+    '00000000000000002'
+    """
+    return InstantTime(f"{number:0{_INITIAL_DIGITS}d}")
+
+
+def next_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
+    """Return the first initial instant that the metadata table has not used."""
+    table = inner_table(storage, config)
+    used = [i.requested_at for i in load_timeline(table.storage, table.config).instants]
+    numbers = [int(instant) for instant in used if instant.startswith("0" * 14)]
+    return initial_instant(max(numbers, default=-1) + 1)
+
+
+def usual_file_groups(partition: MetadataPartition) -> list[FileId]:
+    """Return the file groups of a new partition, as many as Hudi makes.
+
+    The record-level index has another number of file groups, which its builder chooses.
+    """
+    assert partition is not MetadataPartition.RECORD_INDEX, partition
+    shards = range(_USUAL_SHARDS.get(partition, 1))
+    return [MetadataFileId(partition, shard).to_file_id() for shard in shards]
+
+
+def initialise_partition(
+    storage: Storage,
+    config: TableConfig,
+    partition: MetadataPartition,
+    groups: Mapping[FileId, GroupEntries],
+    *,
+    instant: InstantTime,
+    completed_at: InstantTime,
+) -> None:
+    """Write the entries of a partition as base files, and commit them on the metadata table.
+
+    The entries count from the instant on: they replace entries of earlier instants, and log files
+    of instants that completed later are applied to them.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    partition : MetadataPartition
+        The partition.
+    groups : mapping of FileId to GroupEntries
+        All file groups of the partition with their entries; a file group may have none. An earlier
+        initialisation of the partition, if its folder was not deleted, had the same file groups.
+    instant : InstantTime
+        An initial instant, or the instant of a turn in the order of commits.
+    completed_at : InstantTime
+        Completion time, if no earlier attempt has decided it.
+
+    Raises
+    ------
+    CommitConflictError
+        If another process withdrew this initialisation.
+    CommitOutcomeUnknownError
+        If storage failed while the outcome was claimed.
+    """
+    table = inner_table(storage, config)
+    begin_initialisation(table, partition, groups, instant)
+    stats = []
+    if read_outcome(table.storage, instant) is None:
+        stats = [
+            _put_base_file(table, partition, file_id, entries, instant)
+            for file_id, entries in groups.items()
+            if len(entries.keys)
+        ]
+    complete_initialisation(table, partition, stats, instant, completed_at)
+
+
+def begin_initialisation(
+    table: InnerTable, partition: str, file_ids: Iterable[FileId], instant: InstantTime
+) -> str:
+    """Put an initialisation on the timeline of the metadata table, and open its file groups.
+
+    Returns
+    -------
+    str
+        Path of the inflight file. A task that writes a base file for the instant looks for it.
+    """
+    pending = [Instant(instant, Action.DELTA_COMMIT, s) for s in (State.REQUESTED, State.INFLIGHT)]
+    paths = [instant_path(table.config, each) for each in pending]
+    if read_outcome(table.storage, instant) is None:  # Otherwise it may be completed, or archived.
+        for path in paths:
+            with suppress(AlreadyExistsError):
+                table.storage.put_if_absent(path, b"")
+        with suppress(AlreadyExistsError):
+            marker = render_partition_metadata(instant, partition)
+            table.storage.put_if_absent(partition_marker_path(partition), marker)
+
+        def open_group(file_id: FileId) -> None:
+            open_file_group(table.storage, partition, file_id, instant, is_marked=False)
+
+        at_once(table.storage, open_group, list(file_ids))
+    return paths[-1]
+
+
+def complete_initialisation(
+    table: InnerTable,
+    partition: str,
+    stats: Iterable[WriteStat],
+    instant: InstantTime,
+    completed_at: InstantTime,
+) -> None:
+    """Commit the base files of an initialisation, or those that an earlier attempt committed.
+
+    Raises
+    ------
+    CommitConflictError, CommitOutcomeUnknownError
+        As :func:`initialise_partition`.
+    """
+    written = tuple(stats)
+    commit = CommitMetadata(
+        OPERATION, {partition: written} if written else {}, {"schema": commit_schema_json()}
+    )
+    content = encode_commit_metadata(commit)
+    outcome = claim_commit(table.storage, instant, completed_at, Action.DELTA_COMMIT, content)
+    if outcome.publication is None:
+        problem = f"another process withdrew the initialisation of {partition}; begin it again"
+        raise CommitConflictError(instant, problem)
+    inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
+    table.complete(inflight, outcome.publication)
+    delete_markers(table.storage, instant)
+
+
+def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
+    """Return the name of a base file of the metadata table."""
+    return BaseFileName(file_id, WRITE_TOKEN, instant, BASE_EXTENSION)
+
+
+def delete_partition(storage: Storage, partition: str) -> None:
+    """Delete the files of a partition that the properties of the data table do not list any more.
+
+    Writers that read the properties before may still put log files there.
+    """
+    storage.delete_folder(f"{METADATA_TABLE_FOLDER}/{partition}")
+
+
+def delete_metadata_table(storage: Storage) -> None:
+    """Delete the whole metadata table, which the properties do not list any more."""
+    storage.delete_folder(METADATA_TABLE_FOLDER)
+
+
+def _put_base_file(
+    table: InnerTable,
+    partition: str,
+    file_id: FileId,
+    entries: GroupEntries,
+    instant: InstantTime,
+) -> WriteStat:
+    data = encode_hfile(
+        entries.keys,
+        entries.values,
+        record_schema_json(),
+        created_at_ms=created_ms(instant, table.config.timeline_timezone),
+    )
+    name = base_file_name(file_id, instant).to_file_name()
+    write_marker(table.storage, instant, Marker(partition, name, MarkerType.CREATE))
+    table.storage.put(file_path(partition, name), data)
+    return WriteStat(
+        file_id=file_id,
+        path=file_path(partition, name),
+        partition_path=partition,
+        record_count=len(entries.keys),
+        insert_count=len(entries.keys),
+        file_size_bytes=len(data),
+        opens_group=True,
+    )
