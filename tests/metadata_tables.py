@@ -21,6 +21,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 
@@ -68,10 +69,9 @@ def partition_list(*names: str, removed: Sequence[str] = ()) -> Entries:
     return {ALL_PARTITIONS: file_map(RecordKind.PARTITION_LIST, sizes)}
 
 
-def files_of(partition: str, **files: int | None) -> Entries:
-    """Return the entry of a partition; in the names ``_`` stands for ``-``."""
-    named = {name.replace("_", "-"): size for name, size in files.items()}
-    return {partition or ".": file_map(RecordKind.FILES, named)}
+def sizes_of(partition: str, sizes: Mapping[str, int | None]) -> Entries:
+    """Return the entry of a partition: sizes of files by name, None for a removed file."""
+    return {partition or ".": file_map(RecordKind.FILES, sizes)}
 
 
 def hfile_of(entries: Entries) -> bytes:
@@ -96,6 +96,25 @@ def delete_block(keys: Sequence[str], instant: InstantTime, partition: str = "fi
     """Return a log block that deletes keys."""
     deletes = Deletes.of_keys(pa.array(keys, pa.string()), partition)
     return encode_delete_block(deletes, instant=instant)
+
+
+def put_instant(
+    storage: Storage,
+    folder: str,
+    instant: InstantTime,
+    completed: InstantTime | None,
+    action: str,
+    content: bytes = b"",
+    plan: bytes = b"",
+) -> None:
+    """Put the files of an instant on a timeline in layout 2."""
+    pending = "" if action == "commit" else f".{action}"
+    storage.put(f"{folder}/timeline/{instant}.{action}.requested", plan)
+    storage.put(f"{folder}/timeline/{instant}{pending}.inflight", b"")
+    if completed is not None:
+        as_completed = {"logcompaction": "deltacommit", "compaction": "commit"}
+        name = f"{instant}_{completed}.{as_completed.get(action, action)}"
+        storage.put(f"{folder}/timeline/{name}", content)
 
 
 class MadeTable:
@@ -123,7 +142,7 @@ class MadeTable:
         self, instant: InstantTime, completed: InstantTime | None = None, action: str = "commit"
     ) -> None:
         """Put an instant on the data timeline."""
-        self._instant(".hoodie", instant, completed, action, b"")
+        put_instant(self.storage, ".hoodie", instant, completed, action)
 
     def commit(
         self,
@@ -139,7 +158,7 @@ class MadeTable:
             name: (WriteStat(FileId(f"{name}-0000-0"), f"{name}/f", name),) for name in partitions
         }
         content = encode_commit_metadata(CommitMetadata(operation, stats))
-        self._instant(ROOT, instant, completed, action, content)
+        put_instant(self.storage, ROOT, instant, completed, action, content)
 
     def both(self, instant: InstantTime, completed: InstantTime) -> None:
         """Complete a commit on both timelines."""
@@ -183,19 +202,3 @@ class MadeTable:
         """Let the properties list these partitions."""
         self.config = replace(self.config, metadata_partitions=names)
         return self
-
-    def _instant(
-        self,
-        folder: str,
-        instant: InstantTime,
-        completed: InstantTime | None,
-        action: str,
-        content: bytes,
-    ) -> None:
-        pending = "" if action == "commit" else f".{action}"
-        self.storage.put(f"{folder}/timeline/{instant}.{action}.requested", b"")
-        self.storage.put(f"{folder}/timeline/{instant}{pending}.inflight", b"")
-        if completed is not None:
-            as_completed = {"logcompaction": "deltacommit", "compaction": "commit"}
-            name = f"{instant}_{completed}.{as_completed.get(action, action)}"
-            self.storage.put(f"{folder}/timeline/{name}", content)

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError
+from bucketlake.format.avro.cursor import Ints
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.files import decode_file_maps
 from bucketlake.format.metadata_record.keys import ALL_PARTITIONS, partition_key
 from bucketlake.format.metadata_record.schema import RecordKind
-from bucketlake.metadata.slice_reader import SliceEntries, read_all, read_keys
+from bucketlake.metadata.slice_reader import read_all, read_keys
 from bucketlake.metadata.table import MetadataTable
 from bucketlake.model.file_slice import DataFile
 
@@ -85,8 +86,8 @@ def list_partitions(table: MetadataTable) -> list[str]:
     MetadataTableError
         If the record of the partitions is missing.
     """
-    keys = pa.array([ALL_PARTITIONS])
-    return sorted(_partitions_in(table, read_keys(table, MetadataPartition.FILES, keys)))
+    found = _read(table, [ALL_PARTITIONS])
+    return sorted(_partitions_in(table, found))
 
 
 def list_files(table: MetadataTable, partitions: Iterable[str] | None = None) -> list[DataFile]:
@@ -103,51 +104,67 @@ def list_files(table: MetadataTable, partitions: Iterable[str] | None = None) ->
     list of DataFile
         Without files of instants that do not count, and without files that a clean removed.
     """
-    if partitions is None:
+    if partitions is not None:
+        return _files_in(_read(table, {partition_key(path) for path in partitions}))
+    found = _read(table, None)
+    live = _partitions_in(table, found)
+    return [file for file in _files_in(found) if file.partition_path in live]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Records:
+    """Decoded records of a file group, oldest first."""
+
+    where: str
+    keys: pa.BinaryArray
+    kinds: Ints
+    maps: pa.MapArray
+
+    def of_kind(self, kind: RecordKind) -> tuple[list[str], FileChanges]:
+        """Return the keys of the records of a kind, and their changes; places are positions."""
+        rows = pa.array(np.flatnonzero(self.kinds == kind))
+        encoded = self.keys.take(rows).dictionary_encode()
+        try:
+            keys = encoded.dictionary.cast(pa.string()).to_pylist()
+        except pa.ArrowInvalid as error:
+            raise FormatError(self.where, "keys in UTF-8", str(error)) from error
+        maps = self.maps.take(rows)
+        sizes, removed = (maps.items.field(name) for name in ("size_bytes", "is_deleted"))
+        changes = FileChanges(
+            np.repeat(encoded.indices.to_numpy(), np.diff(maps.offsets.to_numpy())),
+            maps.keys,
+            sizes.to_numpy(),
+            removed.to_numpy(zero_copy_only=False),
+        )
+        return keys, changes
+
+
+def _read(table: MetadataTable, keys: Iterable[str] | None) -> list[_Records]:
+    """Read the records of some keys, or all."""
+    if keys is None:
         entries = read_all(table, MetadataPartition.FILES)
-        live = _partitions_in(table, entries)
-        return [file for file in _files_in(entries) if file.partition_path in live]
-    keys = pa.array(sorted({partition_key(path) for path in partitions}), pa.string())
-    return _files_in(read_keys(table, MetadataPartition.FILES, keys))
+    else:
+        entries = read_keys(table, MetadataPartition.FILES, pa.array(sorted(keys), pa.string()))
+    return [_Records(e.where, e.keys, *decode_file_maps(e.values, e.where)) for e in entries]
 
 
-def _partitions_in(table: MetadataTable, entries: Sequence[SliceEntries]) -> set[str]:
-    lists = [_changes(found, RecordKind.PARTITION_LIST) for found in entries]
+def _partitions_in(table: MetadataTable, found: Sequence[_Records]) -> set[str]:
+    lists = [records.of_kind(RecordKind.PARTITION_LIST) for records in found]
     if not any(keys for keys, _ in lists):
         raise table.damaged(f"its partition {MetadataPartition.FILES} does not list the partitions")
     names = [name for _, changes in lists for name in changes.live().names.to_pylist()]
     return {_partition_path(name) for name in names}
 
 
-def _files_in(entries: Iterable[SliceEntries]) -> list[DataFile]:
+def _files_in(found: Sequence[_Records]) -> list[DataFile]:
     files: list[DataFile | None] = []
-    for found in entries:
-        keys, changes = _changes(found, RecordKind.FILES)
+    for records in found:
+        keys, changes = records.of_kind(RecordKind.FILES)
         live = changes.live()
         paths = [_partition_path(key) for key in keys]
         columns = live.places.tolist(), live.names.to_pylist(), live.sizes_bytes.tolist()
         files += [DataFile.of_name(paths[p], n, s) for p, n, s in zip(*columns, strict=True)]
     return [file for file in files if file is not None]
-
-
-def _changes(entries: SliceEntries, kind: RecordKind) -> tuple[list[str], FileChanges]:
-    """Return the keys of the records of a kind, and the changes with places among these keys."""
-    kinds, maps = decode_file_maps(entries.values, entries.where)
-    rows = np.flatnonzero(kinds == kind)
-    encoded = entries.keys.take(pa.array(rows)).dictionary_encode()
-    try:
-        keys = encoded.dictionary.cast(pa.string()).to_pylist()
-    except pa.ArrowInvalid as error:
-        raise FormatError(entries.where, "keys in UTF-8", str(error)) from error
-    chosen = maps.take(pa.array(rows))
-    sizes, removed = (chosen.items.field(name) for name in ("size_bytes", "is_deleted"))
-    changes = FileChanges(
-        np.repeat(encoded.indices.to_numpy(), np.diff(chosen.offsets.to_numpy())),
-        chosen.keys,
-        sizes.to_numpy(),
-        removed.to_numpy(zero_copy_only=False),
-    )
-    return keys, changes
 
 
 def _partition_path(key: str) -> str:

@@ -297,7 +297,7 @@ def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
     try:
         own = read_table_config(inner)
     except TableNotFoundError as error:
-        raise MetadataTableError(storage.root, f"{inner.folder}: {error.found}") from error
+        raise MetadataTableError(storage.root, f"{inner.folder} is none: {error.found}") from error
     # Hudi omits the time zone there; both tables have the same clock.
     own = replace(own, timeline_timezone=config.timeline_timezone)
     if own.layout_version != config.layout_version:

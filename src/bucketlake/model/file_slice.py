@@ -27,12 +27,13 @@ class DataFile:
     @classmethod
     def of_name(cls, partition_path: str, file_name: str, size_bytes: int) -> Self | None:
         """Return a file with a name; None if it is no base file or log file of a data table."""
-        name = LogFileName.from_file_name(file_name) or BaseFileName.from_file_name(file_name)
-        if name is None:
+        if file_name.startswith("."):  # There may be a million names.
+            log = LogFileName.from_file_name(file_name)
+            return None if log is None else cls(partition_path, log, size_bytes)
+        base = BaseFileName.from_file_name(file_name)
+        if base is None or base.extension != BASE_FILE_EXTENSION:
             return None
-        if isinstance(name, BaseFileName) and name.extension != BASE_FILE_EXTENSION:
-            return None
-        return cls(partition_path, name, size_bytes)
+        return cls(partition_path, base, size_bytes)
 
     @property
     def path(self) -> str:

@@ -1,0 +1,180 @@
+"""Real Hudi's metadata tables list what its storage has, and tables are read through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.errors import FormatError, MetadataTableError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.record_index import decode_locations
+from bucketlake.metadata import file_listing
+from bucketlake.metadata.slice_reader import SliceEntries, read_all, read_keys, read_prefixes
+from bucketlake.metadata.table import MetadataTable, open_metadata_table, skipped_commits
+from bucketlake.model.file_name import log_instant
+from bucketlake.read import file_system_view
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.base import StoredObject
+from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.table_properties import read_table_config
+from tests.golden.objects import objects_of_table
+from tests.golden.rows import plain_rows
+from tests.golden.test_metadata_records import TABLES
+from tests.golden.test_tables import expected_rows
+from tests.storages import memory_of
+
+INDEXED = [name for name in TABLES if "rli" in name or "record_index" in name]
+
+
+def metadata_table_of(storage: MemoryStorage) -> MetadataTable:
+    config = read_table_config(storage)
+    return open_metadata_table(storage, config, load_timeline(storage, config))
+
+
+@pytest.fixture(params=TABLES)
+def storage(request: pytest.FixtureRequest) -> MemoryStorage:
+    return memory_of(objects_of_table(request.param))
+
+
+def test_partitions_and_files_are_those_of_storage(storage: MemoryStorage) -> None:
+    table = metadata_table_of(storage)
+    stored = file_system_view.list_partitions(storage)
+    assert file_listing.list_partitions(table) == list(stored)
+    files = [file for held in stored.values() for file in held]
+    assert set(file_listing.list_files(table)) == set(files)
+    for partition, held in stored.items():
+        assert set(file_listing.list_files(table, [partition])) == set(held)
+
+
+def test_slices_at_every_commit_are_those_of_storage(storage: MemoryStorage) -> None:
+    config = read_table_config(storage)
+    for commit in load_timeline(storage, config).completed_commits():
+        by_list, by_storage = (
+            {path for found in snapshot.all_slices() for path in found.paths}
+            for snapshot in (
+                load_snapshot(storage, config, as_of=commit.requested_at, lists_storage=flag)
+                for flag in (False, True)
+            )
+        )
+        if config.layout_version == 1:
+            # Storage has later log files of a slice, too; readers skip their blocks.
+            by_storage = {p for p in by_storage if p in by_list or not is_log(p)}
+        assert by_list == by_storage
+        assert by_list
+
+
+def is_log(path: str) -> bool:
+    return log_instant(path) is not None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_read_without_a_listing_of_storage(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = memory_of(objects_of_table(name))
+    inner = MemoryStorage.list
+
+    def only_hoodie(
+        storage: MemoryStorage, folder: str, *, recursive: bool = True
+    ) -> Iterator[StoredObject]:
+        assert folder.startswith(".hoodie"), folder
+        return inner(storage, folder, recursive=recursive)
+
+    monkeypatch.setattr(MemoryStorage, "list", only_hoodie)
+    monkeypatch.delattr(MemoryStorage, "list_folders")
+    got, expected = bl.open_table(storage.root).to_arrow(), expected_rows(name)
+    assert plain_rows(got, expected.column_names) == plain_rows(expected, expected.column_names)
+
+
+def test_every_partition_has_its_entries_by_key_and_by_prefix(storage: MemoryStorage) -> None:
+    table = metadata_table_of(storage)
+    for partition in table.partitions:
+        for data_partition, slices in table.shards(partition).items():
+            every = [e for e in read_all(table, partition) if _is_of(e.where, data_partition)]
+            assert len(every) == len(slices)
+            keys = pa.concat_arrays([entries.newest().keys for entries in every])
+            texts = keys.cast(pa.string())
+            found = read_keys(table, partition, texts, data_partition)
+            assert _pairs(found) == _pairs(every)
+            if partition in (MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS):
+                prefix = keys[0].as_py()[:12]
+                wanted = {key for key in keys.to_pylist() if key.startswith(prefix)}
+                by_prefix = read_prefixes(table, partition, [prefix])
+                assert {k for k, _ in _pairs(by_prefix)} == wanted
+
+
+def _is_of(where: str, data_partition: str | None) -> bool:
+    return data_partition is None or f"record-index-{data_partition}-" in where
+
+
+def _pairs(found: list[SliceEntries]) -> set[tuple[bytes, bytes]]:
+    newest = [entries.newest() for entries in found]
+    return {
+        pair
+        for held in newest
+        for pair in zip(held.keys.to_pylist(), held.values.to_pylist(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_index_knows_the_file_group_of_every_row(name: str) -> None:
+    storage = memory_of(objects_of_table(name))
+    table = metadata_table_of(storage)
+    columns = ["_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"]
+    rows = bl.open_table(storage.root).to_arrow(columns=columns)
+    partitions = sorted(pc.unique(rows["_hoodie_partition_path"]).to_pylist())
+    assert sorted(table.shards("record_index"), key=str) == partitions
+    for partition in partitions:
+        own = rows.filter(pc.field("_hoodie_partition_path") == partition)
+        keys = own["_hoodie_record_key"].combine_chunks()
+        found: dict[str, str] = {}
+        for entries in read_keys(table, "record_index", keys, partition):
+            newest = entries.newest()
+            located = decode_locations(newest.values, entries.where)
+            ids = [located.locations[i].file_id for i in located.indices.to_pylist()]
+            found |= dict(zip(newest.keys.cast(pa.string()).to_pylist(), ids, strict=True))
+        expected = {row["_hoodie_record_key"]: row["_hoodie_file_name"] for row in own.to_pylist()}
+        assert found.keys() == expected.keys()
+        assert all(expected[key].startswith(file_id) for key, file_id in found.items())
+        total = sum(
+            len(entries.newest().keys)
+            for entries in read_all(table, "record_index")
+            if _is_of(entries.where, partition)
+        )
+        assert total == len(found)  # Deleted keys are not in the index.
+
+
+def test_no_commit_is_missing(storage: MemoryStorage) -> None:
+    assert skipped_commits(metadata_table_of(storage)) == []
+
+
+# Damage.
+
+
+def test_damaged_list_of_files_names_file_and_byte(storage: MemoryStorage) -> None:
+    (only,) = metadata_table_of(storage).slices("files")
+    path = f"{METADATA_TABLE_FOLDER}/{only.files[0].path}"
+    content = bytearray(storage.read(path))
+    content[50] ^= 0xFF
+    storage.put(path, bytes(content))
+    with pytest.raises(FormatError, match=f"^{path} at byte ") as caught:
+        bl.open_table(storage.root).to_arrow()
+    assert caught.value.offset_bytes is not None
+
+
+def test_missing_folder_of_the_list_of_files_is_an_error(storage: MemoryStorage) -> None:
+    storage.delete_folder(f"{METADATA_TABLE_FOLDER}/files")
+    with pytest.raises(MetadataTableError, match="its partition files has no file groups"):
+        bl.open_table(storage.root).to_arrow()
+
+
+def test_missing_metadata_table_is_an_error(storage: MemoryStorage) -> None:
+    storage.delete_folder(METADATA_TABLE_FOLDER)
+    with pytest.raises(MetadataTableError, match=r"rebuild it with table\.rebuild_metadata_table"):
+        bl.open_table(storage.root).to_arrow()
