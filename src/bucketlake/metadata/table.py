@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
@@ -193,6 +193,8 @@ class MetadataTable:
         completed_at = self.timeline.completion_time(instant)
         if completed_at is None or completed_at <= (data.newest_time() or ""):
             return True
+        if self.timeline.layout_version == 1:
+            return True  # Completion times are those of files, which a copy of the table changes.
         return self._is_log_compaction(instant)
 
     def _is_log_compaction(self, instant: InstantTime) -> bool:
@@ -225,21 +227,32 @@ class MetadataTable:
         logs = [file for file in files if isinstance(file.name, LogFileName)]
         base = max(bases, key=lambda file: file.name.instant, default=None)
         if base is not None:
-            after = partial(self._completions.is_after, base=base.name.instant)
-            logs = [file for file in logs if after(file.name.instant)]
+            logs = [file for file in logs if self._is_after(file.name.instant, base.name.instant)]
         return MetadataSlice(file_id, base, tuple(sorted(logs, key=self._order)))
+
+    def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
+        """Return whether a log file belongs to the slice of a base file."""
+        if instant.startswith(_INITIAL):
+            return instant >= base  # A compaction finds the file group, so it comes later.
+        return self._completions.is_after(instant, base)
 
     def _order(self, log: DataFile) -> tuple[str, tuple[str, int, str]]:
         """Return the sort key of a log file: completion time, then instant, version and token."""
+        instant = log.name.instant
         if self.timeline.layout_version == 1:
             return "", log.order
-        return self._completions.time(log.name.instant) or log.name.instant, log.order
+        if instant.startswith(_INITIAL):
+            return instant, log.order
+        return self._completions.time(instant) or instant, log.order
 
     def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
         if not slices:
             if not self._may_be_empty(partition):
                 raise self.damaged(f"its partition {partition} has no file groups")
             return
+        if partition == MetadataPartition.FILES and slices[0].base is None:
+            # Its first base file lists what the table had before; without it rows would be missing.
+            raise self.damaged(f"its partition {partition} has no base file")
         shards: dict[str | None, set[int]] = defaultdict(set)
         for found in slices:
             facts = MetadataFileId.from_file_id(found.file_id)

@@ -12,6 +12,7 @@ from bucketlake.errors import FormatError, MetadataTableError
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.metadata.table import skipped_commits
 from bucketlake.model.file_name import InstantTime
+from tests.faulty_storage import FaultyStorage
 from tests.metadata_tables import FIRST, ROOT, MadeTable, at, data_block, partition_list
 
 
@@ -143,6 +144,20 @@ def test_log_files_come_in_order_of_completion(made: MadeTable) -> None:
     assert logs_of(made) == [FIRST, at(10), at(20), at(12)]
 
 
+def test_log_file_of_the_initialisation_comes_before_a_compaction(made: MadeTable) -> None:
+    """The archive is not asked for the time at which the initialisation completed."""
+    made.storage.delete_folder(f"{ROOT}/timeline")
+    made.commit(at(20), at(25))
+    made.commit(at(18), at(26), action="compaction", operation="COMPACT")
+    made.base(at(18), partition_list("a"))
+    made.storage.delete(f"{METADATA_TABLE_FOLDER}/files/.files-0000-0_{at(10)}.log.1_1-0-1")
+    table = made.open()
+    steps = FaultyStorage(made.storage)
+    (only,) = replace(table, storage=replace(table.storage, outer=steps)).slices("files")
+    assert [log.name.instant for log in only.logs] == [at(20)]
+    assert [step.operation for step in steps.trace] == ["list"]
+
+
 def test_log_file_that_opens_a_group_comes_with_the_log_file_of_its_commit(
     made: MadeTable,
 ) -> None:
@@ -209,6 +224,12 @@ def test_damaged_properties_name_the_file(made: MadeTable) -> None:
 def test_partition_without_file_groups_is_an_error(made: MadeTable) -> None:
     made.storage.delete_folder(f"{METADATA_TABLE_FOLDER}/files")
     with pytest.raises(MetadataTableError, match="its partition files has no file groups"):
+        made.open().slices("files")
+
+
+def test_list_of_files_without_a_base_file_is_an_error(made: MadeTable) -> None:
+    made.storage.delete(f"{METADATA_TABLE_FOLDER}/files/files-0000-0_1-0-1_{FIRST}.hfile")
+    with pytest.raises(MetadataTableError, match="its partition files has no base file"):
         made.open().slices("files")
 
 
