@@ -346,6 +346,8 @@ class Table:
         CommitConflictError
             If a clean or a rollback deleted files while they were read; read again. If Spark itself
             reads the files, it raises its own error for a missing file.
+        UnsupportedFeatureError
+            If the read is incremental, and the table has no meta columns.
         """
         session = require_session(spark)
         names = None if columns is None else names_of(columns)
@@ -396,7 +398,7 @@ class Table:
         CommitConflictError
             If a clean or a rollback deleted files while they were read; read again.
         UnsupportedFeatureError
-            If ``where`` needs Spark.
+            If ``where`` needs Spark, or the read is incremental and the table has no meta columns.
 
         Examples
         --------

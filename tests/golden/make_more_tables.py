@@ -3,8 +3,9 @@
     scripts/setup spark35
     uv run python -m tests.golden.make_more_tables [NAME ...]      # All of them: some minutes.
 
-``more_tables.py`` (folder ``more``) and ``mor_tables.py`` (folder ``mor``, merge-on-read) say which
-tables there are and how each comes to be; this module carries it out and saves, for each,
+``more_tables.py`` (folder ``more``), ``mor_tables.py`` (folder ``mor``, merge-on-read) and
+``virtual_tables.py`` (folder ``virtual``, without meta columns) say which tables there are and how
+each comes to be; this module carries it out and saves, for each,
 NAME.tar.gz (the table, without the local file system's checksum files), NAME.expected.parquet (the
 rows of Hudi's own snapshot read, without meta columns), of some NAME.history.parquet (those of its
 time travel to each commit), and NAME.json (what was done, with all options). Instants differ from
@@ -35,12 +36,17 @@ from tests.golden.more_tables import (
     OPERATION,
     MoreTable,
 )
+from tests.golden.virtual_tables import VIRTUAL_TABLES
 from tests.interop.peer.client import HudiPeer, PeerError
 
 TABLES = Path(__file__).parent / "tables"
 WANTED = {
     wanted.name: (wanted, TABLES / folder)
-    for folder, tables in (("more", MORE_TABLES), ("mor", MOR_TABLES))
+    for folder, tables in (
+        ("more", MORE_TABLES),
+        ("mor", MOR_TABLES),
+        ("virtual", VIRTUAL_TABLES),
+    )
     for wanted in tables
 }
 ARCHIVE_BYTES_MAX = 60_000

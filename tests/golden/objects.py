@@ -17,6 +17,7 @@ from bucketlake.format.avro.records import CONTAINER_MAGIC
 TABLES_FOLDER = Path(__file__).parent / "tables"
 MORE_TABLES_FOLDER = TABLES_FOLDER / "more"
 MOR_TABLES_FOLDER = TABLES_FOLDER / "mor"
+VIRTUAL_TABLES_FOLDER = TABLES_FOLDER / "virtual"
 
 
 def table_names(folder: Path) -> list[str]:

@@ -22,6 +22,7 @@ from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import record_keys
 from bucketlake.model.partition_path import partition_paths
+from tests.golden.objects import VIRTUAL_TABLES_FOLDER, table_names
 
 FOLDER = Path(__file__).parent / "tables"
 ARCHIVES = {path.name.removesuffix(".tar.gz"): path for path in FOLDER.rglob("*.tar.gz")}
@@ -39,6 +40,7 @@ def _index(name: str) -> SimpleBucket | PartitionBucket | None:
 
 
 WITHOUT_KEYS = {
+    *table_names(VIRTUAL_TABLES_FOLDER),  # test_virtual_keys.py looks at these.
     "cow_without_meta_fields",  # Its meta columns are null.
     # They have log files only.
     "mor_consistent",

@@ -33,7 +33,6 @@ from tests.storages import memory_of
 TABLES = table_names(MORE_TABLES_FOLDER)
 UNREADABLE = {
     "cow_dropped_partition_columns": "lack the partition columns",
-    "cow_without_meta_fields": "without meta columns",
 }
 UNWRITABLE = {
     "cow_cdc": "change data capture",
@@ -42,6 +41,7 @@ UNWRITABLE = {
     "cow_v6_archived": "table version 6",
     "cow_v8": "table version 8",
     "cow_v8_insert_overwrite": "table version 8",
+    "cow_without_meta_fields": "writing a table without meta columns",
 }
 
 

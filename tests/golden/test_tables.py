@@ -21,13 +21,15 @@ TABLES = Path(__file__).parent / "tables"
 NAMES = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("cow_*.tar.gz"))
 REFUSED = {
     "cow_dropped_partition_columns": "partition columns",
-    "cow_without_meta_fields": "without meta columns",
     "mor_overwrite_non_defaults": "partial update mode IGNORE_DEFAULTS",
     "mor_partial_update_mode": "partial update mode IGNORE_DEFAULTS",
     "mor_v8_partial_update_payload": r"custom merging \(.*PartialUpdateAvroPayload\)",
 }
-UNRANGED = {"cow_v6_archived"}  # Archives in the form of that version are not read.
-HISTORIES = sorted(p.name.removesuffix(".history.parquet") for p in TABLES.rglob("*.history.*"))
+UNRANGED = {
+    "cow_v6_archived",  # Archives in the form of that version are not read.
+    "cow_without_meta_fields",
+}
+HISTORIES = sorted(p.name.removesuffix(".history.parquet") for p in TABLES.rglob("mor_*.history.*"))
 WITH_LOGS = sorted(p.name.removesuffix(".tar.gz") for p in TABLES.rglob("mor_*.tar.gz"))
 
 # Hudi's Spark reader takes partition values from folder names: it turns an empty value into null,

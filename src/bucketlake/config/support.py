@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bucketlake.config.table_config import NEWEST_VERSION, TableConfig
+from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.table_type import MergeMode, TableType
 
@@ -75,11 +76,20 @@ def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
     if config.bootstrap_base_path is not None:
         yield f"a bootstrap from {config.bootstrap_base_path}", _READ_WITH_HUDI
     if not config.populate_meta_fields:
-        yield "a table without meta columns (hoodie.populate.meta.fields=false)", _READ_WITH_HUDI
+        yield from _unmakeable_keys(config)
     if config.drop_partition_columns:
         yield "a table whose files lack the partition columns", _READ_WITH_HUDI
     if config.table_type is TableType.MERGE_ON_READ:
         yield from _own_merging(config)
+
+
+def _unmakeable_keys(config: TableConfig) -> Iterator[tuple[str, str]]:
+    """Yield (feature, next step) if a table stores no keys and they cannot be made either."""
+    table = f"a table without meta columns ({META_COLUMNS_OFF})"
+    if config.foreign_key_generator is not None:
+        yield f"{table} with key generator {config.foreign_key_generator}", _READ_WITH_HUDI
+    if not config.key_spec.record_key_fields:
+        yield f"{table} without record key fields", _READ_WITH_HUDI
 
 
 def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
@@ -97,6 +107,8 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
         step = f"let Hudi 1.1 or newer upgrade it to version {NEWEST_VERSION}"
         yield f"writing table version {config.version}", step
     yield from _own_merging(config)
+    if not config.populate_meta_fields:
+        yield f"writing a table without meta columns ({META_COLUMNS_OFF})", _WRITE_WITH_HUDI
     if config.cdc_enabled:
         yield "writing change data capture files (hoodie.table.cdc.enabled)", _WRITE_WITH_HUDI
     if config.foreign_key_generator is not None:

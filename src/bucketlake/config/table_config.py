@@ -33,6 +33,8 @@ TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
 NEWEST_VERSION = 9
 
+_BARE_KEYS_ENDED = 9  # Table version since which no COMPLEX key lacks its field name.
+
 
 @dataclass(frozen=True)
 class TableConfig:
@@ -122,6 +124,14 @@ class TableConfig:
             and not self.key_spec.partition_field_kinds
         )
         return not (self.foreign_key_generator or self.slash_separated_dates or untold)
+
+    @property
+    def may_have_bare_keys(self) -> bool:
+        """Whether a COMPLEX key of one field may be stored as ``v`` instead of ``f:v``.
+
+        Some Hudi releases (0.14.1 to 1.0.2) stored it so, and no property tells.
+        """
+        return (self.initial_version or 0) < _BARE_KEYS_ENDED
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

@@ -47,6 +47,7 @@ BASE_FILE_FORMAT: Final = "hoodie.table.base.file.format"
 BASE_FILE_FORMAT_OLD: Final = "hoodie.table.ro.file.format"
 MULTIPLE_BASE_FILE_FORMATS: Final = "hoodie.table.multiple.base.file.formats.enable"
 POPULATE_META_FIELDS: Final = "hoodie.populate.meta.fields"
+META_COLUMNS_OFF: Final = f"{POPULATE_META_FIELDS}=false"  # For messages.
 DROP_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
 METAFILE_AS_BASE_FORMAT: Final = "hoodie.partition.metafile.use.base.format"
 CDC_ENABLED: Final = "hoodie.table.cdc.enabled"

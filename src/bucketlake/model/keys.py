@@ -175,11 +175,15 @@ def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str
     >>> key_text(spec, {"id": 7}, pa.schema([("id", pa.int64())]))
     '7'
     """
-    columns = {
-        name: _literal(schema, name, values) for name in _roots(spec.record_key_fields, schema)
-    }
+    columns = {name: _literal(schema, name, values) for name in key_columns(spec, schema)}
     keys = record_keys(pa.table(columns), spec)
     return str(keys[0].as_py())
+
+
+def key_columns(spec: KeySpec, schema: pa.Schema) -> list[str]:
+    """Return the top-level columns that hold the record key fields, each once."""
+    fields = spec.record_key_fields
+    return list(dict.fromkeys(f if f in schema.names else f.partition(".")[0] for f in fields))
 
 
 def column_of(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> Column:
@@ -230,11 +234,6 @@ def _missing_column(columns: pa.Table | pa.RecordBatch, name: str, role: str) ->
         f"its columns are {', '.join(map(repr, names))}",
         "give the data the table's columns, each once",
     )
-
-
-def _roots(fields: tuple[str, ...], schema: pa.Schema) -> list[str]:
-    """Return the columns that hold the fields."""
-    return list(dict.fromkeys(f if f in schema.names else f.partition(".")[0] for f in fields))
 
 
 def _literal(schema: pa.Schema, name: str, values: Mapping[str, Any]) -> pa.Array:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
@@ -20,6 +21,7 @@ from bucketlake.read.pruning.groups import slices_of_keys
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
+from bucketlake.read.virtual_keys import VirtualKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class RecordLocation:
     Attributes
     ----------
     record_key : str
-        The record key as stored.
+        The record key as stored, or as the table would store it.
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
@@ -75,8 +77,9 @@ class RecordLocation:
         The file group.
     path : str
         The base or log file that holds the record, relative to the table.
-    committed_at : InstantTime
-        Instant that last wrote the record.
+    committed_at : InstantTime or None
+        Instant that last wrote the record; None if the record is in a base file of a table without
+        meta columns.
     """
 
     record_key: str
@@ -84,7 +87,7 @@ class RecordLocation:
     bucket_id: int | None
     file_id: FileId
     path: str
-    committed_at: InstantTime
+    committed_at: InstantTime | None
 
 
 def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
@@ -103,11 +106,16 @@ def locate_key(
 ) -> list[RecordLocation]:
     """Find a record by its key; see ``Table.locate``."""
     text = key if isinstance(key, str) else _key_text(key, snapshot)
+    keys, virtual = [text], VirtualKeys.of_snapshot(snapshot)
+    if virtual is not None:
+        canonical = virtual.canonical(pa.array(keys))
+        text = canonical[0].as_py()
+        keys = [spelled[0].as_py() for spelled in virtual.spellings(canonical)]
     slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
     numbers = bucket_numbers(None if index is None else index.layout(), slices)
     if index is not None:
-        stored = StoredKeyReader(snapshot.storage, snapshot.timeline)
-        slices = slices_of_keys(index.layout(), slices, [text], stored)
+        stored = StoredKeyReader.of_snapshot(snapshot)
+        slices = slices_of_keys(index.layout(), slices, keys, stored)
     reader = SliceReader.of_snapshot(snapshot)
     found = (
         _find(reader, file_slice, text, numbers.get(file_slice.file_id)) for file_slice in slices
@@ -138,7 +146,8 @@ def _find(
     for chunk in reader.read(file_slice, [RECORD_KEY, COMMIT_TIME, FILE_NAME]):
         place = pc.index(chunk[RECORD_KEY], text).as_py()
         if place >= 0:
-            committed_at = InstantTime(chunk[COMMIT_TIME][place].as_py())
+            time = chunk[COMMIT_TIME][place].as_py()
+            committed_at = None if time is None else InstantTime(time)
             return RecordLocation(
                 text,
                 file_slice.partition_path,
@@ -150,7 +159,7 @@ def _find(
     return None
 
 
-def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime) -> str:
+def _path(file_slice: FileSlice, file_name: str, committed_at: InstantTime | None) -> str:
     """Return the file of a record; rows of log files store the file id instead of a file name."""
     base = file_slice.base_file
     if base is not None and (file_name != file_slice.file_id or not file_slice.log_files):

@@ -13,13 +13,14 @@ from functools import partial
 
 import pyarrow as pa
 
+from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.schema import META_NAMES, with_meta
+from bucketlake.model.schema import META_NAMES
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.slice_reader import SliceReader
@@ -96,7 +97,7 @@ def plan_read(
     schema = _readable_schema(snapshot, where, columns)
     predicate = None
     if where is not None and usual_settings:
-        predicate = _parsed_condition(where, with_meta(snapshot.schema), time_zone)
+        predicate = _parsed_condition(where, snapshot.readable_schema, time_zone)
     slices, report = prune_slices(
         snapshot,
         index,
@@ -145,13 +146,15 @@ def _readable_schema(
         )
     asked = {c.lower() for c in columns or ()}
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
-    schema = with_meta(snapshot.schema) if meta else snapshot.schema
+    schema = snapshot.readable_schema if meta else snapshot.schema
     known = {name.lower() for name in schema.names}
     absent = sorted(asked - known)
     if absent:
+        is_unstored = absent[0] in META_NAMES
+        why = f", and no meta columns ({META_COLUMNS_OFF})" if is_unstored else ""
         raise InputError(
             f"columns of {snapshot.storage.root}",
-            f"there is no column {absent[0]!r}; the table has {snapshot.schema.names}",
+            f"there is no column {absent[0]!r}; the table has {snapshot.schema.names}{why}",
             "name columns of the table",
         )
     return schema

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import ConfigError
+from bucketlake.config.table_keys import META_COLUMNS_OFF
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.read.changes import Changes, changes_between
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
@@ -79,11 +80,21 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
     ------
     ConfigError
         If a time cannot be parsed, or ``as_of`` is given with ``since`` or ``until``.
+    UnsupportedFeatureError
+        If the read is incremental, and the table has no meta columns.
     """
     if request.since is None and request.until is None:
         return PinnedRead(load_snapshot(storage, config, as_of=request.as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
+    if not config.populate_meta_fields:
+        # Hudi refuses this, too: the rows of a base file do not tell which commit wrote them.
+        raise UnsupportedFeatureError(
+            f"an incremental read of a table without meta columns ({META_COLUMNS_OFF})",
+            storage.root,
+            "its files do not tell which commit wrote a row; read the table, or read it as_of a "
+            "time",
+        )
     since, until = (
         None if text is None else parse_as_of(text, argument)
         for argument, text in (("since", request.since), ("until", request.until))

@@ -34,6 +34,7 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.snapshot import Snapshot
+from bucketlake.read.virtual_keys import RowOrigin, VirtualKeys
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -61,6 +62,8 @@ class SliceReader:
         Ordering fields; empty under commit-time ordering.
     delete_marker : (field, value) or None
         The table's custom delete marker.
+    virtual_keys : VirtualKeys or None
+        How meta values are made in a table without meta columns; None for other tables.
     """
 
     storage: Storage
@@ -68,6 +71,7 @@ class SliceReader:
     schema: pa.Schema
     ordering_fields: tuple[str, ...]
     delete_marker: tuple[str, str] | None = None
+    virtual_keys: VirtualKeys | None = None
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> SliceReader:
@@ -89,7 +93,8 @@ class SliceReader:
         if absent and config.table_type is TableType.MERGE_ON_READ:
             feature = f"ordering field {absent[0]!r}, which is not a top-level column,"
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
-        return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker)
+        virtual = VirtualKeys.of_snapshot(snapshot)
+        return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, virtual)
 
     def read(self, file_slice: FileSlice, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a slice.
@@ -121,7 +126,7 @@ class SliceReader:
         for number in range(passes):
             merge = LogMerge(needed, bool(self.ordering_fields))
             for block in counted_blocks(self.storage, file_slice, self.timeline):
-                merge.add(_share(self._entries(block, needed), number, passes))
+                merge.add(_share(self._entries(block, needed, file_slice), number, passes))
             stored = self._stored(file_slice, needed)
             if passes > 1:
                 stored = (chunk.filter(_mask(chunk, number, passes)) for chunk in stored)
@@ -136,19 +141,28 @@ class SliceReader:
     def _stored(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
         if file_slice.base_file is None:
             return
-        base = file_slice.base_file
+        base, virtual = file_slice.base_file, self.virtual_keys
+        stored = needed if virtual is None else virtual.stored(needed)
         with BaseFileReader(self.storage, base.path, base.size_bytes) as reader:
-            for chunk in reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS):
-                yield cast_table(chunk, needed)
+            for chunk in reader.iter_chunks(stored.names, rows_max=_CHUNK_ROWS):
+                rows = cast_table(chunk, stored)
+                if virtual is not None:
+                    rows = virtual.completed(rows, needed, RowOrigin.of_base_file(base))
+                yield rows
 
-    def _entries(self, block: LogBlock, needed: pa.Schema) -> LogEntries:
+    def _entries(self, block: LogBlock, needed: pa.Schema, file_slice: FileSlice) -> LogEntries:
         if block.kind is BlockKind.DELETE:
             return self._deletes(block)
-        read = decode_data_block(block, [*needed.names, OPERATION])
+        virtual = self.virtual_keys
+        stored = needed if virtual is None else virtual.stored(needed)
+        read = decode_data_block(block, [*stored.names, OPERATION])
         partial = None
         if block.is_partial:
+            _require_stored_keys(block, virtual)
             partial = tuple(n for n in needed.names if not pa.types.is_null(read[n].type))
-        rows = cast_table(read.drop_columns([OPERATION]), needed, where=block.path)
+        rows = cast_table(read.drop_columns([OPERATION]), stored, where=block.path)
+        if virtual is not None:
+            rows = virtual.completed(rows, needed, RowOrigin.of_block(block, file_slice))
         deleted = delete_flags(rows, self.delete_marker) | _deleting(read[OPERATION])
         keys = rows[RECORD_KEY].combine_chunks()
         ordering = tuple(comparable(rows[name]) for name in self.ordering_fields)
@@ -157,11 +171,13 @@ class SliceReader:
 
     def _deletes(self, block: LogBlock) -> LogEntries:
         found = decode_delete_block(block)
-        count = len(found.record_keys)
+        keys, count = found.record_keys, len(found.record_keys)
+        if self.virtual_keys is not None:
+            keys = self.virtual_keys.canonical(keys)
         deleted = np.ones(count, np.bool_)
         is_reset = found.is_commit_time.to_numpy(zero_copy_only=False).copy()
         if not self.ordering_fields:
-            return LogEntries(found.record_keys, (), deleted, deleted)
+            return LogEntries(keys, (), deleted, deleted)
         names = list(self.ordering_fields)
         stored = list(found.orderings) or [pa.nulls(count)] * len(names)
         if len(stored) != len(names):
@@ -170,7 +186,14 @@ class SliceReader:
         wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
         values = cast_table(pa.table(stored, names), wanted, where=block.path)
         ordering = tuple(comparable(column) for column in values.columns)
-        return LogEntries(found.record_keys, ordering, deleted, is_reset)
+        return LogEntries(keys, ordering, deleted, is_reset)
+
+
+def _require_stored_keys(block: LogBlock, virtual: VirtualKeys | None) -> None:
+    """Raise an error for rows of some columns that may lack the columns of the key."""
+    if virtual is not None:
+        feature = "a partial update in a table without meta columns"
+        raise UnsupportedFeatureError(feature, block.path, "read it with Hudi")
 
 
 def _deleting(operations: pa.ChunkedArray) -> BoolArray:

@@ -27,6 +27,7 @@ from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.schema import with_meta
 from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.file_system_view import (
     FileVersion,
@@ -133,6 +134,11 @@ class Snapshot:
                 "write records first",
             )
         return schema
+
+    @property
+    def readable_schema(self) -> pa.Schema:
+        """Columns that a read may name: the table's, and the meta columns if files store them."""
+        return with_meta(self.schema) if self.config.populate_meta_fields else self.schema
 
     def all_slices(self) -> list[FileSlice]:
         """Return the live slices of every partition; the cost grows with the table."""

@@ -54,6 +54,8 @@ def _unmarked_partitions(table: Examination) -> set[str]:
 
 def _is_partition(table: Examination, files: list[DataFile]) -> bool:
     """Return whether the rows of a folder's files name the folder as their partition."""
+    if not table.config.populate_meta_fields:
+        return False  # Only the folder tells the partition.
     for file in files:
         if isinstance(file.name, BaseFileName):
             try:

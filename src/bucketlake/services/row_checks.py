@@ -72,7 +72,7 @@ def check_keys(table: Examination) -> Iterator[Finding]:
             continue  # The other checks find the cause.
         if table.index is not None and partition not in table.broken_rings:
             for file_slice, held in zip(slices, keys, strict=True):
-                yield from _in_wrong_slot(table.index.layout(), file_slice, held)
+                yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
         yield from _twice(partition, slices, keys)
 
 
@@ -85,10 +85,15 @@ def _keys(reader: SliceReader, file_slice: FileSlice) -> pa.ChunkedArray:
 
 
 def _in_wrong_slot(
-    layout: Layout, file_slice: FileSlice, keys: pa.ChunkedArray
+    layout: Layout, file_slice: FileSlice, reader: SliceReader, keys: pa.ChunkedArray
 ) -> Iterator[Finding]:
-    strayed = layout.strayed_keys(keys, file_slice.partition_path, file_slice.file_id)
-    if strayed is not None:
+    virtual = reader.virtual_keys
+    # No property tells which spelling of a key the writer hashed, so one of them must fit.
+    spellings = [keys] if virtual is None else virtual.spellings(keys)
+    partition, group = file_slice.partition_path, file_slice.file_id
+    found = [layout.strayed_keys(spelled, partition, group) for spelled in spellings]
+    strayed = found[0]
+    if strayed is not None and all(found):
         yield Finding(
             FindingKind.KEYS_IN_WRONG_BUCKET,
             f"{strayed.count} of {len(keys)} keys in {strayed.held_in} belong elsewhere under "

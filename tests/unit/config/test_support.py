@@ -48,7 +48,14 @@ def test_older_table_is_read_but_not_written(version: int, layout: int) -> None:
         ({"base_file_format": "HFILE"}, "base file format HFILE"),
         ({"multiple_base_file_formats": True}, "a mix of base file formats"),
         ({"bootstrap_base_path": "s3://old"}, "a bootstrap from s3://old"),
-        ({"populate_meta_fields": False}, "without meta columns"),
+        (
+            {"populate_meta_fields": False, "foreign_key_generator": "USER_PROVIDED"},
+            "without meta columns .* with key generator USER_PROVIDED",
+        ),
+        (
+            {"populate_meta_fields": False, "key_spec": replace(SPEC, record_key_fields=())},
+            "without meta columns .* without record key fields",
+        ),
         ({"drop_partition_columns": True}, "lack the partition columns"),
     ],
 )
@@ -82,6 +89,7 @@ def test_merging_of_its_own_keeps_merge_on_read_from_being_read_and_every_table_
     ("changes", "feature"),
     [
         ({"cdc_enabled": True}, "change data capture"),
+        ({"populate_meta_fields": False}, "writing a table without meta columns"),
         ({"foreign_key_generator": "USER_PROVIDED"}, "key generator USER_PROVIDED"),
         ({"slash_separated_dates": True}, "partition paths"),
     ],

@@ -15,7 +15,6 @@ from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout, StoredKeys
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
-from bucketlake.model.schema import with_meta
 from bucketlake.read.changes import Changes
 from bucketlake.read.pruning.buckets import HashKeys, find_hash_keys, matching_hash_keys
 from bucketlake.read.pruning.groups import slices_of_keys
@@ -37,8 +36,6 @@ __all__ = [
     "prune",
     "prune_slices",
 ]
-
-_BARE_KEYS_ENDED = 9  # Table version since which no COMPLEX key lacks its field name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ def prune_slices(
     config = snapshot.config
     pinned = None
     if predicate is not None and config.paths_follow_keys and not counts_all:
-        pinned = pinned_partitions(predicate, config.key_spec, with_meta(snapshot.schema))
+        pinned = pinned_partitions(predicate, config.key_spec, snapshot.readable_schema)
     if changes is not None:
         slices = changes.among(snapshot.partition_slices(sorted(changes.file_groups)))
     elif pinned is not None:
@@ -123,11 +120,11 @@ def prune_slices(
         slices,
         config.key_spec,
         index,
-        with_meta(snapshot.schema),
-        bare_keys=(config.initial_version or 0) < _BARE_KEYS_ENDED,
+        snapshot.readable_schema,
+        bare_keys=config.may_have_bare_keys,
         paths_follow_keys=config.paths_follow_keys,
         foreign_key_generator=config.foreign_key_generator,
-        stored=StoredKeyReader(snapshot.storage, snapshot.timeline),
+        stored=StoredKeyReader.of_snapshot(snapshot),
     )
 
 
