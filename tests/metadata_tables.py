@@ -16,7 +16,12 @@ from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_de
 from bucketlake.format.metadata_record.files import FILE_MAP, encode_file_maps
 from bucketlake.format.metadata_record.keys import ALL_PARTITIONS
 from bucketlake.format.metadata_record.schema import RecordKind, record_schema_json
-from bucketlake.metadata.table import MetadataTable, load_metadata_table, open_metadata_table
+from bucketlake.metadata.table import (
+    BUILD_OPERATION,
+    MetadataTable,
+    load_metadata_table,
+    open_metadata_table,
+)
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
@@ -165,9 +170,13 @@ class MadeTable:
         self.commit(instant, completed)
         self.data(instant, completed)
 
+    def build(self, instant: InstantTime, completed: InstantTime, partition: str) -> None:
+        """Complete the build of a partition, whose files a test puts itself."""
+        self.commit(instant, completed, operation=BUILD_OPERATION, partitions=(partition,))
+
     def initialise(self, entries: Entries, *, until: InstantTime | None = None) -> None:
         """Build the partition ``files`` with a base file, at time 1 or later."""
-        self.commit(FIRST, until or at(1))
+        self.build(FIRST, until or at(1), "files")
         self.log(FIRST, encode_birth_block(FIRST), token="0-0-0")
         self.base(FIRST, entries)
 

@@ -33,7 +33,7 @@ from bucketlake.format.partition_metadata import (
 )
 from bucketlake.metadata.inner_table import InnerTable, inner_properties, inner_table
 from bucketlake.metadata.log_files import WRITE_TOKEN, GroupEntries, created_ms, open_file_group
-from bucketlake.metadata.table import BASE_EXTENSION
+from bucketlake.metadata.table import BASE_EXTENSION, BUILD_OPERATION
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.at_once import at_once
@@ -44,9 +44,6 @@ from bucketlake.timeline.markers import Marker, MarkerType, delete_markers, writ
 from bucketlake.timeline.outcome import claim_commit, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
-
-OPERATION = "BULK_INSERT_PREPPED"
-"""Operation of the commits that initialise partitions."""
 
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
@@ -183,7 +180,7 @@ def complete_initialisation(
     """
     written = tuple(stats)
     commit = CommitMetadata(
-        OPERATION, {partition: written} if written else {}, {"schema": commit_schema_json()}
+        BUILD_OPERATION, {partition: written} if written else {}, {"schema": commit_schema_json()}
     )
     content = encode_commit_metadata(commit)
     outcome = claim_commit(table.storage, instant, completed_at, Action.DELTA_COMMIT, content)

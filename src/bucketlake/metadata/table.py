@@ -33,6 +33,9 @@ BASE_EXTENSION = "hfile"
 
 _INITIAL = "0" * 14  # The time of an initialisation is a counter, after digits that are no date.
 _LOG_COMPACTION = "LOG_COMPACT"
+
+BUILD_OPERATION = "BULK_INSERT_PREPPED"
+"""Operation of the commits that build partitions."""
 _BUILD = "BULK_INSERT_PREPPED"
 
 # The id of a file group may have dots, since the escape of data partitions keeps them.
@@ -99,7 +102,7 @@ class MetadataTable:
         An instant counts if it is completed here and on the data timeline. The data timeline does
         not have all instants: initialisations and table services are instants of the metadata table
         only, and old instants are archived. An instant that is pending in the data table does not
-        count, and neither does one that was requested after the data timeline was listed.
+        count, and neither does a commit that was requested after the data timeline was listed.
         """
         known = self._counted.get(instant)
         if known is None:
@@ -195,12 +198,10 @@ class MetadataTable:
             return True
         if self.timeline.layout_version == 1:
             return True  # Completion times are those of files, which a copy of the table changes.
-        return self._is_log_compaction(instant)
-
-    def _is_log_compaction(self, instant: InstantTime) -> bool:
         found = self.timeline.find_completed(instant)
         assert found is not None, "a completed instant"
-        return self.timeline.read_commit(self.storage, found).operation == _LOG_COMPACTION
+        operation = self.timeline.read_commit(self.storage, found).operation
+        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
 
     def _archived(
         self, since: InstantTime, until: InstantTime
@@ -294,7 +295,8 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         If its properties cannot be read.
     """
     found = load_metadata_table(storage, config, timeline)
-    skipped = skipped_commits(found)
+    # Readers do not use partitions that are still being built.
+    skipped = skipped_commits(found) if found.partitions else []
     if skipped:
         # A rollback may have removed the commits from both timelines after the first was listed.
         completed = {i.requested_at for i in load_timeline(storage, config).completed_commits()}
@@ -330,7 +332,7 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
     skipped = [c for c in data.completed_commits() if not known.is_completed(c.requested_at)]
     if not skipped:
         return []
-    builds = [commit for commit in known.completed_commits() if _is_build(commit, data)]
+    builds = [commit for commit in known.completed_commits() if _may_be_build(commit, data)]
     if known.layout_version == 1:
         # A copy of the table does not keep when files were written, so only instants are compared.
         updates = [c.requested_at for c in known.completed_commits() if c not in builds]
@@ -338,33 +340,35 @@ def skipped_commits(table: MetadataTable) -> list[InstantTime]:
         return [c.requested_at for c in skipped if since is not None and c.requested_at > since]
 
     def after(build: Instant) -> list[Instant]:
-        return [c for c in skipped if (c.completed_at or "") > (build.completed_at or "")]
+        since = _known_until(build)
+        return [commit for commit in skipped if (commit.completed_at or "") > since]
 
     if builds and after(builds[0]):  # Usually the first build is that of the list of files.
         of_files = [
             build
             for build, commit in known.read_commits(table.storage, builds)
-            if MetadataPartition.FILES in commit.write_stats
-            and (build.requested_at.startswith(_INITIAL) or commit.operation == _BUILD)
+            if commit.operation == BUILD_OPERATION and MetadataPartition.FILES in commit.write_stats
         ]
-        skipped = after((of_files or builds[:1])[-1])
+        skipped = after(max(of_files or builds[:1], key=_known_until))
     elif builds:
         skipped = []
     return [commit.requested_at for commit in skipped]
 
 
-def _is_build(commit: Instant, data: Timeline) -> bool:
-    """Return whether a commit of the metadata table may have built a partition from the data.
+def _may_be_build(commit: Instant, data: Timeline) -> bool:
+    """Return whether a commit of the metadata table may have built a partition.
 
-    Such a commit has an initial instant, or a time of its own, or that of an action that builds
-    indexes. A log compaction has a time of its own too.
+    It then has an initial instant, one that the data table does not have, or that of an indexing.
     """
     at = commit.requested_at
-    if at.startswith(_INITIAL):
-        return True
-    followed = (i.requested_at for i in data.instants if i.action is not Action.INDEXING)
-    is_own = at > (data.start or "") and at not in followed
-    return is_own and commit.action is Action.DELTA_COMMIT
+    actions = {instant.action for instant in data.instants if instant.requested_at == at}
+    return at.startswith(_INITIAL) or actions <= {Action.INDEXING}
+
+
+def _known_until(build: Instant) -> InstantTime:
+    """Return until when commits of the data table are in the entries of a build."""
+    at = build.requested_at
+    return (build.completed_at or at) if at.startswith(_INITIAL) else at
 
 
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:

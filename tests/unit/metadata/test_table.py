@@ -281,14 +281,36 @@ def test_commits_before_the_metadata_table_are_not_missed() -> None:
 
 def test_later_build_of_an_index_does_not_hide_a_missing_commit(made: MadeTable) -> None:
     made.data(at(30), at(35))
-    made.commit(InstantTime("0" * 16 + "1"), at(40), partitions=("column_stats",))
+    made.build(InstantTime("0" * 16 + "1"), at(40), "column_stats")
     assert skipped_commits(made.load()) == [at(30)]
 
 
 def test_later_build_of_the_list_of_files_knows_earlier_commits(made: MadeTable) -> None:
     made.data(at(30), at(35))
-    made.commit(InstantTime("0" * 16 + "1"), at(40), partitions=("files",))
+    made.build(InstantTime("0" * 16 + "1"), at(40), "files")
     assert skipped_commits(made.load()) == []
+
+
+def test_build_at_a_turn_knows_the_commits_before_the_turn(made: MadeTable) -> None:
+    made.data(at(30), at(35))
+    made.build(at(36), at(50), "column_stats")
+    assert skipped_commits(made.load()) == [at(30)]
+    made.build(at(37), at(51), "files")
+    assert skipped_commits(made.open()) == []
+    made.data(at(38), at(40))
+    assert skipped_commits(made.load()) == [at(38)]
+
+
+def test_build_that_completed_after_the_listing_of_the_data_counts(made: MadeTable) -> None:
+    made.build(at(36), at(50), "files")
+    assert made.open().counts(at(36))
+
+
+def test_table_that_is_still_being_built_misses_no_commit(made: MadeTable) -> None:
+    made.data(at(30), at(35))
+    with pytest.raises(MetadataTableError):
+        made.open()
+    assert made.with_partitions().open().partitions == ()
 
 
 def test_commits_that_the_metadata_table_archived_are_not_missed(made: MadeTable) -> None:
