@@ -219,5 +219,9 @@ class NullElementWarning(UserWarning):
     """The data are stored, but Hudi writers need a setting to rewrite them."""
 
 
+class MetadataTableWarning(UserWarning):
+    """A part of the metadata table cannot be maintained and was taken off."""
+
+
 class ServiceWarning(UserWarning):
     """A write is committed, but a compaction, clean or archival after it failed."""

@@ -43,6 +43,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
+from bucketlake.write.metadata_upkeep import prepare_deletion
 from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
@@ -290,7 +291,10 @@ def _carry_out(
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        outcome = decide_plan(storage, config, clock, instant, Action.CLEAN, metadata)
+        metadata_commit = prepare_deletion(storage, config, timeline, instant, deleted.files)
+        outcome = decide_plan(
+            storage, config, clock, instant, Action.CLEAN, metadata, metadata_commit
+        )
         assert outcome.publication is not None, outcome
         complete_instant(
             storage, config, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication

@@ -40,13 +40,19 @@ from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import OutcomeKind, claim_commit, claim_rollback
+from bucketlake.timeline.outcome import (
+    OutcomeKind,
+    Publication,
+    claim_commit,
+    claim_rollback,
+)
 from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.timeline_rollback import take_back
@@ -360,6 +366,8 @@ def _complete(
     require_held: Check,
 ) -> None:
     storage, config = snapshot.storage, snapshot.config
+    extra = {"schema": snapshot.schema_text or ""}
+    commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, instant)
@@ -367,15 +375,14 @@ def _complete(
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
         if take_turn(storage, instant, after=turn):
             break
-    extra = {"schema": snapshot.schema_text or ""}
-    metadata = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
     completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
     require_held()
-    outcome = claim_commit(
-        storage, instant, completed_at, Action.COMMIT, encode_commit_metadata(metadata)
-    )
+    content = encode_commit_metadata(commit)
+    publication = Publication(completed_at, Action.COMMIT, content, metadata_commit)
+    outcome = claim_commit(storage, instant, publication)
     if outcome.publication is None:
         raise CommitConflictError(instant, "another writer rolled this compaction back; retry it")
     inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)

@@ -52,11 +52,25 @@ class OutcomeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The completed file of a commit: everything that is needed to publish it."""
+    """The completed file of a commit: everything that is needed to publish it.
+
+    Attributes
+    ----------
+    completed_at : InstantTime
+        Completion time.
+    action : Action
+        Action of the completed file.
+    metadata : bytes
+        Content of the completed file.
+    metadata_commit : bytes or None
+        Content of the delta commit of the metadata table, which is published first under the same
+        times; None if the table has no metadata table, or the instant does not change it.
+    """
 
     completed_at: InstantTime
     action: Action
     metadata: bytes
+    metadata_commit: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +124,25 @@ class Outcome:
                 "action": self.publication.action.value,
                 "metadata": base64.b64encode(self.publication.metadata).decode(),
             }
+            if self.publication.metadata_commit is not None:
+                content = base64.b64encode(self.publication.metadata_commit).decode()
+                fields["metadataCommit"] = content
         return json.dumps(fields | {"claim": self.claim}).encode()
 
 
 def _parse_publication(fields: dict[str, Any], path: str) -> Publication:
     completed_at = str(fields["completedAt"])
     require_instant(completed_at, path)
+    metadata_commit = fields.get("metadataCommit")
     return Publication(
         InstantTime(completed_at),
         Action(fields["action"]),
         base64.b64decode(fields["metadata"], validate=True),
+        None if metadata_commit is None else base64.b64decode(metadata_commit, validate=True),
     )
 
 
-def claim_commit(
-    storage: Storage,
-    instant: InstantTime,
-    completed_at: InstantTime,
-    action: Action,
-    metadata: bytes,
-) -> Outcome:
+def claim_commit(storage: Storage, instant: InstantTime, publication: Publication) -> Outcome:
     """Claim that the instant is committed; return the outcome that won.
 
     Parameters
@@ -137,20 +150,15 @@ def claim_commit(
     storage : Storage
     instant : InstantTime
         Requested time of the write.
-    completed_at : InstantTime
-        Completion time to publish with, if the claim wins.
-    action : Action
-        Action of the completed file.
-    metadata : bytes
-        Content of the completed file.
+    publication : Publication
+        What to publish, if the claim wins.
 
     Raises
     ------
     CommitOutcomeUnknownError
         If storage fails and does not tell which claim it holds.
     """
-    publication = Publication(completed_at, action, metadata)
-    path = outcome_path(instant, action)
+    path = outcome_path(instant, publication.action)
     return _settle(storage, instant, path, Outcome(_new_claim_id(), publication))
 
 

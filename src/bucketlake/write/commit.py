@@ -4,7 +4,8 @@ The steps of a commit, in order:
 
 1. Check: the inflight instant is still there, no other commit touched the same buckets since the
    table was pinned, and the checks of the :class:`CommitPlan` pass.
-2. Save: partition markers of new partitions, and what the plan saves beside the commit.
+2. Save: partition markers of new partitions, what the plan saves beside the commit, and the log
+   files of the metadata table (``write/metadata_upkeep.py``).
 3. Take the next turn in the order of commits. If another writer took it, begin again at 1.
 4. Win the outcome of the instant.
 5. Complete the instant (``write/completion.py``) under the completion time that the outcome names.
@@ -71,6 +72,7 @@ from bucketlake.write.conflict import (
     require_no_undoing,
 )
 from bucketlake.write.log_copies import LogCopyFile, log_copies, make_log_copies
+from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.pending_actions import begin_instant
 
 _DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
@@ -222,12 +224,17 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         If storage failed while the outcome was claimed or the commit was published.
     """
     with write.lock.held(write.storage) as require_held:
-        timeline, turn, content, copies = _take_turn(write, plan)
+        checked = _take_turn(write, plan)
+        turn = checked.turn
         # Made between the turn and the decision: no resize can complete meanwhile.
-        make_log_copies(write.storage, write.instant, copies)
-        completed_at = write.clock.next_instant(timeline, after=turn.instant if turn else None)
+        make_log_copies(write.storage, write.instant, checked.copies)
+        after = turn.instant if turn else None
+        completed_at = write.clock.next_instant(checked.timeline, after=after)
         require_held()
-        outcome = claim_commit(write.storage, write.instant, completed_at, write.action, content)
+        publication = Publication(
+            completed_at, write.action, checked.content, checked.metadata_commit
+        )
+        outcome = claim_commit(write.storage, write.instant, publication)
         # A commit claim that this process did not win belongs to another action of this timestamp.
         if outcome.publication is None or not outcome.won:
             raise CommitConflictError(
@@ -236,16 +243,26 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         return _complete_decided(write, outcome.publication)
 
 
-def _take_turn(
-    write: PendingWrite, plan: CommitPlan
-) -> tuple[Timeline, Turn | None, bytes, list[LogCopyFile]]:
-    """Check, save, and take the next turn; return the checked timeline, turn and commit metadata.
+@dataclass(frozen=True, slots=True)
+class _CheckedCommit:
+    """A commit that passed its checks and took the turn after ``turn``."""
+
+    timeline: Timeline
+    turn: Turn | None
+    content: bytes
+    metadata_commit: bytes | None
+    copies: Sequence[LogCopyFile]
+
+
+def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
+    """Check, save, and take the next turn.
 
     Checks come before the turn, because other writers wait between a turn and its decision.
     """
+    storage, config, instant = write.storage, write.config, write.instant
     while True:
-        turn = last_turn(write.storage)
-        timeline = after_turn(write.storage, write.config, write.clock, turn, write.instant)
+        turn = last_turn(storage)
+        timeline = after_turn(storage, config, write.clock, turn, instant)
         timeline.recall(write.pinned)
         view = _checked(write, plan, timeline)
         _mark_partitions(write, by_partition(plan.stats))
@@ -253,10 +270,12 @@ def _take_turn(
             check(view)
         for save in plan.saves:
             save(view)
-        copies = log_copies(write.storage, timeline, write.instant, plan.stats)
-        content = _metadata(view, plan, copies)
-        if take_turn(write.storage, write.instant, after=turn):
-            return timeline, turn, content, copies
+        copies = log_copies(storage, timeline, instant, plan.stats)
+        commit = _metadata(view, plan, copies)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
+        if take_turn(storage, instant, after=turn):
+            content = encode_commit_metadata(commit)
+            return _CheckedCommit(timeline, turn, content, metadata_commit, copies)
 
 
 def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> CommitView:
@@ -282,7 +301,7 @@ def _taken_over(plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
             yield from keys
 
 
-def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile]) -> bytes:
+def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile]) -> CommitMetadata:
     write = view.write
     extra = {
         **plan.extra,
@@ -290,9 +309,7 @@ def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile])
         **looked_at_metadata(plan.looked_at - plan.touched),
     }
     stats = [*plan.stats, *(copy.stat for copy in copies)]
-    return encode_commit_metadata(
-        CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
-    )
+    return CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
 
 
 def after_turn(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError
+from bucketlake.metadata.changes import publish_change
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.outcome import Publication
@@ -18,7 +19,7 @@ from bucketlake.timeline.transitions import publish_completed
 def complete_instant(
     storage: Storage, config: TableConfig, pending: Instant, publication: Publication
 ) -> Instant:
-    """Complete an instant; it is visible from then on.
+    """Complete an instant, first in the metadata table; it is visible from then on.
 
     Any process may complete an instant again: the publication fixes the name and the bytes of the
     completed file.
@@ -49,6 +50,14 @@ def complete_instant(
         The same for a savepoint, which no other process completes.
     """
     try:
+        if publication.metadata_commit is not None:
+            publish_change(
+                storage,
+                config,
+                pending.requested_at,
+                publication.completed_at,
+                publication.metadata_commit,
+            )
         return publish_completed(storage, config, pending, publication)
     except StorageError as error:
         if publication.action is Action.SAVEPOINT:

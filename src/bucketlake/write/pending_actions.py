@@ -19,7 +19,13 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
-from bucketlake.timeline.outcome import Outcome, OutcomeKind, claim_commit, claim_rollback
+from bucketlake.timeline.outcome import (
+    Outcome,
+    OutcomeKind,
+    Publication,
+    claim_commit,
+    claim_rollback,
+)
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
 
 
@@ -96,12 +102,15 @@ def decide_plan(
     instant: InstantTime,
     action: Action,
     metadata: Callable[[int], bytes],
+    metadata_commit: bytes | None = None,
 ) -> Outcome:
     """Decide that a plan is completed, with its metadata; return the outcome that won.
 
-    ``metadata`` is called with the milliseconds since the plan.
+    ``metadata`` is called with the milliseconds since the plan. ``metadata_commit`` is for the
+    metadata table (``write/metadata_upkeep.py``).
     """
     completed_at = clock.next_instant(load_timeline(storage, config))
     zone = config.timeline_timezone
     duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
-    return claim_commit(storage, instant, completed_at, action, metadata(duration_ms))
+    publication = Publication(completed_at, action, metadata(duration_ms), metadata_commit)
+    return claim_commit(storage, instant, publication)

@@ -27,6 +27,7 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
+from bucketlake.write.metadata_upkeep import prepare_undoing
 from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan, withdraw_plan
 from bucketlake.write.progress import counted
 from bucketlake.write.timeline_rollback import (
@@ -103,7 +104,12 @@ def carry_out_restore(
             plan, rollbacks, storage.root, started_at=instant, duration_ms=duration_ms
         )
 
-    outcome = decide_plan(storage, config, clock, instant, Action.RESTORE, metadata)
+    timeline = load_timeline(storage, config)
+    undone = list(rollbacks.values())
+    metadata_commit = prepare_undoing(storage, config, timeline, instant, undone)
+    outcome = decide_plan(
+        storage, config, clock, instant, Action.RESTORE, metadata, metadata_commit
+    )
     if outcome.publication is None:
         raise CommitConflictError(
             instant, "another writer treated this restore as dead before it began; restore again"

@@ -31,6 +31,7 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import forbid_commit, is_rolled_back
 from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.completion import complete_instant
+from bucketlake.write.metadata_upkeep import prepare_undoing, take_back_metadata
 from bucketlake.write.pending_actions import decide_plan, put_inflight, withdraw_plan
 from bucketlake.write.progress import counted
 
@@ -101,7 +102,11 @@ def carry_out_rollback(
     def metadata(duration_ms: int) -> bytes:
         return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
 
-    outcome = decide_plan(storage, config, clock, instant, Action.ROLLBACK, metadata)
+    timeline = load_timeline(storage, config)
+    metadata_commit = prepare_undoing(storage, config, timeline, instant, [plan])
+    outcome = decide_plan(
+        storage, config, clock, instant, Action.ROLLBACK, metadata, metadata_commit
+    )
     if outcome.publication is None:
         withdraw_plan(storage, config, instant, Action.ROLLBACK)
         return False
@@ -190,8 +195,10 @@ def take_back(
 ) -> None:
     """Delete the files, rules and counts of a pending write, then its instant.
 
-    Its commit must be forbidden before. A task that writes a file later deletes it itself.
+    Its commit must be forbidden before. A task that writes a file later deletes it itself. What the
+    write did to the metadata table goes first: while the instant is pending, readers ignore it.
     """
+    take_back_metadata(storage, config, instant)
     delete_files(storage, instant, files)
     # The instant may have been a table service; remove its plan too.
     for service in _SERVICES_OF.get(action, ()):

@@ -44,12 +44,13 @@ from bucketlake.timeline.markers import (
     delete_markers,
     read_markers,
 )
-from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.outcome import Publication, claim_commit
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.progress import LOGGER, telling_progress
 from bucketlake.write.resize_withdrawal import withdraw_resize
@@ -148,6 +149,9 @@ def _complete(
     replaced: dict[str, list[FileId]] = defaultdict(list)
     for planned in plan.slices:
         replaced[planned.partition_path].append(planned.file_id)
+    extra = {"schema": snapshot.schema_text or ""}
+    groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
+    commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
     while True:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, clock, turn, instant)
@@ -162,21 +166,16 @@ def _complete(
             continue
         rings = _new_rings(service, timeline, instant, distributions)
         save_rings(storage, instant, rings)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
         if take_turn(storage, instant, after=turn):
             break
     if service.appends:
         drop_copies_of_no_commit(service, instant, replaced.keys())
-    extra = {"schema": snapshot.schema_text or ""}
-    metadata = CommitMetadata(
-        OPERATION,
-        by_partition(stats),
-        extra,
-        {path: tuple(sorted(ids)) for path, ids in replaced.items()},
-    )
     completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
     require_held()
-    content = encode_commit_metadata(metadata)
-    outcome = claim_commit(storage, instant, completed_at, Action.REPLACE_COMMIT, content)
+    content = encode_commit_metadata(commit)
+    publication = Publication(completed_at, Action.REPLACE_COMMIT, content, metadata_commit)
+    outcome = claim_commit(storage, instant, publication)
     if outcome.publication is None:
         raise CommitConflictError(instant, "another process withdrew this resize; run it again")
     inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)

@@ -1,0 +1,211 @@
+"""Upkeep of the metadata table: what an action on the timeline does for it beside its own files.
+
+The metadata table lists the files of the data table, and holds statistics and an index of its keys.
+Readers trust it, so each action that changes data files also writes a delta commit of the same
+instant there. Before the action takes its turn, its driver writes the log files of that delta
+commit; nobody reads them before the action is decided. The outcome of the action contains the
+content of the delta commit, so that any process can publish it (``write/completion.py``).
+
+Partitions of the metadata table that an action cannot maintain are taken off the list of valid
+partitions before the action is visible; a stale partition would hide rows. Another process may turn
+the metadata table on or off: it leaves an indexing action on the timeline, and each action that
+sees one reads the table's properties again.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError, MetadataTableWarning
+from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.metadata.changes import MetadataChange, undo_change, write_change
+from bucketlake.metadata.table import open_metadata_table
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+
+_FILES = "files"
+_STATISTICS = frozenset({"column_stats", "partition_stats"})
+_RECORD_INDEX = "record_index"
+_MAINTAINED = frozenset({_FILES, *_STATISTICS, _RECORD_INDEX})
+
+
+def prepare_commit(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    instant: InstantTime,
+    commit: CommitMetadata,
+) -> bytes | None:
+    """Write the log files of the metadata table for a commit, before it takes its turn.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    timeline : Timeline
+        The newest timeline.
+    instant : InstantTime
+        Requested time of the commit.
+    commit : CommitMetadata
+        The files of the commit; compactions and resizes are commits too.
+
+    Returns
+    -------
+    bytes or None
+        For ``Publication.metadata_commit``; None if the table has no metadata table.
+    """
+    cannot = _STATISTICS if commit.stats else frozenset()
+    if not commit.compacted:
+        cannot |= {_RECORD_INDEX}
+    return _prepare(storage, config, timeline, instant, MetadataChange.of_commit(commit), cannot)
+
+
+def prepare_deletion(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    instant: InstantTime,
+    deleted: Mapping[str, Sequence[str]],
+    cannot: frozenset[str] = frozenset(),
+) -> bytes | None:
+    """Write the log files of the metadata table for an action that deletes files.
+
+    Parameters
+    ----------
+    storage, config, timeline, instant
+        As for :func:`prepare_commit`.
+    deleted : mapping of str to sequence of str
+        Names of the deleted files, by partition path.
+    cannot : set of str
+        Partitions of the metadata table that the action cannot maintain.
+
+    Returns
+    -------
+    bytes or None
+        As :func:`prepare_commit`.
+    """
+    change = MetadataChange.of_deletion(deleted)
+    return _prepare(storage, config, timeline, instant, change, cannot)
+
+
+def prepare_undoing(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    instant: InstantTime,
+    undone: Sequence[RollbackPlan],
+) -> bytes | None:
+    """Write the log files of the metadata table for a rollback or restore.
+
+    What an undone instant wrote there is deleted with the instant. If a compaction of the metadata
+    table already includes it, its files are listed as deleted; its entries of the record index
+    cannot be told from others, so the index is taken off.
+
+    Parameters
+    ----------
+    storage, config, timeline
+        The table.
+    instant : InstantTime
+        Requested time of the rollback or restore.
+    undone : sequence of RollbackPlan
+        What it undoes.
+
+    Returns
+    -------
+    bytes or None
+        As :func:`prepare_commit`.
+    """
+    maintained = _maintained(storage, config, timeline, ())
+    if maintained is None:
+        return None
+    known = open_metadata_table(storage, maintained, timeline).timeline
+    is_compacted = any(_is_compacted(known, plan.instant) for plan in undone)
+    deleted: dict[str, list[str]] = defaultdict(list)
+    for plan in undone:
+        for partition, names in plan.files.items():
+            deleted[partition] += names
+    cannot = frozenset({_RECORD_INDEX} if is_compacted else ())
+    return prepare_deletion(storage, maintained, timeline, instant, deleted, cannot)
+
+
+def _prepare(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    instant: InstantTime,
+    change: MetadataChange,
+    cannot: frozenset[str],
+) -> bytes | None:
+    maintained = _maintained(storage, config, timeline, cannot)
+    if maintained is None:
+        return None
+    return write_change(open_metadata_table(storage, maintained, timeline), instant, change)
+
+
+def _maintained(
+    storage: Storage, config: TableConfig, timeline: Timeline, cannot: Collection[str]
+) -> TableConfig | None:
+    """Return the properties as they are now, without partitions that cannot be maintained.
+
+    None if the table has no metadata table.
+    """
+    while True:
+        config = _as_of_now(storage, config, timeline)
+        ready, building = config.metadata_partitions, config.metadata_partitions_inflight
+        if not ready and not building:
+            return None
+        lost = {name for name in (*ready, *building) if name not in _MAINTAINED or name in cannot}
+        if not lost:
+            return config
+        with suppress(AlreadyExistsError):  # Another process updates the properties.
+            _take_off(storage, config, lost)
+
+
+def _as_of_now(storage: Storage, config: TableConfig, timeline: Timeline) -> TableConfig:
+    has_one = config.metadata_partitions or config.metadata_partitions_inflight
+    if has_one or any(found.action is Action.INDEXING for found in timeline.instants):
+        return read_table_config(storage)
+    return config
+
+
+def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> None:
+    names = ", ".join(sorted(lost))
+    warnings.warn(
+        f"partitions {names} of the metadata table of {storage.root} are taken off, because "
+        "this action does not maintain them; Hudi builds them again where its options enable them",
+        MetadataTableWarning,
+        stacklevel=2,
+    )
+    kept = {
+        keys.METADATA_PARTITIONS: config.metadata_partitions,
+        keys.METADATA_PARTITIONS_INFLIGHT: config.metadata_partitions_inflight,
+    }
+    update_table_properties(
+        storage,
+        {key: ",".join(n for n in held if n not in lost) for key, held in kept.items()},
+    )
+
+
+def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Delete what an undone instant wrote to the metadata table; its data files go after that."""
+    if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
+        undo_change(storage, config, instant)
+
+
+def _is_compacted(known: Timeline, instant: InstantTime) -> bool:
+    """Return whether base files of the metadata table may include an instant."""
+    completed_at = known.completion_time(instant)
+    if completed_at is None:
+        return known.is_completed(instant)  # Archived there, which needs a compaction.
+    compactions = (i for i in known.completed_commits() if i.action is Action.COMMIT)
+    return any(compaction.requested_at > completed_at for compaction in compactions)
