@@ -291,7 +291,7 @@ def _carry_out(
         def metadata(duration_ms: int) -> bytes:
             return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
 
-        metadata_commit = prepare_deletion(storage, config, timeline, instant, deleted.files)
+        metadata_commit = prepare_deletion(storage, timeline, instant, deleted.files)
         outcome = decide_plan(
             storage, config, clock, instant, Action.CLEAN, metadata, metadata_commit
         )

@@ -375,7 +375,7 @@ def _complete(
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
         if take_turn(storage, instant, after=turn):
             break
     completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)

@@ -7,6 +7,10 @@ n - 1, then checks for conflicts, then takes turn n. If turn n is already taken,
 
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
+
+A turn also says whether the metadata table was ever turned on or off, and each turn carries this on
+from the turn before. So a writer that opened the table before learns it from the object that it
+reads anyway.
 """
 
 from __future__ import annotations
@@ -22,15 +26,27 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 
 _DIGITS = 12
+_METADATA_CHANGED = " metadata-changed"
 _KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn: a number in the order of commits, and the instant that took it."""
+    """A turn: a number in the order of commits, and the instant that took it.
+
+    Attributes
+    ----------
+    number : int
+        Position in the order.
+    instant : InstantTime
+        The instant that took the turn.
+    metadata_changed : bool
+        Whether the metadata table was turned on or off in this turn or before.
+    """
 
     number: int
     instant: InstantTime
+    metadata_changed: bool = False
 
 
 def last_turn(storage: Storage) -> Turn | None:
@@ -45,17 +61,23 @@ def last_turn(storage: Storage) -> Turn | None:
             if not claim:
                 raise FormatError(path, "an instant and a claim", repr(instant)[:80])
             require_instant(instant, path)
-            return Turn(numbers[-1], InstantTime(instant))
+            return Turn(numbers[-1], InstantTime(instant), claim.endswith(_METADATA_CHANGED))
 
 
-def take_turn(storage: Storage, instant: InstantTime, after: Turn | None) -> bool:
+def take_turn(
+    storage: Storage, instant: InstantTime, after: Turn | None, *, changes_metadata: bool = False
+) -> bool:
     """Take the turn after another turn; return whether this writer got it.
+
+    ``changes_metadata`` says that the turn turns the metadata table on or off.
 
     Return False if the turn is taken, or was taken and then deleted as an old turn: a slow writer
     finds the path free again.
     """
     number = 1 if after is None else after.number + 1
-    path, content = _path(number), f"{instant} {uuid.uuid4().hex}".encode()
+    has_changed = changes_metadata or (after is not None and after.metadata_changed)
+    note = _METADATA_CHANGED if has_changed else ""
+    path, content = _path(number), f"{instant} {uuid.uuid4().hex}{note}".encode()
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:

@@ -272,7 +272,7 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
             save(view)
         copies = log_copies(storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
         if take_turn(storage, instant, after=turn):
             content = encode_commit_metadata(commit)
             return _CheckedCommit(timeline, turn, content, metadata_commit, copies)

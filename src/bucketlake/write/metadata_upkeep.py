@@ -8,8 +8,9 @@ content of the delta commit, so that any process can publish it (``write/complet
 
 Partitions of the metadata table that an action cannot maintain are taken off the list of valid
 partitions before the action is visible; a stale partition would hide rows. Another process may turn
-the metadata table on or off: it leaves an indexing action on the timeline, and each action that
-sees one reads the table's properties again.
+the metadata table on or off meanwhile, so the properties are read again before an action takes its
+turn. Whether a table ever had a metadata table is in the last turn (``timeline/commit_order.py``);
+if not, nothing is read.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 
-_FILES = "files"
 _STATISTICS = frozenset({"column_stats", "partition_stats"})
 _RECORD_INDEX = "record_index"
-_MAINTAINED = frozenset({_FILES, *_STATISTICS, _RECORD_INDEX})
+_MAINTAINED = frozenset({"files", *_STATISTICS, _RECORD_INDEX})
 
 
 def prepare_commit(
@@ -45,6 +46,7 @@ def prepare_commit(
     timeline: Timeline,
     instant: InstantTime,
     commit: CommitMetadata,
+    turn: Turn | None,
 ) -> bytes | None:
     """Write the log files of the metadata table for a commit, before it takes its turn.
 
@@ -58,21 +60,24 @@ def prepare_commit(
         Requested time of the commit.
     commit : CommitMetadata
         The files of the commit; compactions and resizes are commits too.
+    turn : Turn or None
+        The turn after which the commit takes its own.
 
     Returns
     -------
     bytes or None
         For ``Publication.metadata_commit``; None if the table has no metadata table.
     """
+    if not (_has_one(config) or (turn is not None and turn.metadata_changed)):
+        return None
     cannot = _STATISTICS if commit.stats else frozenset()
     if not commit.compacted:
         cannot |= {_RECORD_INDEX}
-    return _prepare(storage, config, timeline, instant, MetadataChange.of_commit(commit), cannot)
+    return _prepare(storage, timeline, instant, MetadataChange.of_commit(commit), cannot)
 
 
 def prepare_deletion(
     storage: Storage,
-    config: TableConfig,
     timeline: Timeline,
     instant: InstantTime,
     deleted: Mapping[str, Sequence[str]],
@@ -82,7 +87,7 @@ def prepare_deletion(
 
     Parameters
     ----------
-    storage, config, timeline, instant
+    storage, timeline, instant
         As for :func:`prepare_commit`.
     deleted : mapping of str to sequence of str
         Names of the deleted files, by partition path.
@@ -94,16 +99,11 @@ def prepare_deletion(
     bytes or None
         As :func:`prepare_commit`.
     """
-    change = MetadataChange.of_deletion(deleted)
-    return _prepare(storage, config, timeline, instant, change, cannot)
+    return _prepare(storage, timeline, instant, MetadataChange.of_deletion(deleted), cannot)
 
 
 def prepare_undoing(
-    storage: Storage,
-    config: TableConfig,
-    timeline: Timeline,
-    instant: InstantTime,
-    undone: Sequence[RollbackPlan],
+    storage: Storage, timeline: Timeline, instant: InstantTime, undone: Sequence[RollbackPlan]
 ) -> bytes | None:
     """Write the log files of the metadata table for a rollback or restore.
 
@@ -113,7 +113,7 @@ def prepare_undoing(
 
     Parameters
     ----------
-    storage, config, timeline
+    storage, timeline
         The table.
     instant : InstantTime
         Requested time of the rollback or restore.
@@ -125,7 +125,7 @@ def prepare_undoing(
     bytes or None
         As :func:`prepare_commit`.
     """
-    maintained = _maintained(storage, config, timeline, ())
+    maintained = _maintained(storage, ())
     if maintained is None:
         return None
     known = open_metadata_table(storage, maintained, timeline).timeline
@@ -135,54 +135,54 @@ def prepare_undoing(
         for partition, names in plan.files.items():
             deleted[partition] += names
     cannot = frozenset({_RECORD_INDEX} if is_compacted else ())
-    return prepare_deletion(storage, maintained, timeline, instant, deleted, cannot)
+    return prepare_deletion(storage, timeline, instant, deleted, cannot)
+
+
+def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Delete what an undone instant wrote to the metadata table; its data files go after that."""
+    if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
+        undo_change(storage, config, instant)
 
 
 def _prepare(
     storage: Storage,
-    config: TableConfig,
     timeline: Timeline,
     instant: InstantTime,
     change: MetadataChange,
     cannot: frozenset[str],
 ) -> bytes | None:
-    maintained = _maintained(storage, config, timeline, cannot)
+    maintained = _maintained(storage, cannot)
     if maintained is None:
         return None
     return write_change(open_metadata_table(storage, maintained, timeline), instant, change)
 
 
-def _maintained(
-    storage: Storage, config: TableConfig, timeline: Timeline, cannot: Collection[str]
-) -> TableConfig | None:
+def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:
     """Return the properties as they are now, without partitions that cannot be maintained.
 
     None if the table has no metadata table.
     """
     while True:
-        config = _as_of_now(storage, config, timeline)
-        ready, building = config.metadata_partitions, config.metadata_partitions_inflight
-        if not ready and not building:
+        config = read_table_config(storage)
+        if not _has_one(config):
             return None
-        lost = {name for name in (*ready, *building) if name not in _MAINTAINED or name in cannot}
+        names = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+        lost = {name for name in names if name not in _MAINTAINED or name in cannot}
         if not lost:
             return config
         with suppress(AlreadyExistsError):  # Another process updates the properties.
             _take_off(storage, config, lost)
 
 
-def _as_of_now(storage: Storage, config: TableConfig, timeline: Timeline) -> TableConfig:
-    has_one = config.metadata_partitions or config.metadata_partitions_inflight
-    if has_one or any(found.action is Action.INDEXING for found in timeline.instants):
-        return read_table_config(storage)
-    return config
+def _has_one(config: TableConfig) -> bool:
+    return bool(config.metadata_partitions or config.metadata_partitions_inflight)
 
 
 def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> None:
     names = ", ".join(sorted(lost))
     warnings.warn(
         f"partitions {names} of the metadata table of {storage.root} are taken off, because "
-        "this action does not maintain them; Hudi builds them again where its options enable them",
+        "this action does not maintain them; Table.rebuild_metadata_table() builds them again",
         MetadataTableWarning,
         stacklevel=2,
     )
@@ -194,12 +194,6 @@ def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> N
         storage,
         {key: ",".join(n for n in held if n not in lost) for key, held in kept.items()},
     )
-
-
-def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
-    """Delete what an undone instant wrote to the metadata table; its data files go after that."""
-    if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
-        undo_change(storage, config, instant)
 
 
 def _is_compacted(known: Timeline, instant: InstantTime) -> bool:

@@ -106,7 +106,7 @@ def carry_out_restore(
 
     timeline = load_timeline(storage, config)
     undone = list(rollbacks.values())
-    metadata_commit = prepare_undoing(storage, config, timeline, instant, undone)
+    metadata_commit = prepare_undoing(storage, timeline, instant, undone)
     outcome = decide_plan(
         storage, config, clock, instant, Action.RESTORE, metadata, metadata_commit
     )

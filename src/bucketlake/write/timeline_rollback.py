@@ -103,7 +103,7 @@ def carry_out_rollback(
         return encode_rollback(plan, storage.root, started_at=instant, duration_ms=duration_ms)
 
     timeline = load_timeline(storage, config)
-    metadata_commit = prepare_undoing(storage, config, timeline, instant, [plan])
+    metadata_commit = prepare_undoing(storage, timeline, instant, [plan])
     outcome = decide_plan(
         storage, config, clock, instant, Action.ROLLBACK, metadata, metadata_commit
     )

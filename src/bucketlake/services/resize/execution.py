@@ -166,7 +166,7 @@ def _complete(
             continue
         rings = _new_rings(service, timeline, instant, distributions)
         save_rings(storage, instant, rings)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit)
+        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
         if take_turn(storage, instant, after=turn):
             break
     if service.appends:
