@@ -27,6 +27,7 @@ from bucketlake.timeline.outcome import (
     claim_rollback,
 )
 from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+from bucketlake.write.metadata_upkeep import take_back_metadata
 
 
 def put_plan(
@@ -83,6 +84,7 @@ def withdraw_plan(
     """Withdraw a plan from the timeline; return False if another writer decided to execute it."""
     if claim_rollback(storage, instant, action).kind is OutcomeKind.COMMIT:
         return False
+    take_back_metadata(storage, config, instant)
     remove_pending(storage, config, instant, action)
     return True
 
