@@ -1,18 +1,266 @@
 """Turning the metadata table of a table on and off, and building it again.
 
-The build of an existing table runs beside writers, in these steps:
+The build for an existing table runs beside writers, in these steps:
 
-1. An indexing action comes on the timeline, and the partitions to build into the list of partitions
-   that are being built. A write that sees the action reads the properties again, and maintains
-   these partitions with log files; readers do not use them yet.
-2. The build takes a turn in the order of commits. All commits with an earlier turn are completed by
-   then, and all with a later turn see the action.
-3. The base files are made from the table as it is at the turn. The log files of later commits count
-   on top of them.
-4. The partitions move into the list of valid partitions, and the action completes.
+1. The partitions to build leave the table's properties, and a turn in the order of commits is
+   taken; from then on no writer adds files to them. Their files are deleted, and empty file groups
+   are made.
+2. The partitions come into the list of partitions that are being built, which readers do not use.
+3. The build takes another turn. All commits with an earlier turn are completed by then. All with a
+   later turn read the properties again, and maintain these partitions with log files.
+4. The build makes the base files from the table as it was at the turn; their instant is that of the
+   turn. The log files of later commits are applied to them.
+5. The partitions move into the list of valid partitions.
 
-A build that died leaves the action and the list; the next build begins again. Nothing is lost
-meanwhile, because readers list the storage.
+A build that died in step 4 is continued by the next one: writers have maintained the partitions
+meanwhile. If it died before, the next build begins again.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError, ConfigError, ObjectNotFoundError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.creation import (
+    create_metadata_table,
+    delete_metadata_table,
+    delete_partition,
+    initialise_partition,
+    next_initial_instant,
+    usual_file_groups,
+)
+from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.read.file_system_view import list_partitions
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.write.commit import after_turn
+from bucketlake.write.recovery import end_undoing, settle_failed_writes
+
+_BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
+"""Instant and partitions of a build between its turn and its end."""
+
+_USUAL = (MetadataPartition.FILES,)
+
+
+def build_metadata_table(
+    storage: Storage,
+    partitions: Sequence[str] = (),
+    *,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> tuple[str, ...]:
+    """Build partitions of the metadata table, also anew; return all valid partitions.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table.
+    partitions : sequence of str
+        Partitions to build; by default those that the table has, or the usual ones if it has none.
+    lock : TableLock
+        Held while the properties change.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    ConfigError
+        If bucketlake does not maintain such a partition.
+    """
+    config = read_table_config(storage)
+    check_writable(config, storage.root)
+    chosen = _chosen(config, partitions)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    work = _Work(storage, config, clock, lock)
+    begun = _begun(storage, config, chosen)
+    if begun is None:
+        work.turn_off(chosen)
+        create_metadata_table(storage, config)
+        for partition in chosen:
+            groups = {file_id: GroupEntries() for file_id in usual_file_groups(partition)}
+            work.initialise(partition, groups, next_initial_instant(storage, config))
+        work.list_partitions(building=chosen)
+    with work.turn(begun) as (instant, timeline):
+        storage.put(_BUILD_FILE, _render(instant, chosen))
+        for partition in chosen:
+            work.initialise(partition, _groups(storage, timeline, partition), instant)
+        valid = work.list_partitions(valid=chosen)
+    storage.delete(_BUILD_FILE)
+    return valid
+
+
+def drop_metadata_table(
+    storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int] = system_now_ms
+) -> None:
+    """Turn the metadata table off, and delete its files."""
+    config = read_table_config(storage)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition))
+
+
+def _chosen(config: TableConfig, given: Sequence[str]) -> tuple[MetadataPartition, ...]:
+    """Return the partitions to build, in the order in which Hudi builds them.
+
+    Other partitions are valid only together with the list of files.
+    """
+    known = {partition.value: partition for partition in MetadataPartition}
+    for name in given:
+        if name not in known:
+            raise ConfigError("partitions", name, f"one of {', '.join(known)}")
+    names = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+    held = {known[name] for name in names if name in known}
+    wanted = {known[name] for name in given} or held or set(_USUAL)
+    if MetadataPartition.FILES not in config.metadata_partitions:
+        wanted.add(MetadataPartition.FILES)
+    if MetadataPartition.FILES in wanted:
+        wanted |= held
+    return tuple(partition for partition in MetadataPartition if partition in wanted)
+
+
+def _begun(
+    storage: Storage, config: TableConfig, chosen: Sequence[MetadataPartition]
+) -> InstantTime | None:
+    """Return the instant of a build of these partitions that took its turn and died."""
+    try:
+        held = json.loads(storage.read(_BUILD_FILE))
+        instant, partitions = InstantTime(str(held["instant"])), held["partitions"]
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return None  # Damaged: the build begins again.
+    is_maintained = set(chosen) <= set(config.metadata_partitions_inflight)
+    return instant if is_maintained and partitions == [*chosen] else None
+
+
+def _render(instant: InstantTime, partitions: Sequence[MetadataPartition]) -> bytes:
+    return json.dumps({"instant": instant, "partitions": [*partitions]}).encode()
+
+
+def _groups(
+    storage: Storage, timeline: Timeline, partition: MetadataPartition
+) -> dict[FileId, GroupEntries]:
+    """Return the entries of a partition for the table at a point of its timeline, by file group."""
+    (group,) = usual_file_groups(partition)
+    files = {
+        path: {
+            file.name.to_file_name(): file.size_bytes
+            for file in files
+            if timeline.is_completed(file.name.instant)
+        }
+        for path, files in list_partitions(storage).items()
+    }
+    return {group: entries_of_table(files)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The steps of a build or a removal."""
+
+    storage: Storage
+    config: TableConfig
+    clock: InstantClock
+    lock: TableLock
+
+    def turn_off(self, partitions: Collection[MetadataPartition]) -> None:
+        """Take partitions off the properties, and delete their files."""
+        is_whole = MetadataPartition.FILES in partitions
+        with self.lock.held(self.storage):
+            now = read_table_config(self.storage)
+            kept = {
+                keys.METADATA_PARTITIONS: now.metadata_partitions,
+                keys.METADATA_PARTITIONS_INFLIGHT: now.metadata_partitions_inflight,
+            }
+            left = {
+                key: [n for n in names if not is_whole and n not in partitions]
+                for key, names in kept.items()
+            }
+            self._update(left)
+        with self.turn(None):
+            pass  # Writers with an earlier turn have ended, later ones read the properties.
+        if is_whole:
+            delete_metadata_table(self.storage)
+            return
+        for partition in partitions:
+            delete_partition(self.storage, partition)
+
+    def initialise(
+        self,
+        partition: MetadataPartition,
+        groups: Mapping[FileId, GroupEntries],
+        instant: InstantTime,
+    ) -> None:
+        """Write and commit the entries of a partition; see ``metadata/creation.py``."""
+        completed_at = self.clock.next_instant(load_timeline(self.storage, self.config))
+        initialise_partition(
+            self.storage, self.config, partition, groups, instant=instant, completed_at=completed_at
+        )
+
+    def list_partitions(
+        self,
+        *,
+        building: Collection[MetadataPartition] = (),
+        valid: Collection[MetadataPartition] = (),
+    ) -> tuple[str, ...]:
+        """Add partitions to one list, and take them off the other; return the valid ones."""
+        with self.lock.held(self.storage):
+            now = read_table_config(self.storage)
+            ready = (set(now.metadata_partitions) - {*building}) | {*valid}
+            inflight = (set(now.metadata_partitions_inflight) - {*valid}) | {*building}
+            self._update(
+                {
+                    keys.METADATA_PARTITIONS: sorted(ready),
+                    keys.METADATA_PARTITIONS_INFLIGHT: sorted(inflight),
+                }
+            )
+        return tuple(sorted(ready))
+
+    @contextmanager
+    def turn(self, begun: InstantTime | None) -> Iterator[tuple[InstantTime, Timeline]]:
+        """Take a turn, unless ``begun`` took it; give its instant, and the timeline since then.
+
+        The heartbeat keeps other writers from using the instant meanwhile.
+        """
+        storage, config = self.storage, self.config
+        with ExitStack() as stack:
+            if begun is not None:
+                stack.enter_context(beating(storage, begun, is_new=False))
+                yield begun, load_timeline(storage, config)
+                return
+            while True:
+                turn = last_turn(storage)
+                timeline = after_turn(storage, config, self.clock, turn, None)
+                if end_undoing(storage, config, timeline, self.clock):
+                    continue
+                instant = self.clock.next_instant(timeline, after=turn.instant if turn else None)
+                with suppress(AlreadyExistsError), ExitStack() as attempt:
+                    attempt.enter_context(beating(storage, instant))
+                    if take_turn(storage, instant, after=turn, changes_metadata=True):
+                        stack.push(attempt.pop_all())
+                        break
+            yield instant, timeline
+
+    def _update(self, lists: Mapping[str, Collection[str]]) -> None:
+        """Replace the lists in the properties; an empty list has no entry."""
+        update_table_properties(
+            self.storage,
+            {key: ",".join(names) for key, names in lists.items() if names},
+            [key for key, names in lists.items() if not names],
+        )
