@@ -53,7 +53,8 @@ from bucketlake.services.compaction import (
 from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding
-from bucketlake.services.repair import RepairReport, drop_metadata_table, repair
+from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
+from bucketlake.services.repair import RepairReport, repair
 from bucketlake.services.rescale import (
     RescaleReport,
     plan_rescale,
@@ -969,15 +970,40 @@ class Table:
         """
         return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
 
-    def drop_metadata_table(self) -> None:
-        """Remove Hudi's metadata table, so that bucketlake can write.
+    def rebuild_metadata_table(self, partitions: Sequence[str] = ()) -> tuple[str, ...]:
+        """Build the metadata table, or build partitions of it again.
 
-        Readers of the metadata table would not see a commit that does not update it. So this call
-        first removes the metadata table from ``hoodie.properties``, then deletes its files. The
-        next write of Hudi builds it again.
+        Writers may write meanwhile. If the call dies, the next one goes on.
+
+        Parameters
+        ----------
+        partitions : sequence of str
+            ``files``, ``column_stats``, ``partition_stats``; by default those that the table has,
+            or all of these if it has none.
+
+        Returns
+        -------
+        tuple of str
+            All partitions that are valid afterwards.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If the table cannot be written.
+        ConfigError
+            If bucketlake does not maintain such a partition.
         """
         storage, _ = self._open()
-        drop_metadata_table(storage, self.lock)
+        return build_metadata_table(storage, partitions, lock=self.lock)
+
+    def drop_metadata_table(self) -> None:
+        """Turn the metadata table off, and delete its files.
+
+        Readers then list the storage. The next write of Hudi builds the metadata table again,
+        unless its options turn it off.
+        """
+        storage, _ = self._open()
+        drop_metadata_table(storage, lock=self.lock)
 
     def doctor(
         self,

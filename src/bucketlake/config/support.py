@@ -13,6 +13,7 @@ from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.model.table_type import MergeMode, TableType
 
+_FILES = "files"  # The partition of the metadata table that all others need.
 _OLDEST_VERSION = 6
 _LAYOUT_2_VERSION = 8
 _READ_WITH_HUDI = "read it with Hudi"
@@ -120,9 +121,8 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
 
 def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
     names = sorted({*config.metadata_partitions, *config.metadata_partitions_inflight})
-    if names:
+    if names and _FILES not in names:
         yield (
-            f"writing beside a metadata table ({', '.join(names)})",
-            "readers of the metadata table would not see the commit: remove it with "
-            "Table.drop_metadata_table(), or write with Hudi",
+            f"writing beside a metadata table without a list of files ({', '.join(names)})",
+            "remove it with Table.drop_metadata_table(), or write with Hudi",
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER, QUARANTINE_FOLDER
+from bucketlake.config.layout import QUARANTINE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -32,6 +32,7 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding, FindingKind, Remedy
+from bucketlake.services.metadata_table import drop_metadata_table
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
@@ -42,7 +43,6 @@ from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.table_properties import (
     read_table_config,
     recover_table_properties,
-    update_table_properties,
 )
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.conflict import UNDOING, retried
@@ -151,19 +151,6 @@ def repair(
     return RepairReport(repaired, tuple(found), work.quarantine, tuple(work.commits))
 
 
-def drop_metadata_table(storage: Storage, lock: TableLock) -> None:
-    """Remove Hudi's metadata table: first its properties, which readers use, then its files."""
-    with lock.held(storage):
-        update_table_properties(
-            storage,
-            remove=[
-                "hoodie.table.metadata.partitions",
-                "hoodie.table.metadata.partitions.inflight",
-            ],
-        )
-        storage.delete_folder(METADATA_TABLE_FOLDER)
-
-
 @dataclass
 class _Repair:
     """One repair: its steps, and their results."""
@@ -181,7 +168,7 @@ class _Repair:
             recover_table_properties(self.storage)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
-        drop_metadata_table(self.storage, self.lock)
+        drop_metadata_table(self.storage, lock=self.lock, now_ms=self.now_ms)
 
     def settle(self, found: Sequence[Finding]) -> None:
         """Finish or roll back pending actions, and delete files of late tasks by their markers."""
