@@ -154,7 +154,10 @@ def _prepare(
     maintained = _maintained(storage, cannot)
     if maintained is None:
         return None
-    return write_change(open_metadata_table(storage, maintained, timeline), instant, change)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    return write_change(
+        metadata, instant, change, inflight=maintained.metadata_partitions_inflight
+    )
 
 
 def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:

@@ -105,8 +105,7 @@ def carry_out_restore(
         )
 
     timeline = load_timeline(storage, config)
-    undone = list(rollbacks.values())
-    metadata_commit = prepare_undoing(storage, timeline, instant, undone)
+    metadata_commit = prepare_undoing(storage, timeline, instant, [*rollbacks.values()])
     outcome = decide_plan(
         storage, config, clock, instant, Action.RESTORE, metadata, metadata_commit
     )
