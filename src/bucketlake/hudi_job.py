@@ -204,6 +204,7 @@ def _create(
         index,
         table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
+        metadata_table=False if job.without_metadata_table else None,
     )
     return Table(path, index, storage_options or {})
 

@@ -49,6 +49,7 @@ def create_table(
     hive_style: bool = False,
     url_encode: bool = False,
     timestamp_partition: TimestampPartition | None = None,
+    metadata_table: bool | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Create an empty Hudi table (table version 9).
@@ -78,6 +79,8 @@ def create_table(
         Encode special characters of partition values in folder names.
     timestamp_partition : TimestampPartition, optional
         How to format the times of the only partition column as text.
+    metadata_table : bool, optional
+        Whether the table gets Hudi's metadata table: readers then need not list the storage.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -124,6 +127,7 @@ def create_table(
         index,
         table_type=table_type,
         name=name,
+        metadata_table=metadata_table,
     )
     return Table(path, index, storage_options or {})
 

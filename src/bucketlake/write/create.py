@@ -6,8 +6,10 @@ incomplete.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -15,14 +17,29 @@ from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
+from bucketlake.metadata.creation import (
+    create_metadata_table,
+    initial_instant,
+    initialise_partition,
+    usual_file_groups,
+)
+from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
+from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import create_table_properties
+
+_PARTITIONS = (MetadataPartition.FILES,)
+
+METADATA_TABLE_DEFAULT = os.environ.get("BUCKETLAKE_METADATA_TABLE", "0") == "1"
+"""Whether a new table gets a metadata table if its creator does not say."""
 
 
 def make_table(
@@ -34,6 +51,7 @@ def make_table(
     *,
     table_type: str,
     name: str | None,
+    metadata_table: bool | None = None,
 ) -> None:
     """Create an empty table of version 9 at the root of a storage.
 
@@ -53,6 +71,8 @@ def make_table(
         ``copy_on_write`` or ``merge_on_read``.
     name : str or None
         Name of the table; None takes the last part of the path.
+    metadata_table : bool or None
+        Whether the table gets a metadata table; None for the default.
 
     Raises
     ------
@@ -80,9 +100,27 @@ def make_table(
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
+    if metadata_table if metadata_table is not None else METADATA_TABLE_DEFAULT:
+        config = replace(config, metadata_partitions=_make_metadata_table(storage, config))
     # An unfinished creation may have left rules.
     require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
+
+
+def _make_metadata_table(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+    """Make the metadata table of a table without records; return its partitions."""
+    create_metadata_table(storage, config)
+    clock = table_clock(storage.root, config.timeline_timezone)
+    at = clock.next_instant(load_timeline(storage, config))
+    for number, partition in enumerate(_PARTITIONS):
+        groups = dict.fromkeys(usual_file_groups(partition), GroupEntries())
+        if partition is MetadataPartition.FILES:
+            (group,) = groups
+            groups[group] = entries_of_table({})
+        initialise_partition(
+            storage, config, partition, groups, instant=initial_instant(number), completed_at=at
+        )
+    return tuple(sorted(_PARTITIONS))
 
 
 def _require_named_columns(

@@ -155,9 +155,7 @@ def _prepare(
     if maintained is None:
         return None
     metadata = open_metadata_table(storage, maintained, timeline)
-    return write_change(
-        metadata, instant, change, inflight=maintained.metadata_partitions_inflight
-    )
+    return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
 
 
 def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:
