@@ -37,7 +37,7 @@ from bucketlake.services.findings import FindingKind as Found
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
-from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.outcome import Publication, claim_commit
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
@@ -220,7 +220,8 @@ def _a_storage_lock_cut_off(table: bl.Table) -> None:
 
 
 def _an_outcome_of_a_commit_long_ago(table: bl.Table) -> None:
-    claim_commit(storage_of(table), LONG_AGO, later(LONG_AGO), Action.COMMIT, b"")
+    publication = Publication(later(LONG_AGO), Action.COMMIT, b"")
+    claim_commit(storage_of(table), LONG_AGO, publication)
 
 
 def _turns_that_should_have_been_dropped(table: bl.Table) -> None:

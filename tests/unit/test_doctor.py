@@ -29,7 +29,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
-from bucketlake.timeline.outcome import claim_commit, claim_rollback, outcome_path
+from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, outcome_path
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
@@ -393,7 +393,8 @@ def test_a_storage_lock_is_found_only_where_it_does_not_say_when_it_ends(table: 
 
 def test_an_outcome_of_a_commit_older_than_the_timeline_is_found(table: bl.Table) -> None:
     instant = InstantTime("20200101000000000")
-    claim_commit(storage_of(table), instant, later(instant), Action.COMMIT, b"")
+    publication = Publication(later(instant), Action.COMMIT, b"")
+    claim_commit(storage_of(table), instant, publication)
     found = only_finding(table, FindingKind.LEFTOVER_OUTCOME)
     assert found.files == (outcome_path(instant),)
 

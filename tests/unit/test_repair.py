@@ -20,7 +20,7 @@ from bucketlake.services.repair import RepairReport, repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK
-from bucketlake.timeline.outcome import claim_commit
+from bucketlake.timeline.outcome import Publication, claim_commit
 from tests.broken_tables import (
     SCHEMA,
     base_file,
@@ -108,7 +108,7 @@ def test_what_was_left_behind_is_deleted_and_nothing_else(table: bl.Table) -> No
     storage.put(".hoodie/.temp/20200101000000000/a/y_0-0-0_1.parquet.marker.CREATE", b"")
     storage.put(f".hoodie/.heartbeat/{newest(table)}", b"{}")
     old = InstantTime("20200101000000000")
-    claim_commit(storage, old, later(old), Action.COMMIT, b"")
+    claim_commit(storage, old, Publication(later(old), Action.COMMIT, b""))
     assert len(repaired(table).repaired) == 5
     assert objects(table) == before
 

@@ -371,8 +371,8 @@ def test_metadata_table_goes_where_the_options_turn_it_off(golden_table) -> None
         "hoodie.bucket.index.num.buckets": "2",
     }
     batch = held.to_arrow()
-    with pytest.raises(UnsupportedFeatureError, match="metadata table"):
-        bl.save(batch, str(path), options=options)
+    assert bl.save(batch, str(path), options=options).updated == batch.num_rows
+    assert held.config().metadata_partitions == ("files",)
     result = bl.save(batch, str(path), options=options | {"hoodie.metadata.enable": "false"})
     assert result.updated == batch.num_rows
     assert held.config().metadata_partitions == ()

@@ -41,7 +41,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.markers import Marker, MarkerType, delete_markers, write_marker
-from bucketlake.timeline.outcome import claim_commit, read_outcome
+from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
 
@@ -183,7 +183,8 @@ def complete_initialisation(
         BUILD_OPERATION, {partition: written} if written else {}, {"schema": commit_schema_json()}
     )
     content = encode_commit_metadata(commit)
-    outcome = claim_commit(table.storage, instant, completed_at, Action.DELTA_COMMIT, content)
+    publication = Publication(completed_at, Action.DELTA_COMMIT, content)
+    outcome = claim_commit(table.storage, instant, publication)
     if outcome.publication is None:
         problem = f"another process withdrew the initialisation of {partition}; begin it again"
         raise CommitConflictError(instant, problem)

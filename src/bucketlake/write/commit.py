@@ -273,8 +273,8 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         copies = log_copies(storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
         metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
+        content = encode_commit_metadata(commit)
         if take_turn(storage, instant, after=turn):
-            content = encode_commit_metadata(commit)
             return _CheckedCommit(timeline, turn, content, metadata_commit, copies)
 
 

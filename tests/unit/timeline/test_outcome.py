@@ -37,13 +37,13 @@ LOST = StorageError("x", "put if absent", "the connection broke")
 
 
 def _commit(storage: Storage) -> Outcome:
-    return claim_commit(storage, INSTANT, COMPLETED_AT, Action.DELTA_COMMIT, METADATA)
+    return claim_commit(storage, INSTANT, PUBLICATION)
 
 
 def test_what_became_of_a_plan_says_nothing_of_a_write_that_draws_its_time_later(
     storage: Storage,
 ) -> None:
-    assert claim_commit(storage, INSTANT, COMPLETED_AT, Action.ROLLBACK, METADATA).won
+    assert claim_commit(storage, INSTANT, Publication(COMPLETED_AT, Action.ROLLBACK, METADATA)).won
     assert claim_rollback(storage, INSTANT, Action.ROLLBACK).kind is OutcomeKind.COMMIT
     assert read_outcome(storage, INSTANT) is None
     assert claim_rollback(storage, INSTANT).won
@@ -94,7 +94,7 @@ def test_rollback_after_a_commit_learns_what_to_publish(storage: Storage) -> Non
 def test_second_commit_publishes_under_the_completion_time_of_the_first(storage: Storage) -> None:
     _commit(storage)
     later = InstantTime("20240102030407890")
-    outcome = claim_commit(storage, INSTANT, later, Action.DELTA_COMMIT, METADATA)
+    outcome = claim_commit(storage, INSTANT, Publication(later, Action.DELTA_COMMIT, METADATA))
     assert not outcome.won
     assert outcome.completed_at == COMPLETED_AT
 

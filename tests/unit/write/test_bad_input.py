@@ -190,7 +190,7 @@ def changed_properties(path: Path, **changes: str) -> None:
         ({"hoodie_populate_meta_fields": "false"}, "without meta columns"),
         ({"hoodie_table_cdc_enabled": "true"}, "change data capture"),
         ({"hoodie_table_keygenerator_type": "USER_PROVIDED"}, "key generator"),
-        ({"hoodie_table_metadata_partitions": "files"}, "metadata table"),
+        ({"hoodie_table_metadata_partitions": "column_stats"}, "metadata table"),
     ],
 )
 def test_a_table_with_what_a_writer_does_not_know_is_refused_and_stays(

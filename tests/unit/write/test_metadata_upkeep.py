@@ -1,0 +1,188 @@
+"""Every action of a table maintains its metadata table: it lists what storage holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.metadata.file_listing import list_files
+from bucketlake.metadata.table import open_metadata_table
+from bucketlake.read import file_system_view
+from bucketlake.services import metadata_table as building
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write import commit
+from tests.faulty_storage import SimulatedCrash
+from tests.unit.write.test_completion import BROKEN, COW, INDEX, MOR, PASSES, RINGS, SCHEMA, rows
+
+
+def make(path: str, table_type: str = COW, *, metadata_table: bool = True) -> bl.Table:
+    """Make a table of a type with two commits, and a savepoint of the first."""
+    table = bl.create_table(
+        path, schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=bl.ConsistentBucket(2) if table_type == RINGS else INDEX,
+        table_type={RINGS: MOR}.get(table_type, table_type), metadata_table=metadata_table,
+    )  # fmt: skip
+    table.upsert(rows(0))
+    table.savepoint()
+    table.upsert(rows(1))
+    return table
+
+
+def opened(table: bl.Table) -> tuple[Storage, TableConfig]:
+    storage = open_storage(table.path)
+    return storage, read_table_config(storage)
+
+
+def listed(table: bl.Table) -> dict[str, int]:
+    """The files that the metadata table lists, with their sizes."""
+    storage, config = opened(table)
+    assert "files" in config.metadata_partitions
+    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
+    return {file.path: file.size_bytes for file in list_files(metadata, None)}
+
+
+def stored(table: bl.Table) -> dict[str, int]:
+    """The files of completed instants that storage holds, with their sizes."""
+    storage, config = opened(table)
+    timeline = load_timeline(storage, config)
+    found = file_system_view.list_partitions(storage)
+    return {
+        file.path: file.size_bytes
+        for files in found.values()
+        for file in files
+        if timeline.is_completed(file.name.instant)
+    }
+
+
+WAYS = [
+    pytest.param(table_type, run, id=f"{name}-{table_type}")
+    for name, ways in PASSES.items()
+    for table_type, run, _ in ways
+    if table_type != BROKEN
+]
+
+
+@pytest.mark.parametrize("built", ["from the beginning", "later"])
+@pytest.mark.parametrize(("table_type", "run"), WAYS)
+def test_after_every_operation_the_metadata_table_lists_what_storage_holds(
+    new_path: Callable[[], str], table_type: str, run: Callable[[bl.Table], Any], built: str
+) -> None:
+    table = make(new_path(), table_type, metadata_table=built == "from the beginning")
+    if built == "later":
+        table.rebuild_metadata_table()
+    run(table)
+    assert listed(table) == stored(table)
+    before = table.to_arrow().sort_by("id")
+    table.upsert(rows(7, "abc"))
+    assert listed(table) == stored(table)
+    table.rebuild_metadata_table()
+    assert listed(table) == stored(table)
+    table.drop_metadata_table()
+    table.rollback(table.timeline()[-1].requested_at)
+    assert table.to_arrow().sort_by("id") == before
+
+
+def test_commit_of_a_writer_that_opened_the_table_before_the_build_is_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), metadata_table=False)
+    take = commit.last_turn
+
+    def build_first(storage: Storage) -> object:
+        monkeypatch.setattr(commit, "last_turn", take)
+        table.rebuild_metadata_table()
+        return take(storage)
+
+    monkeypatch.setattr(commit, "last_turn", build_first)
+    table.upsert(rows(2))
+    assert listed(table) == stored(table)
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_commit_between_the_turn_of_a_build_and_its_end_is_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_on: bool
+) -> None:
+    table = make(new_path(), metadata_table=is_on)
+    groups = building._groups
+
+    def write_first(*arguments: Any) -> Any:
+        found = groups(*arguments)
+        monkeypatch.setattr(building, "_groups", groups)
+        table.upsert(rows(2, "abc"))
+        table.clean(retain_versions=1)
+        return found
+
+    monkeypatch.setattr(building, "_groups", write_first)
+    table.rebuild_metadata_table()
+    assert listed(table) == stored(table)
+    assert set(table.to_arrow()["v"].to_pylist()) == {1, 2}
+
+
+def test_build_that_died_is_continued_and_readers_list_storage_meanwhile(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), metadata_table=False)
+
+    def die(*_: Any) -> Any:
+        raise SimulatedCrash("in the build")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "_groups", die)
+        with pytest.raises(SimulatedCrash):
+            table.rebuild_metadata_table()
+    table.upsert(rows(2))
+    assert opened(table)[1].metadata_partitions == ()
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+    turned_off = []
+    monkeypatch.setattr(building._Work, "turn_off", lambda *_: turned_off.append(1))
+    assert table.rebuild_metadata_table() == ("files",)
+    assert (listed(table), turned_off) == (stored(table), [])
+
+
+def test_commit_of_a_writer_that_opened_the_table_before_the_removal_leaves_no_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    take = commit.last_turn
+
+    def drop_first(storage: Storage) -> object:
+        monkeypatch.setattr(commit, "last_turn", take)
+        table.drop_metadata_table()
+        return take(storage)
+
+    monkeypatch.setattr(commit, "last_turn", drop_first)
+    table.upsert(rows(2))
+    storage, config = opened(table)
+    assert config.metadata_partitions == ()
+    assert [*storage.list(".hoodie/metadata")] == []
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    storage, _ = opened(table)
+    before = {stored.path for stored in storage.list(".hoodie/metadata")}
+    take = commit.take_turn
+
+    def lose(*_: Any, **__: Any) -> bool:
+        monkeypatch.setattr(commit, "take_turn", take)
+        raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commit, "take_turn", lose)
+    monkeypatch.setattr("bucketlake.table.retried", lambda write: write())
+    with pytest.raises(BucketLakeError, match="simulated"):
+        table.upsert(rows(2))
+    after = {stored.path for stored in storage.list(".hoodie/metadata")}
+    assert {path for path in after - before if ".marker." not in path} == set()
+    assert listed(table) == stored(table)
