@@ -28,8 +28,8 @@ WRITE_TOKEN = "0-0-1"
 _BIRTH_TOKEN = "0-0-0"  # Tokens of other log files differ, because the rest of the name may not.
 _VERSION = 1  # Since table version 8 each delta commit opens new log files.
 _INITIAL = "0" * 14
-_NO_KEYS = pa.array([], pa.string())
-_NO_VALUES = pa.array([], pa.binary())
+_NO_KEYS = pa.nulls(0, pa.string())
+_NO_VALUES = pa.nulls(0, pa.binary())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,7 +37,7 @@ from bucketlake.storage.at_once import at_once
 
 LayerNumbers: TypeAlias = npt.NDArray[np.int32]
 
-_NO_BYTES = pa.array([], pa.binary())
+_NO_BYTES = pa.nulls(0, pa.binary())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
