@@ -9,6 +9,7 @@ encodings. The caller chooses the rows, and casts an older file to the table's s
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.errors import FormatError, StorageError
@@ -47,6 +49,9 @@ KEY_MIN = "hoodie_min_record_key"
 KEY_MAX = "hoodie_max_record_key"
 KEY_FILTER = "bucketlake.key_filter"
 
+NAN_COLUMNS = "bucketlake.nan_columns"
+"""Footer key: floating columns with a NaN, as JSON; the statistics of Parquet leave NaN out."""
+
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 """Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
 
@@ -64,6 +69,7 @@ def encode_base_file(
     table_name: str | None = None,
     compression: str = "zstd",
     key_filter: bool = False,
+    names_nan: bool = False,
 ) -> memoryview:
     """Encode rows as a base file.
 
@@ -83,6 +89,8 @@ def encode_base_file(
     key_filter : bool
         Whether the footer gets a bloom filter of the record keys, of a byte a key
         (``hashing/key_filter.py``).
+    names_nan : bool
+        Whether the footer names the columns with a NaN (``NAN_COLUMNS``).
 
     Returns
     -------
@@ -105,7 +113,9 @@ def encode_base_file(
     each footer. It is left out, because it takes 431 kB per file and only Hudi's BLOOM index uses
     it, not the bucket index.
     """
-    encoder = BaseFileEncoder(schema, compression=compression, key_filter=key_filter)
+    encoder = BaseFileEncoder(
+        schema, compression=compression, key_filter=key_filter, names_nan=names_nan
+    )
     for table in tables:
         encoder.write(table)
     told: dict[str, str] = {}
@@ -127,7 +137,12 @@ class BaseFileEncoder:
     """
 
     def __init__(
-        self, schema: pa.Schema, *, compression: str = "zstd", key_filter: bool = False
+        self,
+        schema: pa.Schema,
+        *,
+        compression: str = "zstd",
+        key_filter: bool = False,
+        names_nan: bool = False,
     ) -> None:
         self.row_count = 0
         self._target = _file_schema(schema)
@@ -138,6 +153,8 @@ class BaseFileEncoder:
         self._group_rows: int | None = None  # Rows of the next row group; None: not known yet.
         self._keys: list[str] = []
         self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
+        self._floating = [f.name for f in self._target if pa.types.is_floating(f.type)]
+        self._nan_columns: set[str] | None = set() if names_nan else None
         self._null_elements: dict[str, None] = {}
 
     def write(self, table: pa.Table) -> None:
@@ -182,6 +199,9 @@ class BaseFileEncoder:
             self._keys += key_range(keys) or ()
             if self._hashes is not None:
                 self._hashes.append(key_hashes(keys))
+            if self._nan_columns is not None:
+                has_nan = (n for n in self._floating if pc.any(pc.is_nan(group[n])).as_py())
+                self._nan_columns.update(has_nan)
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter:
         layout = choose_layout(sample)
@@ -199,10 +219,13 @@ class BaseFileEncoder:
         )
 
     def _key_values(self) -> dict[str, str]:
+        values = {}
+        if self._nan_columns is not None:
+            values[NAN_COLUMNS] = json.dumps(sorted(self._nan_columns))
         found = key_range(pa.array(self._keys, pa.string()))
         if found is None:
-            return {}
-        values = {KEY_MIN: found[0], KEY_MAX: found[1]}
+            return values
+        values |= {KEY_MIN: found[0], KEY_MAX: found[1]}
         if self._hashes is not None:
             made = make_key_filter(np.concatenate(self._hashes))
             values[KEY_FILTER] = base64.b64encode(made).decode()
@@ -246,6 +269,8 @@ class BaseFileReader:
     schema : pyarrow.Schema
         Columns of the file without meta columns, in stored types and all nullable. INT96 values
         are timestamps with a time zone, as in Spark; two-level lists are lists.
+    footer : pyarrow.parquet.FileMetaData
+        The footer, with the statistics of the columns.
     """
 
     def __init__(self, storage: Storage, path: str, size_bytes: int | None = None) -> None:
@@ -274,6 +299,7 @@ class BaseFileReader:
         self.size_bytes: int = self._source.size()
         self.row_count: int = self._file.metadata.num_rows
         self.schema = without_meta(self._stored)
+        self.footer: pq.FileMetaData = self._file.metadata
         self.key_values: Mapping[str, str] = {
             key.decode(errors="replace"): value.decode(errors="replace")
             for key, value in (self._file.metadata.metadata or {}).items()

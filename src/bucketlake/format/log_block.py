@@ -125,16 +125,25 @@ def read_log_blocks(
         If a block has another log format version, or an unknown kind or header.
     """
     with open_object(storage, path, size_bytes) as source:
-        size_bytes = source.size()
-        offset, start = 0, source.read_buffer(min(_START.size, size_bytes))
-        while offset < size_bytes:
-            length = _block_size(memoryview(start), path, offset, size_bytes - offset)
-            # The read includes the start of the next block, so there is one request per block.
-            rest = source.read_buffer(min(length, size_bytes - offset - _START.size))
-            body = memoryview(rest)[: length - _START.size]
-            yield _Parser(path, offset, body).block()
-            start = rest.slice(length - _START.size)
-            offset += length
+        yield from _blocks_in(source, path)
+
+
+def log_blocks_of(content: Buffer, path: str) -> Iterator[LogBlock]:
+    """Yield the blocks of a log file from its bytes; ``path`` is for messages."""
+    return _blocks_in(pa.BufferReader(content), path)
+
+
+def _blocks_in(source: pa.NativeFile, path: str) -> Iterator[LogBlock]:
+    size_bytes = source.size()
+    offset, start = 0, source.read_buffer(min(_START.size, size_bytes))
+    while offset < size_bytes:
+        length = _block_size(memoryview(start), path, offset, size_bytes - offset)
+        # The read includes the start of the next block, so there is one request per block.
+        rest = source.read_buffer(min(length, size_bytes - offset - _START.size))
+        body = memoryview(rest)[: length - _START.size]
+        yield _Parser(path, offset, body).block()
+        start = rest.slice(length - _START.size)
+        offset += length
 
 
 def _block_size(start: memoryview, path: str, offset: int, left: int) -> int:

@@ -108,6 +108,13 @@ class StoredType:
             return _decimal_type(self.info)
         return _ARROW_TYPES.get(self.value_type)
 
+    @property
+    def branch(self) -> int:
+        """Branch of the wrapper in which bounds of such a column are stored."""
+        arrow = self.arrow
+        assert arrow is not None, self
+        return BRANCHES[_wrapped_type(arrow)]
+
     def widens_to(self, wider: StoredType) -> bool:
         """Return whether bounds of this value type can be read as bounds of another one."""
         held, into = self.arrow, wider.arrow
@@ -140,15 +147,18 @@ def has_bounds(data_type: pa.DataType) -> bool:
 
 def wrap_bounds(values: pa.Array) -> WrappedValues:
     """Wrap the bounds of one column, in Arrow's type of the column; a null has no bound."""
+    inner = _wrapped_type(values.type)
     if pa.types.is_decimal128(values.type):
-        inner = pa.binary()
         # The shortest big-endian form of the unscaled value, without the size before it.
         _, stored = write_column(AvroNode(Wire.BYTES, values.type), values.drop_null())
     else:
-        _, inner = _TYPES[values.type]
         stored = values.drop_null().cast(inner)
     rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     return WrappedValues.gather(len(values), [(BRANCHES[inner], rows, stored)])
+
+
+def _wrapped_type(data_type: pa.DataType) -> pa.DataType:
+    return pa.binary() if pa.types.is_decimal128(data_type) else _TYPES[data_type][1]
 
 
 def unwrap_bounds(
@@ -231,9 +241,15 @@ def _cast_bounds(stored: pa.Array, data_type: pa.DataType, *, is_minimum: bool) 
     if stored.type == pa.int64() and data_type == pa.float64():
         return pa.array(_as_doubles(stored.to_numpy(), is_minimum=is_minimum))
     try:
-        return stored.cast(data_type)
+        cast = stored.cast(data_type)
     except pa.ArrowInvalid:
         return None
+    if stored.type == pa.float32() and data_type == pa.float64():
+        # Readers give a float the double with its shortest digits (``model/cast.py``).
+        shortest = stored.cast(pa.string()).cast(data_type)
+        outwards = pc.min_element_wise if is_minimum else pc.max_element_wise
+        return pc.if_else(pc.is_nan(cast), cast, outwards(cast, shortest))
+    return cast
 
 
 def _as_doubles(values: npt.NDArray[np.int64], *, is_minimum: bool) -> npt.NDArray[np.float64]:

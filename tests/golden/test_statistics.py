@@ -1,0 +1,83 @@
+"""Statistics that real Hudi wrote of its files, and those that bucketlake computes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bucketlake.format.metadata_record.column_stats import (
+    ColumnStats,
+    WrappedValues,
+    decode_column_stats,
+)
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.file_statistics import stored_file_statistics
+from bucketlake.model.schema import with_meta
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.timeline.table_properties import read_table_config
+from tests.golden.objects import objects_of_table
+from tests.golden.test_metadata_records import TABLES, values_of
+from tests.storages import memory_of
+
+Facts = dict[tuple[str, str], tuple[Any, ...]]  # By file name and column.
+
+WITH_STATISTICS = [name for name in TABLES if any(values_of(name, MetadataPartition.COLUMN_STATS))]
+
+
+def values_in(wrapped: WrappedValues) -> list[Any]:
+    found = [None] * wrapped.count
+    for rows, values in wrapped.parts.values():
+        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
+            found[row] = value
+    return found
+
+
+def facts_of(stats: ColumnStats) -> Facts:
+    columns = [
+        values_in(stats.minima),
+        values_in(stats.maxima),
+        stats.value_counts.to_pylist(),
+        stats.null_counts.to_pylist(),
+        stats.stored_bytes.to_pylist(),
+        stats.uncompressed_bytes.to_pylist(),
+        stats.value_types.to_pylist(),
+    ]
+    keys = zip(stats.names.to_pylist(), stats.columns.to_pylist(), strict=True)
+    return dict(zip(keys, zip(*columns, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("table", WITH_STATISTICS)
+def test_statistics_of_files_are_those_of_hudi(table: str) -> None:
+    """Known differences: columns of nulls, the order of bytes, and index version V1.
+
+    Hudi has zeros as bounds of columns of nulls in base files. It compares bytes as signed numbers
+    in log files, and as unsigned numbers in base files. Version V1 has no value types, and wrappers
+    of dates, decimals and times.
+    """
+    theirs: Facts = {}
+    for values in values_of(table, MetadataPartition.COLUMN_STATS):
+        theirs |= facts_of(decode_column_stats(values, table)[1])
+    objects = objects_of_table(table)
+    storage = memory_of({path: bytes(content) for path, content in objects.items()})
+    config = read_table_config(storage)
+    schema = with_meta(load_snapshot(storage, config).schema)
+    columns = pa.schema([schema.field(name) for name in sorted({name for _, name in theirs})])
+    files = {name for name, _ in theirs}
+    mine: Facts = {}
+    for path in objects:
+        if path.rpartition("/")[2] in files and not path.startswith(".hoodie"):
+            mine |= facts_of(stored_file_statistics(storage, path, columns))
+    assert mine
+    for (name, column), (low, high, rows, nulls, *others) in mine.items():
+        found = theirs[name, column]
+        assert found[2:4] == (rows, nulls), (name, column)
+        if config.version == 6:
+            assert found[4:6] == tuple(others[:2])
+            assert found[6] is None
+            continue
+        assert found[4:] == tuple(others), (name, column)
+        is_binary = columns.field(column).type == pa.binary()
+        if rows > nulls and not (is_binary and name.startswith(".")):
+            assert found[:2] == (low, high), (name, column)
