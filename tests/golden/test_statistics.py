@@ -13,7 +13,7 @@ from bucketlake.format.metadata_record.column_stats import (
     decode_column_stats,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.metadata.file_statistics import stored_file_statistics
+from bucketlake.metadata.file_statistics import column_stats_of, statistics_of_file
 from bucketlake.model.schema import with_meta
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.timeline.table_properties import read_table_config
@@ -68,16 +68,18 @@ def test_statistics_of_files_are_those_of_hudi(table: str) -> None:
     mine: Facts = {}
     for path in objects:
         if path.rpartition("/")[2] in files and not path.startswith(".hoodie"):
-            mine |= facts_of(stored_file_statistics(storage, path, columns))
+            name = path.rpartition("/")[2]
+            found = statistics_of_file(storage, path, columns)
+            mine |= facts_of(column_stats_of([(name, found)]))
     assert mine
     for (name, column), (low, high, rows, nulls, *others) in mine.items():
-        found = theirs[name, column]
-        assert found[2:4] == (rows, nulls), (name, column)
+        written = theirs[name, column]
+        assert written[2:4] == (rows, nulls), (name, column)
         if config.version == 6:
-            assert found[4:6] == tuple(others[:2])
-            assert found[6] is None
+            assert written[4:6] == tuple(others[:2])
+            assert written[6] is None
             continue
-        assert found[4:] == tuple(others), (name, column)
+        assert written[4:] == tuple(others), (name, column)
         is_binary = columns.field(column).type == pa.binary()
         if rows > nulls and not (is_binary and name.startswith(".")):
-            assert found[:2] == (low, high), (name, column)
+            assert written[:2] == (low, high), (name, column)

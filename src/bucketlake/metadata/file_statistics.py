@@ -15,9 +15,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,36 +27,144 @@ import pyarrow.parquet as pq
 
 from bucketlake.format.avro.wrappers import WRAPPERS
 from bucketlake.format.base_file import NAN_COLUMNS, BaseFileReader
-from bucketlake.format.log_block import BlockKind, LogBlock, read_log_blocks
+from bucketlake.format.log_block import BlockKind, LogBlock, log_blocks_of, read_log_blocks
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.metadata_record.bounds import StoredType, ValueType, has_bounds, wrap_bounds
-from bucketlake.format.metadata_record.column_stats import (
-    VALUE_TYPE,
-    ColumnStats,
-    WrappedValues,
-    decode_column_stats,
-    encode_column_stats,
-)
-from bucketlake.format.metadata_record.schema import RecordKind
+from bucketlake.format.metadata_record.column_stats import VALUE_TYPE, ColumnStats, WrappedValues
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX
-from bucketlake.metadata.merged_statistics import unite_statistics
+from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import LogFileName
 from bucketlake.model.schema import with_meta
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Buffer, Storage
 
 TEXT_BYTES_MAX = 1024
 """Length to which bounds of texts and of binary columns are cut."""
 
 _DATA = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA})
-_SIZE = np.dtype("<u4")
 _WRAPPED = {branch: node.arrow for branch, node in enumerate(WRAPPERS, 1)}
+_AS_BYTES = frozenset({ValueType.BYTES, ValueType.DECIMAL})
 _LAST_CHARACTER, _SURROGATES_FIRST, _SURROGATES_LAST = 0x10FFFF, 0xD800, 0xDFFF
 
 
-def stored_file_statistics(
+@dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """Statistics of one column in a file, or in a part of it.
+
+    Attributes
+    ----------
+    row_count, null_count : int
+        Number of rows including nulls, and number of nulls.
+    low, high : object
+        Bounds of the values that are not null, as their wrappers store them; None without values.
+    stored_bytes, uncompressed_bytes : int
+        Sizes of the column.
+    """
+
+    row_count: int = 0
+    null_count: int = 0
+    low: Any = None
+    high: Any = None
+    stored_bytes: int = 0
+    uncompressed_bytes: int = 0
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Self]) -> Self:
+        """Return the range of all parts of a column."""
+        lows = [part.low for part in parts if part.null_count < part.row_count]
+        highs = [part.high for part in parts if part.null_count < part.row_count]
+        numbers = [low for low in lows if low == low]  # NaN is not equal to itself.
+        nan = next((high for high in highs if high != high), None)
+        return cls(
+            sum(part.row_count for part in parts),
+            sum(part.null_count for part in parts),
+            min(numbers or lows, default=None),
+            max(highs, default=None) if nan is None else nan,
+            sum(part.stored_bytes for part in parts),
+            sum(part.uncompressed_bytes for part in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    """Statistics of a file: its columns by name, each with its value type."""
+
+    columns: Mapping[str, tuple[StoredType, ColumnRange]]
+
+    def to_text(self) -> str:
+        """Print as text, to send the statistics from a task to the driver."""
+        facts = []
+        for name, (stored_as, held) in self.columns.items():
+            low, high = _cut_low(held.low), _cut_high(held.high)
+            if stored_as.value_type in _AS_BYTES and low is not None:
+                low, high = low.decode("latin-1"), high.decode("latin-1")
+            counts = held.row_count, held.null_count, held.stored_bytes, held.uncompressed_bytes
+            facts.append([name, int(stored_as.value_type), stored_as.info, low, high, *counts])
+        return base64.b64encode(zlib.compress(json.dumps(facts).encode(), 1)).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        columns = {}
+        for name, value_type, info, low, high, rows, nulls, *sizes in json.loads(
+            zlib.decompress(base64.b64decode(text))
+        ):
+            if value_type in _AS_BYTES and low is not None:
+                low, high = low.encode("latin-1"), high.encode("latin-1")
+            held = ColumnRange(rows, nulls, low, high, *sizes)
+            columns[name] = StoredType(value_type, info), held
+        return cls(columns)
+
+
+def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
+    """Return the statistics of some files, by file name, as columns: a row for each column."""
+    rows = [
+        (file_name, name, stored_as, held)
+        for file_name, statistics in files
+        for name, (stored_as, held) in statistics.columns.items()
+    ]
+    ranges = [held for _, _, _, held in rows]
+    types = [stored_as for _, _, stored_as, _ in rows]
+    no = pa.array(np.zeros(len(rows), np.bool_))
+    return ColumnStats(
+        names=pa.array([file_name for file_name, _, _, _ in rows], pa.string()),
+        columns=pa.array([name for _, name, _, _ in rows], pa.string()),
+        minima=_wrapped(types, [_cut_low(held.low) for held in ranges]),
+        maxima=_wrapped(types, [_cut_high(held.high) for held in ranges]),
+        value_counts=pa.array([held.row_count for held in ranges], pa.int64()),
+        null_counts=pa.array([held.null_count for held in ranges], pa.int64()),
+        stored_bytes=pa.array([held.stored_bytes for held in ranges], pa.int64()),
+        uncompressed_bytes=pa.array([held.uncompressed_bytes for held in ranges], pa.int64()),
+        is_deleted=no,
+        is_tight_bound=no,
+        value_types=pa.StructArray.from_arrays(
+            [
+                pa.array([held.value_type for held in types], pa.int32()),
+                pa.array([held.info for held in types], pa.string()),
+            ],
+            fields=list(VALUE_TYPE),
+        ),
+    )
+
+
+def _wrapped(types: Sequence[StoredType], values: Sequence[Any]) -> WrappedValues:
+    by_branch: dict[int, list[int]] = {}
+    for row, (stored_as, value) in enumerate(zip(types, values, strict=True)):
+        if value is not None:
+            by_branch.setdefault(stored_as.branch, []).append(row)
+    pieces = (
+        (branch, np.array(rows), pa.array([values[row] for row in rows], _WRAPPED[branch]))
+        for branch, rows in by_branch.items()
+    )
+    return WrappedValues.gather(len(values), pieces)
+
+
+# Files.
+
+
+def statistics_of_file(
     storage: Storage, path: str, columns: pa.Schema, size_bytes: int | None = None
-) -> ColumnStats:
+) -> FileStatistics:
     """Return the statistics of a file that exists.
 
     Parameters
@@ -68,19 +177,36 @@ def stored_file_statistics(
         Columns of the table, also meta columns, of which statistics are wanted.
     size_bytes : int, optional
         Size of the file, if known.
-
-    Returns
-    -------
-    ColumnStats
-        A row for each column, see :func:`base_file_statistics` and :func:`log_file_statistics`.
     """
-    if LogFileName.from_file_name(path.rpartition("/")[2]) is not None:
-        return log_file_statistics(read_log_blocks(storage, path, size_bytes), columns, path)
+    if _is_log(path):
+        return log_file_statistics(read_log_blocks(storage, path, size_bytes), columns)
     with BaseFileReader(storage, path, size_bytes) as reader:
-        return base_file_statistics(reader, columns, path)
+        return base_file_statistics(reader, columns)
 
 
-def base_file_statistics(reader: BaseFileReader, columns: pa.Schema, path: str) -> ColumnStats:
+def statistics_of_content(content: Buffer, columns: pa.Schema, path: str) -> FileStatistics:
+    """Return the statistics of a file from its bytes; see :func:`statistics_of_file`."""
+    if _is_log(path):
+        return log_file_statistics(log_blocks_of(content, path), columns)
+    with BaseFileReader.of_bytes(content, path) as reader:
+        return base_file_statistics(reader, columns)
+
+
+def packed_statistics(content: Buffer, columns: pa.Schema | None, path: str) -> str | None:
+    """Return the statistics of a file as text, from its bytes; None if no columns are wanted."""
+    return None if columns is None else statistics_of_content(content, columns, path).to_text()
+
+
+def packed_base_file_statistics(reader: BaseFileReader, columns: pa.Schema | None) -> str | None:
+    """Return the statistics of a base file as text; None if no columns are wanted."""
+    return None if columns is None else base_file_statistics(reader, columns).to_text()
+
+
+def _is_log(path: str) -> bool:
+    return LogFileName.from_file_name(path.rpartition("/")[2]) is not None
+
+
+def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStatistics:
     """Return the statistics of a base file.
 
     Parameters
@@ -88,42 +214,35 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema, path: str) 
     reader : BaseFileReader
         The file.
     columns : pyarrow.Schema
-        Columns of the table, also meta columns, of which statistics are wanted.
-    path : str
-        Path of the file.
-
-    Returns
-    -------
-    ColumnStats
-        A row for each column that has bounds. A column that the file lacks has only nulls.
+        Columns of the table, also meta columns, of which statistics are wanted. Those of types
+        without an order have none. A column that the file lacks has only nulls.
     """
     footer = reader.footer
-    places = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     types = {field.name: field.type for field in with_meta(reader.schema)}
-    nan_columns = reader.key_values.get(NAN_COLUMNS)
-    with_nan = None if nan_columns is None else frozenset[str](json.loads(nan_columns))
-    found: dict[str, tuple[pa.DataType, _Range | None]] = {}
+    with_nan = json.loads(reader.key_values.get(NAN_COLUMNS, "null"))
+    found: dict[str, tuple[StoredType, ColumnRange]] = {}
+    unknown = []
     for field in columns:
-        place = places.get(field.name)
-        if place is not None and has_bounds(types[field.name]):
-            data_type = types[field.name]
-            found[field.name] = data_type, _range_in_footer(footer, place, data_type, with_nan)
-        elif field.name not in types and has_bounds(field.type):
-            found[field.name] = field.type, _Range(footer.num_rows, footer.num_rows)
-    unknown = [name for name, (_, known) in found.items() if known is None]
-    read = _ranges_in_data(reader, unknown) if unknown else {}
-    sizes = {name: _chunk_sizes(footer, places[name]) for name in found if name in places}
-    return _column_stats(
-        path,
-        [
-            _Column(name, StoredType.of_column(held), known or read[name], *sizes.get(name, (0, 0)))
-            for name, (held, known) in found.items()
-        ],
-    )
+        name, place, data_type = field.name, places.get(field.name), types.get(field.name)
+        if data_type is None and has_bounds(field.type):
+            nulls = ColumnRange(footer.num_rows, footer.num_rows)
+            found[name] = StoredType.of_column(field.type), nulls
+        elif place is not None and has_bounds(data_type):
+            held = _range_in_footer(footer, place, data_type, with_nan)
+            unknown += [name] if held is None else []
+            found[name] = StoredType.of_column(data_type), held or ColumnRange()
+    for name, held in _ranges_in_data(reader, unknown).items():
+        stored, uncompressed = _chunk_sizes(footer, places[name])
+        sized = replace(held, stored_bytes=stored, uncompressed_bytes=uncompressed)
+        found[name] = found[name][0], sized
+    return FileStatistics(found)
 
 
-def log_file_statistics(blocks: Iterable[LogBlock], columns: pa.Schema, path: str) -> ColumnStats:
+def log_file_statistics(blocks: Iterable[LogBlock], columns: pa.Schema) -> FileStatistics:
     """Return the statistics of a log file.
+
+    Sizes are 0, as in Hudi. Deleted keys do not count; a log file without rows has no value types.
 
     Parameters
     ----------
@@ -131,179 +250,104 @@ def log_file_statistics(blocks: Iterable[LogBlock], columns: pa.Schema, path: st
         The blocks of the file.
     columns : pyarrow.Schema
         As for :func:`base_file_statistics`.
-    path : str
-        Path of the file.
-
-    Returns
-    -------
-    ColumnStats
-        A row for each column that has bounds; sizes are 0, as in Hudi. Deleted keys do not count.
-        A log file without rows has no value types either.
     """
-    parts = [_block_statistics(block, columns, path) for block in blocks if block.kind in _DATA]
-    if not parts:
-        null = StoredType(ValueType.NULL)
-        names = [field.name for field in columns if has_bounds(field.type)]
-        return _column_stats(path, [_Column(name, null, _Range()) for name in names])
+    held = [block for block in blocks if block.kind in _DATA]
+    if not held:
+        absent = StoredType(ValueType.NULL), ColumnRange()
+        return FileStatistics({f.name: absent for f in columns if has_bounds(f.type)})
+    parts = [_block_statistics(block, columns) for block in held]
     if len(parts) == 1:
         return parts[0]
-    stats = ColumnStats.concat(parts)  # Hudi appended to log files before table version 8.
-    groups = stats.columns.dictionary_encode()
-    places = groups.indices.to_numpy().astype(np.int64)
-    return unite_statistics(stats, places, len(groups.dictionary), path)
+    # Before table version 8, several commits wrote to one log file, perhaps with several types.
+    types = [{name: stored_as for name, (stored_as, _) in part.columns.items()} for part in parts]
+    if any(found != types[0] for found in types):
+        names = [name for name in columns.names if all(name in found for found in types)]
+        wanted = pa.schema([columns.field(name) for name in names])
+        parts = [rows_statistics(cast_table(decode_data_block(block, names), wanted), wanted)
+                 for block in held]  # fmt: skip
+    return FileStatistics(
+        {
+            name: (stored_as, ColumnRange.of_parts([part.columns[name][1] for part in parts]))
+            for name, (stored_as, _) in parts[0].columns.items()
+        }
+    )
 
 
-def rows_statistics(rows: pa.Table, columns: pa.Schema, path: str) -> ColumnStats:
+def rows_statistics(rows: pa.Table, columns: pa.Schema) -> FileStatistics:
     """Return the statistics of the rows of a log file; see :func:`log_file_statistics`."""
-    found = []
+    found = {}
     for field in columns:
         place = rows.schema.get_field_index(field.name)
-        absent = place < 0 or pa.types.is_null(rows.schema.field(place).type)
-        data_type = field.type if absent else rows.schema.field(place).type
+        is_absent = place < 0 or pa.types.is_null(rows.schema.field(place).type)
+        data_type = field.type if is_absent else rows.schema.field(place).type
         if has_bounds(data_type):
-            nulls = _Range(rows.num_rows, rows.num_rows)
-            held = nulls if absent else _range_of(rows.column(place))
-            found.append(_Column(field.name, StoredType.of_column(data_type), held))
-    return _column_stats(path, found)
+            nulls = ColumnRange(rows.num_rows, rows.num_rows)
+            held = nulls if is_absent else _range_of(rows.column(place))
+            found[field.name] = StoredType.of_column(data_type), held
+    return FileStatistics(found)
 
 
-def pack_statistics(stats: ColumnStats) -> str:
-    """Print the statistics of one file as text, to send them from a task to the driver."""
-    bare = replace(stats, names=pa.nulls(len(stats), pa.string()))
-    records = encode_column_stats(RecordKind.COLUMN_STATS, bare).to_pylist()
-    sizes = np.array([len(records), *map(len, records)], _SIZE)
-    return base64.b64encode(zlib.compress(b"".join([sizes.tobytes(), *records]), 1)).decode()
-
-
-def unpack_statistics(packed: Sequence[tuple[str, str]]) -> ColumnStats:
-    """Parse the statistics of several files at once; undoes :func:`pack_statistics`.
-
-    Parameters
-    ----------
-    packed : sequence of (str, str)
-        Paths of the files, and their statistics; at least one.
-    """
-    sizes, contents, names = [], [], []
-    for path, text in packed:
-        data = zlib.decompress(base64.b64decode(text))
-        count = int(np.frombuffer(data, _SIZE, 1)[0])
-        start = _SIZE.itemsize * (count + 1)
-        sizes.append(np.frombuffer(data, _SIZE, count, _SIZE.itemsize))
-        contents.append(data[start:])
-        names += [path.rpartition("/")[2]] * count
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(contents))]
-    records = pa.Array.from_buffers(pa.binary(), len(names), buffers)
-    _, stats = decode_column_stats(records, "statistics of a task")
-    return replace(stats, names=pa.array(names, pa.string()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """Counts of values, and bounds of those that are not null, as wrappers store them."""
-
-    rows: int = 0
-    nulls: int = 0
-    low: Any = None
-    high: Any = None
-
-    @classmethod
-    def of_parts(cls, parts: Sequence[_Range]) -> _Range:
-        """Return the range of all parts of a column."""
-        held = [part for part in parts if part.nulls < part.rows]
-        rows, nulls = sum(part.rows for part in parts), sum(part.nulls for part in parts)
-        if not held:
-            return cls(rows, nulls)
-        lows = [part.low for part in held]
-        numbers = [low for low in lows if low == low]  # NaN is not equal to itself.
-        highs = [part.high for part in held]
-        nan = next((high for high in highs if high != high), None)
-        return cls(rows, nulls, min(numbers or lows), max(highs) if nan is None else nan)
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """Statistics of a column of a file."""
-
-    name: str
-    stored_as: StoredType
-    range: _Range
-    stored_bytes: int = 0
-    uncompressed_bytes: int = 0
-
-
-def _column_stats(path: str, columns: Sequence[_Column]) -> ColumnStats:
-    count, name = len(columns), path.rpartition("/")[2]
-    no = pa.array(np.zeros(count, np.bool_))
-    types = [
-        {"ordinal": int(column.stored_as.value_type), "info": column.stored_as.info}
-        for column in columns
-    ]
-    return ColumnStats(
-        names=pa.array([name] * count, pa.string()),
-        columns=pa.array([column.name for column in columns], pa.string()),
-        minima=_wrapped(columns, [_cut_low(column.range.low) for column in columns]),
-        maxima=_wrapped(columns, [_cut_high(column.range.high) for column in columns]),
-        value_counts=pa.array([column.range.rows for column in columns], pa.int64()),
-        null_counts=pa.array([column.range.nulls for column in columns], pa.int64()),
-        stored_bytes=pa.array([column.stored_bytes for column in columns], pa.int64()),
-        uncompressed_bytes=pa.array([c.uncompressed_bytes for c in columns], pa.int64()),
-        is_deleted=no,
-        is_tight_bound=no,
-        value_types=pa.array(types, VALUE_TYPE),
+def _block_statistics(block: LogBlock, columns: pa.Schema) -> FileStatistics:
+    if block.kind is not BlockKind.PARQUET_DATA:
+        return rows_statistics(decode_data_block(block, columns.names), columns)
+    with BaseFileReader.of_bytes(block.content, block.path) as reader:
+        found = base_file_statistics(reader, columns).columns
+    unsized = {"stored_bytes": 0, "uncompressed_bytes": 0}
+    return FileStatistics(
+        {n: (kind, replace(held, **unsized)) for n, (kind, held) in found.items()}
     )
 
 
-def _wrapped(columns: Sequence[_Column], values: Sequence[Any]) -> WrappedValues:
-    by_branch: dict[int, list[int]] = {}
-    for row, value in enumerate(values):
-        if value is not None:
-            by_branch.setdefault(columns[row].stored_as.branch, []).append(row)
-    pieces = (
-        (branch, np.array(rows), pa.array([values[row] for row in rows], _WRAPPED[branch]))
-        for branch, rows in by_branch.items()
-    )
-    return WrappedValues.gather(len(columns), pieces)
-
-
-# Bounds in footers.
+# Ranges in footers.
 
 _Parse: TypeAlias = Callable[[Any], Any]
 
 
 def _range_in_footer(
-    footer: pq.FileMetaData, place: int, data_type: pa.DataType, with_nan: frozenset[str] | None
-) -> _Range | None:
+    footer: pq.FileMetaData, place: int, data_type: pa.DataType, with_nan: Sequence[str] | None
+) -> ColumnRange | None:
     """Return the range of a column; None if the footer does not tell it."""
     column = footer.schema.column(place)
-    parse = _parser_of(data_type, column)
+    parse = _parser_of(data_type, column.physical_type, column.logical_type.to_json())
     is_floating = pa.types.is_floating(data_type)
     if parse is None or (is_floating and with_nan is None):
         return None
-    has_nan = is_floating and column.path in (with_nan or ())
+    has_nan = is_floating and with_nan is not None and column.path in with_nan
     parts = []
-    for group in range(footer.num_row_groups):
-        chunk = footer.row_group(group).column(place)
+    for chunk in _chunks(footer, place):
         found = chunk.statistics
         if found is None or not found.has_null_count:
             return None
-        rows, nulls = chunk.num_values, found.null_count
-        if nulls == rows:
-            parts.append(_Range(rows, nulls))
-        elif found.has_min_max:
-            parts.append(_Range(rows, nulls, parse(found.min_raw), parse(found.max_raw)))
-        elif has_nan:
-            parts.append(_Range(rows, nulls, np.nan, np.nan))
-        else:
+        low = high = None
+        if found.has_min_max:
+            try:
+                low, high = parse(found.min_raw), parse(found.max_raw)
+            except UnicodeDecodeError:  # Another writer has cut a text within a character.
+                return None
+        elif found.null_count < chunk.num_values and has_nan:
+            low = high = np.nan
+        elif found.null_count < chunk.num_values:
             return None
-    whole = _Range.of_parts(parts)
+        sizes = chunk.total_compressed_size, chunk.total_uncompressed_size
+        parts.append(ColumnRange(chunk.num_values, found.null_count, low, high, *sizes))
+    whole = ColumnRange.of_parts(parts)
     return replace(whole, high=np.nan) if has_nan else whole
 
 
-def _parser_of(data_type: pa.DataType, column: pq.ColumnSchema) -> _Parse | None:
+def _chunk_sizes(footer: pq.FileMetaData, place: int) -> tuple[int, int]:
+    stored = sum(chunk.total_compressed_size for chunk in _chunks(footer, place))
+    return stored, sum(chunk.total_uncompressed_size for chunk in _chunks(footer, place))
+
+
+def _chunks(footer: pq.FileMetaData, place: int) -> Iterator[pq.ColumnChunkMetaData]:
+    return (footer.row_group(group).column(place) for group in range(footer.num_row_groups))
+
+
+@lru_cache(maxsize=256)
+def _parser_of(data_type: pa.DataType, physical: str, logical_json: str) -> _Parse | None:
     """Return the function from a bound in a footer to the value in a wrapper; None without one."""
-    logical = json.loads(column.logical_type.to_json())
-    physical, kind = column.physical_type, logical["Type"]
+    logical = json.loads(logical_json)
+    kind = logical["Type"]
     if pa.types.is_decimal(data_type) and kind == "Decimal":
         return _shortest if physical in ("INT32", "INT64") else _shortest_of_bytes
     if pa.types.is_string(data_type) and kind == "String":
@@ -340,47 +384,31 @@ def _shortest(unscaled: int) -> bytes:
     return unscaled.to_bytes(size_bytes, "big", signed=True)
 
 
-def _chunk_sizes(footer: pq.FileMetaData, place: int) -> tuple[int, int]:
-    """Return the stored and the uncompressed size of a column."""
-    chunks = [footer.row_group(group).column(place) for group in range(footer.num_row_groups)]
-    return (
-        sum(chunk.total_compressed_size for chunk in chunks),
-        sum(chunk.total_uncompressed_size for chunk in chunks),
-    )
+# Ranges in data.
 
 
-# Bounds of data.
-
-
-def _ranges_in_data(reader: BaseFileReader, names: Sequence[str]) -> dict[str, _Range]:
-    parts: dict[str, list[_Range]] = {name: [] for name in names}
+def _ranges_in_data(reader: BaseFileReader, names: Sequence[str]) -> dict[str, ColumnRange]:
+    if not names:
+        return {}
+    parts: dict[str, list[ColumnRange]] = {name: [] for name in names}
     for chunk in reader.iter_chunks(names, rows_max=ROW_GROUP_ROWS_MAX):
         for name, held in parts.items():
             held.append(_range_of(chunk[name]))
-    return {name: _Range.of_parts(held) for name, held in parts.items()}
+    return {name: ColumnRange.of_parts(held) for name, held in parts.items()}
 
 
-def _range_of(values: pa.ChunkedArray) -> _Range:
+def _range_of(values: pa.ChunkedArray) -> ColumnRange:
     rows, nulls = len(values), values.null_count
     if nulls == rows:
-        return _Range(rows, nulls)
+        return ColumnRange(rows, nulls)
     found = pc.min_max(values)  # Without NaN, unless all values are NaN.
     ends = wrap_bounds(pa.array([found["min"], found["max"]], values.type))
     low, high = ends.stored(np.arange(2)).to_pylist()
     if pa.types.is_floating(values.type):
         has_nan = pc.any(pc.is_nan(values)).as_py()
-        # Parquet does not distinguish the two zeros either.
+        # Statistics of Parquet do not distinguish the two zeros.
         low, high = low or -0.0, np.nan if has_nan else high or 0.0
-    return _Range(rows, nulls, low, high)
-
-
-def _block_statistics(block: LogBlock, columns: pa.Schema, path: str) -> ColumnStats:
-    if block.kind is BlockKind.PARQUET_DATA:
-        with BaseFileReader.of_bytes(block.content, block.path) as reader:
-            stats = base_file_statistics(reader, columns, path)
-        zeros = pa.array(np.zeros(len(stats), np.int64))
-        return replace(stats, stored_bytes=zeros, uncompressed_bytes=zeros)
-    return rows_statistics(decode_data_block(block, columns.names), columns, path)
+    return ColumnRange(rows, nulls, low, high)
 
 
 # Long texts.

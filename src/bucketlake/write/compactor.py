@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.metadata.file_statistics import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
@@ -39,6 +40,8 @@ class Compactor:
         Path of the inflight file, which exists while the compaction is pending.
     key_filters : bool
         Whether new files get a key filter; see ``Layout.looks_up``.
+    indexed : pa.Schema or None
+        Columns whose statistics the metadata table has (``metadata/statistics.py``).
     """
 
     reader: SliceReader
@@ -46,6 +49,7 @@ class Compactor:
     schema: pa.Schema
     inflight: str
     key_filters: bool = False
+    indexed: pa.Schema | None = None
 
     def compact(self, file_slice: FileSlice) -> WriteStat:
         """Write the new base file of a slice, unless another attempt has written it."""
@@ -55,13 +59,17 @@ class Compactor:
         path = file_path(partition, name)
         if storage.stat(path) is None:
             data = encode_base_file(
-                self._rows(file_slice, name), self.schema, key_filter=self.key_filters
+                self._rows(file_slice, name),
+                self.schema,
+                key_filter=self.key_filters,
+                names_nan=self.indexed is not None,
             )
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
             marker = Marker(partition, name, kind)
             put_data_file(storage, self.instant, self.inflight, marker, data)
         with BaseFileReader(storage, path) as reader:
             rows, size_bytes = reader.row_count, reader.size_bytes
+            statistics = packed_base_file_statistics(reader, self.indexed)
         base = file_slice.base_file
         return WriteStat(
             file_id=file_slice.file_id,
@@ -71,6 +79,7 @@ class Compactor:
             previous_base_file=base.name.to_file_name() if base is not None else None,
             record_count=rows,
             file_size_bytes=size_bytes,
+            statistics=statistics,
         )
 
     def _rows(self, file_slice: FileSlice, file_name: str) -> Iterator[pa.Table]:

@@ -27,6 +27,10 @@ from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
 from bucketlake.merge.records import IncomingRecords
+from bucketlake.metadata.file_statistics import (
+    packed_base_file_statistics,
+    packed_statistics,
+)
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import RECORD_KEY, cast_table
@@ -78,6 +82,8 @@ class GroupWriter:
         Whether new groups get log files, too (``Layout.opens_with_logs``).
     log_format : LogFormat
         The block type of records in log files.
+    indexed : pa.Schema or None
+        Columns whose statistics the metadata table has (``metadata/statistics.py``).
     """
 
     storage: Storage
@@ -92,6 +98,7 @@ class GroupWriter:
     appends: bool = False
     opens_with_logs: bool = False
     log_format: LogFormat = LogFormat.PARQUET
+    indexed: pa.Schema | None = None
 
     def write(self, plan: SlotPlan, incoming: IncomingRecords) -> tuple[WriteStat, ...]:
         """Write the file groups of a slot that get incoming records; return their statistics.
@@ -147,11 +154,13 @@ class GroupWriter:
             self.schema,
             footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
             key_filter=self.layout.looks_up,
+            names_nan=self.indexed is not None,
         )
         if base is None and merge.counts.written == 0:
             return None
         self._put(partition, path, data, MarkerType.CREATE if base is None else MarkerType.MERGE)
-        return self._stat(partition, choice, base, path, merge.counts, len(data))
+        statistics = packed_statistics(data, self.indexed, path)
+        return self._stat(partition, choice, base, path, merge.counts, len(data), statistics)
 
     def _append(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
@@ -161,11 +170,21 @@ class GroupWriter:
         stored = self.storage.stat(path)
         if stored is None:
             stamp = Stamp(self.instant, number, partition, choice.file_id)
-            data = encode_log_file(
-                incoming, self.rule, stamp, self.schema, self.schema_text, self.log_format
+            written = encode_log_file(
+                incoming,
+                self.rule,
+                stamp,
+                self.schema,
+                self.schema_text,
+                self.log_format,
+                self.indexed,
             )
-            self._put(partition, path, memoryview(data), MarkerType.CREATE)
-        size_bytes = len(data) if stored is None else stored.size_bytes
+            self._put(partition, path, memoryview(written.data), MarkerType.CREATE)
+            size_bytes, statistics = len(written.data), written.statistics
+        else:
+            size_bytes, statistics = stored.size_bytes, None
+            if self.indexed is not None:
+                statistics = packed_statistics(self.storage.read(path), self.indexed, path)
         deletes = int(incoming.deleted.sum())
         opens_group = choice.file_slice is None
         return WriteStat(
@@ -180,6 +199,7 @@ class GroupWriter:
             file_size_bytes=size_bytes,
             opens_group=opens_group,
             log_copy=choice.log_copy,
+            statistics=statistics,
         )
 
     def _stored(self, base: DataFile | None, incoming_rows: int) -> Iterator[pa.Table]:
@@ -209,10 +229,11 @@ class GroupWriter:
         with BaseFileReader(self.storage, path) as reader:
             text = reader.key_values.get(STATS_KEY)
             size_bytes = reader.size_bytes
+            statistics = packed_base_file_statistics(reader, self.indexed)
         if text is None:
             raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
         counts = MergeCounts(**json.loads(text))
-        return self._stat(partition, choice, base, path, counts, size_bytes)
+        return self._stat(partition, choice, base, path, counts, size_bytes, statistics)
 
     def _stat(
         self,
@@ -222,6 +243,7 @@ class GroupWriter:
         path: str,
         counts: MergeCounts,
         size_bytes: int,
+        statistics: str | None,
     ) -> WriteStat:
         return WriteStat(
             file_id=choice.file_id,
@@ -235,4 +257,5 @@ class GroupWriter:
             delete_count=counts.deleted,
             file_size_bytes=size_bytes,
             opens_group=choice.file_slice is None,
+            statistics=statistics,
         )

@@ -7,17 +7,29 @@ task write the same bytes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.avro.schema import with_meta_fields
+from bucketlake.format.log_block import log_blocks_of
 from bucketlake.format.log_data import encode_data_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
 from bucketlake.merge.records import IncomingRecords, IntArray, key_order
+from bucketlake.metadata.file_statistics import log_file_statistics, rows_statistics
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import LogFormat
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedLogFile:
+    """The bytes of a log file, and the statistics of its columns as text if they are wanted."""
+
+    data: bytes
+    statistics: str | None
 
 
 def encode_log_file(
@@ -27,7 +39,8 @@ def encode_log_file(
     schema: pa.Schema,
     schema_text: str,
     log_format: LogFormat,
-) -> bytes:
+    indexed: pa.Schema | None = None,
+) -> EncodedLogFile:
     """Write the log file of one file group.
 
     Parameters
@@ -45,18 +58,34 @@ def encode_log_file(
         The data columns as Avro JSON.
     log_format : LogFormat
         The type of the block of records.
+    indexed : pa.Schema, optional
+        Columns of which statistics are wanted.
     """
     block_schema = with_meta_fields(schema_text)
     blocks = []
     records = _in_key_order(incoming, ~incoming.deleted)
+    statistics = None
     if len(records):
         table = _stamped(incoming, records, stamp, schema)
-        blocks.append(encode_data_block(log_format, table, block_schema, instant=stamp.instant))
+        blocks.append(
+            encode_data_block(
+                log_format,
+                table,
+                block_schema,
+                instant=stamp.instant,
+                names_nan=indexed is not None,
+            )
+        )
+        if indexed is not None and log_format is LogFormat.AVRO:  # Decoding would cost more.
+            statistics = rows_statistics(table, indexed)
     deleted = _in_key_order(incoming, incoming.deleted)
     if len(deleted):
         deletes = _deletes(incoming, deleted, rule, stamp.partition_path)
         blocks.append(encode_delete_block(deletes, instant=stamp.instant, schema_json=block_schema))
-    return b"".join(blocks)
+    data = b"".join(blocks)
+    if indexed is not None and statistics is None:
+        statistics = log_file_statistics(log_blocks_of(data, stamp.file_name), indexed)
+    return EncodedLogFile(data, None if statistics is None else statistics.to_text())
 
 
 def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:

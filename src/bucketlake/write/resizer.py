@@ -22,6 +22,7 @@ from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
 from bucketlake.index.ring_state import file_id_of_node
+from bucketlake.metadata.file_statistics import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY
@@ -122,6 +123,8 @@ class Resizer:
         Path of the inflight file, which says that the resize is pending.
     hash_fields : tuple of str
         Record key fields that choose the node; empty for all of them.
+    indexed : pa.Schema or None
+        Columns whose statistics the metadata table has (``metadata/statistics.py``).
     """
 
     reader: SliceReader
@@ -129,6 +132,7 @@ class Resizer:
     schema: pa.Schema
     inflight: str
     hash_fields: tuple[str, ...] = ()
+    indexed: pa.Schema | None = None
 
     def resize(self, job: ResizeJob) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has."""
@@ -151,7 +155,8 @@ class Resizer:
     def _write(
         self, job: ResizeJob, partition: str, ring: Ring, names: Sequence[str]
     ) -> dict[str, NodeStats]:
-        encoders = [BaseFileEncoder(self.schema) for _ in names]
+        names_nan = self.indexed is not None
+        encoders = [BaseFileEncoder(self.schema, names_nan=names_nan) for _ in names]
         seen: list[list[npt.NDArray[np.int32]]] = [[] for _ in names]
         for chunk in self._rows(job):
             hashes = hash_ring_keys(chunk[RECORD_KEY], self.hash_fields)
@@ -191,6 +196,7 @@ class Resizer:
                 insert_count=reader.row_count,
                 file_size_bytes=reader.size_bytes,
                 opens_group=True,
+                statistics=packed_base_file_statistics(reader, self.indexed),
             )
 
 

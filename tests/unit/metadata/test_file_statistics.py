@@ -7,6 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,18 +16,17 @@ from hypothesis import strategies as st
 
 from bucketlake.format.avro.schema import avro_from_arrow, with_meta_fields
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.format.log_block import log_blocks_of
 from bucketlake.format.log_data import encode_data_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.format.metadata_record.bounds import ValueType, unwrap_bounds
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.metadata.file_statistics import (
     TEXT_BYTES_MAX,
+    FileStatistics,
     base_file_statistics,
-    log_file_statistics,
-    pack_statistics,
+    column_stats_of,
     rows_statistics,
-    unpack_statistics,
+    statistics_of_content,
 )
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import InstantTime
@@ -79,9 +79,8 @@ def table_of(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table
     return pa.table(meta | columns, schema=with_meta(schema))
 
 
-def stats_of_content(content: Any, columns: pa.Schema = COLUMNS) -> ColumnStats:
-    with BaseFileReader.of_bytes(content, BASE) as reader:
-        return base_file_statistics(reader, columns, BASE)
+def stats_of_content(content: Any, columns: pa.Schema = COLUMNS, path: str = BASE) -> ColumnStats:
+    return column_stats_of([(path, statistics_of_content(content, columns, path))])
 
 
 def bounds_of(stats: ColumnStats, name: str, data_type: pa.DataType) -> tuple[Any, Any]:
@@ -133,26 +132,24 @@ def test_bounds_of_a_log_file_are_those_of_its_rows(
     table = table_of(rows)
     schema_json = with_meta_fields(avro_from_arrow(SCHEMA, "t"))
     written = encode_data_block(log_format, table, schema_json, instant=INSTANT)
-    stats = log_file_statistics(log_blocks_of(written, LOG), COLUMNS, LOG)
+    stats = stats_of_content(written, path=LOG)
     require_bounds(stats, rows)
     assert set(stats.stored_bytes.to_pylist()) == {0}
-    assert pack_statistics(stats) == pack_statistics(rows_statistics(table, COLUMNS, LOG))
+    found = statistics_of_content(written, COLUMNS, LOG)
+    assert found.to_text() == rows_statistics(table, COLUMNS).to_text()
 
 
 @given(rows=ROWS)
-def test_packed_statistics_come_back_with_the_names_of_their_files(
-    rows: list[dict[str, Any]],
-) -> None:
-    stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA))
-    text = pack_statistics(stats)
-    found = unpack_statistics([("p0/a.parquet", text), ("b.parquet", text)])
-    assert set(found.names.to_pylist()) == {"a.parquet", "b.parquet"}
-    count = len(stats)
-    assert found.columns.to_pylist() == stats.columns.to_pylist() * 2
-    for part in (range(count), range(count, 2 * count)):
-        part_stats = found.take(pa.array(part).to_numpy())
-        require_bounds(part_stats, rows)
-        assert part_stats.stored_bytes.equals(stats.stored_bytes)
+def test_statistics_come_back_from_their_text(rows: list[dict[str, Any]]) -> None:
+    content = encode_base_file([table_of(rows)], SCHEMA)
+    found = statistics_of_content(content, COLUMNS, BASE)
+    again = FileStatistics.from_text(found.to_text())
+    assert again.to_text() == found.to_text()
+    stats = column_stats_of([("a.parquet", again), ("b.parquet", found)])
+    count = len(COLUMNS)
+    assert stats.names.to_pylist() == ["a.parquet"] * count + ["b.parquet"] * count
+    for part in np.split(np.arange(2 * count), 2):
+        require_bounds(stats.take(part), rows)
 
 
 def test_rows_of_several_row_groups_are_in_the_bounds() -> None:
@@ -191,7 +188,7 @@ def test_bounds_of_files_of_other_writers_are_those_of_their_rows(
     pq.write_table(table, sink, store_schema=False, **options)
     with BaseFileReader.of_bytes(sink.getvalue(), BASE) as reader:
         data_type = reader.schema.field("c").type
-        stats = base_file_statistics(reader, reader.schema, BASE)
+        stats = column_stats_of([(BASE, base_file_statistics(reader, reader.schema))])
     assert bounds_of(stats, "c", data_type) == expected
 
 
@@ -240,7 +237,7 @@ def test_log_file_of_deletes_has_no_rows_and_no_types() -> None:
     keys = pa.array(["k"])
     deletes = Deletes(keys, pa.array(["p0"]), pa.array([True]), ())
     written = encode_delete_block(deletes, instant=INSTANT)
-    stats = log_file_statistics(log_blocks_of(written, LOG), COLUMNS, LOG)
+    stats = stats_of_content(written, path=LOG)
     assert len(stats) == len(COLUMNS)
     assert set(stats.value_counts.to_pylist()) == {0}
     assert set(stats.value_types.field("ordinal").to_pylist()) == {ValueType.NULL}
@@ -255,9 +252,20 @@ def test_blocks_of_one_log_file_are_united() -> None:
         encode_data_block(LogFormat.AVRO, table_of([row]), schema_json, instant=INSTANT)
         for row in rows
     )
-    stats = log_file_statistics(log_blocks_of(written, LOG), COLUMNS, LOG)
+    stats = stats_of_content(written, path=LOG)
     require_bounds(stats, rows)
-    assert set(stats.names.to_pylist()) == {LOG.rpartition("/")[2]}
+
+
+def test_blocks_of_several_types_are_read_in_the_type_of_today() -> None:
+    blocks = []
+    for data_type in (pa.int32(), pa.int64()):
+        schema = pa.schema({"i": data_type})
+        schema_json = with_meta_fields(avro_from_arrow(schema, "t"))
+        table = table_of([{"i": 1}, {"i": 7}], schema)
+        blocks.append(encode_data_block(LogFormat.AVRO, table, schema_json, instant=INSTANT))
+    stats = stats_of_content(b"".join(blocks), pa.schema({"i": pa.float64()}), LOG)
+    assert bounds_of(stats, "i", pa.float64()) == (1.0, 7.0)
+    assert stats.value_types.field("ordinal").to_pylist() == [ValueType.DOUBLE]
 
 
 def test_times_far_from_today_have_bounds() -> None:
