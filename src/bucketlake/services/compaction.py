@@ -25,6 +25,7 @@ from bucketlake.errors import (
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.index.settings import resolve_index
+from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
@@ -328,7 +329,8 @@ def _carry_out(
         reader = SliceReader.of_snapshot(snapshot)
         index = resolve_index(storage, timeline, None)
         filters = index is not None and index.layout().looks_up
-        compactor = Compactor(reader, instant, snapshot.schema, inflight, filters)
+        indexed = indexed_columns(storage, config, snapshot.schema)
+        compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
         with telling_progress(storage, instant, "compaction", len(slices)):
             stats = run(compactor, slices)
         with lock.held(storage) as require_held:

@@ -37,6 +37,7 @@ from bucketlake.index.settings import (
 )
 from bucketlake.index.state import SettingVersion, latest_setting, record_written, save_setting
 from bucketlake.merge.group_merge import MergeRule
+from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
@@ -325,6 +326,7 @@ def _write(
         appends=target.appends,
         opens_with_logs=layout.opens_with_logs and operation in _LOGGED,
         log_format=target.log_format,
+        indexed=indexed_columns(target.storage, target.config, tagger.schema),
     )
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
     doing = operation.value.lower().replace("_", " ")

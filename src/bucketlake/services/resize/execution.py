@@ -21,6 +21,7 @@ from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
+from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata
@@ -96,6 +97,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
             snapshot.schema,
             inflight,
             layout.hash_fields,
+            indexed_columns(storage, config, snapshot.schema),
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):

@@ -1,0 +1,105 @@
+"""Which columns of a table have statistics in its metadata table, and those of written files.
+
+Tasks compute the statistics of the files that they write and send them along with the write
+statistics (``metadata/file_statistics.py``). ``metadata/statistics_entries.py`` makes records of
+them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.format.metadata_record.bounds import has_bounds
+from bucketlake.format.metadata_record.column_stats import ColumnStats
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.file_statistics import (
+    FileStatistics,
+    column_stats_of,
+    statistics_of_file,
+)
+from bucketlake.metadata.index_definitions import columns_with_statistics
+from bucketlake.model.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, with_meta
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+
+STATISTICS = frozenset({MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS})
+"""The partitions of the metadata table with statistics."""
+
+USUAL_COLUMNS_MAX = 32
+
+
+def usual_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that have statistics unless a table says otherwise, as in Hudi.
+
+    Examples
+    --------
+    >>> usual_columns(pa.schema({"id": pa.string(), "tags": pa.list_(pa.string())}))
+    ('_hoodie_commit_time', '_hoodie_partition_path', '_hoodie_record_key', 'id')
+    """
+    bounded = [field.name for field in schema if has_bounds(field.type)]
+    return (COMMIT_TIME, PARTITION_PATH, RECORD_KEY, *bounded[:USUAL_COLUMNS_MAX])
+
+
+def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) -> pa.Schema | None:
+    """Return the columns of which the metadata table has statistics.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    schema : pyarrow.Schema
+        Its columns, without meta columns.
+
+    Returns
+    -------
+    pyarrow.Schema or None
+        Columns of the schema, and meta columns. None if the metadata table has no statistics.
+    """
+    held = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    if not held & STATISTICS:
+        return None
+    names = columns_with_statistics(storage, config) or usual_columns(schema)
+    fields = {field.name: field for field in with_meta(schema) if has_bounds(field.type)}
+    return pa.schema([fields[name] for name in names if name in fields])
+
+
+def with_statistics(
+    storage: Storage, stats: Sequence[WriteStat], columns: pa.Schema | None
+) -> list[WriteStat]:
+    """Give statistics to written files that have none, because the index is younger than the task.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    stats : sequence of WriteStat
+        Files that exist.
+    columns : pyarrow.Schema or None
+        From :func:`indexed_columns`.
+    """
+    if columns is None or all(stat.statistics is not None for stat in stats):
+        return list(stats)
+
+    def read(stat: WriteStat) -> WriteStat:
+        if stat.statistics is not None or not stat.path:
+            return stat
+        found = statistics_of_file(storage, stat.path, columns, stat.file_size_bytes or None)
+        return replace(stat, statistics=found.to_text())
+
+    return list(at_once(storage, read, stats))
+
+
+def statistics_by_partition(stats: Iterable[WriteStat]) -> dict[str, ColumnStats]:
+    """Return the statistics of written files as columns, by data partition."""
+    files: dict[str, list[tuple[str, FileStatistics]]] = defaultdict(list)
+    for stat in stats:
+        if stat.statistics is not None:
+            name = stat.path.rpartition("/")[2]
+            files[stat.partition_path].append((name, FileStatistics.from_text(stat.statistics)))
+    return {partition: column_stats_of(held) for partition, held in files.items()}
