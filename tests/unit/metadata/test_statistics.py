@@ -42,9 +42,13 @@ SCHEMA = pa.schema(
         "b": pa.binary(),
     }
 )
-COLUMNS = pa.schema(
-    [field for field in with_meta(SCHEMA) if not field.name.endswith(("_seqno", "_file_name"))]
-)
+
+
+def usual(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([with_meta(schema).field(name) for name in usual_columns(schema)])
+
+
+COLUMNS = usual(SCHEMA)
 
 
 def rows(numbers: Sequence[int]) -> pa.Table:
@@ -68,10 +72,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
     """Let tasks compute statistics; return the write statistics that reach the driver."""
     found: list[WriteStat] = []
 
-    def columns(_storage: object, _config: object, schema: pa.Schema) -> pa.Schema:
-        wanted = usual_columns(schema)
-        return pa.schema([field for field in with_meta(schema) if field.name in wanted])
-
     def noting(module: Any, name: str, stats_of: Callable[..., Sequence[WriteStat]]) -> None:
         inner = getattr(module, name)
 
@@ -80,7 +80,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
             return inner(*arguments)
 
         monkeypatch.setattr(module, name, run)
-        monkeypatch.setattr(module, "indexed_columns", columns)
+        monkeypatch.setattr(module, "indexed_columns", lambda _, __, schema: usual(schema))
 
     noting(ingest, "commit_write", lambda _, plan: plan.stats)
     noting(compaction, "_complete", lambda _snapshot, _clock, _instant, stats, _held: stats)
@@ -100,9 +100,7 @@ def require_those_of_the_files(table: bl.Table, stats: Sequence[WriteStat]) -> N
     for stat in stats:
         assert stat.statistics is not None, stat.path
         schema = SCHEMA if stat.partition_path in ("a", "b") else ring_tables.SCHEMA
-        wanted = usual_columns(schema)
-        columns = pa.schema([field for field in with_meta(schema) if field.name in wanted])
-        found = statistics_of_file(storage, stat.path, columns).to_text()
+        found = statistics_of_file(storage, stat.path, usual(schema)).to_text()
         assert found == stat.statistics, stat.path
 
 
