@@ -35,7 +35,7 @@ from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import LogFileName
-from bucketlake.model.schema import with_meta
+from bucketlake.model.schema import META_NAMES, with_meta
 from bucketlake.storage.base import Buffer, Storage
 
 TEXT_BYTES_MAX = 1024
@@ -279,6 +279,8 @@ def rows_statistics(rows: pa.Table, columns: pa.Schema) -> FileStatistics:
     for field in columns:
         place = rows.schema.get_field_index(field.name)
         is_absent = place < 0 or pa.types.is_null(rows.schema.field(place).type)
+        if is_absent and field.name in META_NAMES:
+            continue  # Readers make such columns of others.
         data_type = field.type if is_absent else rows.schema.field(place).type
         if has_bounds(data_type):
             nulls = ColumnRange(rows.num_rows, rows.num_rows)

@@ -226,6 +226,15 @@ def test_column_that_a_file_lacks_has_only_nulls() -> None:
     assert stats.value_types.field("ordinal").to_pylist() == [ValueType.LONG, ValueType.INT]
 
 
+def test_meta_columns_that_a_file_lacks_have_no_statistics() -> None:
+    schema = pa.schema({"i": pa.int32()})
+    rows = pa.table({"i": pa.array([1], pa.int32())})
+    assert set(rows_statistics(rows, with_meta(schema)).columns) == {"i"}
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    assert stats_of_content(sink.getvalue(), with_meta(schema)).columns.to_pylist() == ["i"]
+
+
 def test_nested_columns_have_no_statistics() -> None:
     schema = pa.schema([("tags", pa.list_(pa.field("element", pa.int32()))), ("i", pa.int32())])
     table = table_of([{"tags": [1], "i": 2}], schema)
