@@ -186,12 +186,18 @@ class Snapshot:
         """Return the files that the metadata table lists; None if storage is to be listed."""
         if self.lists_storage or not lists_files(self.config):
             return None
+        # It may have been turned off since the properties were read. Whoever turns it off changes
+        # the properties first and then deletes its files, perhaps some of those that were read.
         try:
-            return file_listing.list_files(self._metadata_table, partitions)
+            files = file_listing.list_files(self._metadata_table, partitions)
         except (MetadataTableError, CommitConflictError):
-            if lists_files(read_table_config(self.storage)):
+            if self._still_lists_files():
                 raise
-            return None  # It was turned off since the properties were read.
+            return None
+        return files if self._still_lists_files() else None
+
+    def _still_lists_files(self) -> bool:
+        return lists_files(read_table_config(self.storage))
 
     @cached_property
     def _metadata_table(self) -> MetadataTable:

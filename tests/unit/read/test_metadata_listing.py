@@ -5,6 +5,7 @@ The table is one of real Hudi: copy-on-write, four commits, three partitions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.doctor import diagnose
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.repair import repair
+from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
@@ -92,6 +94,27 @@ def test_metadata_table_that_was_turned_off_since_the_properties_were_read_is_no
     update_table_properties(storage, {METADATA_PARTITIONS: ""})
     storage.delete_folder(METADATA_TABLE_FOLDER)
     assert paths_of(stale) == expected
+
+
+def test_metadata_table_whose_files_are_being_deleted_is_not_believed(
+    storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The properties changed first; some log files are gone, and the rest looks whole."""
+    snapshot = snapshot_of(storage)
+    expected = paths_of(replace(snapshot))
+    inner = MemoryStorage.list
+
+    def deleting(
+        storage: MemoryStorage, folder: str, *, recursive: bool = True
+    ) -> Iterator[StoredObject]:
+        if folder == f"{METADATA_TABLE_FOLDER}/files":
+            update_table_properties(storage, {METADATA_PARTITIONS: ""})
+            newest = max(o.path for o in inner(storage, folder) if ".log." in o.path)
+            storage.delete(newest)
+        return inner(storage, folder, recursive=recursive)
+
+    monkeypatch.setattr(MemoryStorage, "list", deleting)
+    assert paths_of(snapshot) == expected
 
 
 def test_damaged_metadata_table_is_never_replaced_by_storage(storage: MemoryStorage) -> None:
@@ -177,13 +200,13 @@ def test_listing_of_a_partition_asks_only_for_the_metadata_table(storage: Memory
     before = watched.operations
     snapshot.partition_slices(["apac", "eu", "us"])
     steps = [step.operation for step in watched.trace[before:]]
-    # Properties; the base file; five log files. Timeline and folder of the metadata table; the
-    # timeline of the data table, to look for cleans.
-    assert (steps.count("read"), steps.count("list"), len(steps)) == (7, 3, 10)
+    # Its properties; a base file and five log files; the properties of the table. Timeline and
+    # folder of the metadata table; the timeline of the data table, to look for cleans.
+    assert (steps.count("read"), steps.count("list"), len(steps)) == (8, 3, 11)
     before = watched.operations
     snapshot.partition_slices(["apac"])
     again = [step.operation for step in watched.trace[before:]]
-    assert (again.count("read"), again.count("list"), len(again)) == (6, 1, 7)
+    assert (again.count("read"), again.count("list"), len(again)) == (7, 1, 8)
 
 
 # The doctor.
