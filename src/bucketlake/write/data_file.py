@@ -13,7 +13,13 @@ from bucketlake.timeline.transitions import require_pending
 
 
 def put_data_file(
-    storage: Storage, instant: InstantTime, inflight: str, marker: Marker, data: Buffer
+    storage: Storage,
+    instant: InstantTime,
+    inflight: str,
+    marker: Marker,
+    data: Buffer,
+    *,
+    place: Storage | None = None,
 ) -> None:
     """Write a data file that does not exist yet; write its marker before.
 
@@ -30,18 +36,21 @@ def put_data_file(
         Marker that names the file.
     data : bytes-like
         Content of the file.
+    place : Storage, optional
+        Storage of the file and its marker, if it is not the table's: the metadata table.
 
     Raises
     ------
     CommitConflictError
         If the write was rolled back meanwhile.
     """
+    files = storage if place is None else place
     require_pending(storage, inflight, instant)
-    write_marker(storage, instant, marker)
+    write_marker(files, instant, marker)
     with suppress(AlreadyExistsError):  # Another attempt was faster, with the same rows.
-        storage.put_if_absent(marker.data_path, data)
+        files.put_if_absent(marker.data_path, data)
     if is_rolled_back(storage, instant):
-        storage.delete(marker.data_path)
+        files.delete(marker.data_path)
         raise CommitConflictError(
             instant, "was rolled back while a task was still writing; none of its files are kept"
         )

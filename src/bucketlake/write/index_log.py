@@ -1,0 +1,92 @@
+"""Writing the entries of the record-level index from a task, which may run twice or late.
+
+Each task writes one log file for each shard that it touches. If two tasks touch one shard, their
+files differ in the write token. The same keys give the same bytes, so a repeated task finds its
+files. The markers are in the metadata table; whether the write is still pending is known from the
+data table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.index_entries import GoneKeys, NewKeys, index_entries
+from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.metadata.log_files import encode_log_file, log_file_name, log_file_stat
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.markers import Marker, MarkerType
+from bucketlake.write.data_file import put_data_file
+
+_PARTITION = MetadataPartition.RECORD_INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLogWriter:
+    """The values that all tasks of one write share; small and picklable.
+
+    Attributes
+    ----------
+    storage : Storage
+        The data table's storage.
+    metadata : Storage
+        The metadata table's storage.
+    instant : InstantTime
+        Instant of the write.
+    instant_ms : int
+        The instant in milliseconds since 1970-01-01 UTC, in the time zone of the timeline.
+    inflight : str
+        Path of the inflight file in the data table, which exists while the write is pending.
+    shards : IndexShards
+        The shards, including those of new data partitions.
+    """
+
+    storage: Storage
+    metadata: Storage
+    instant: InstantTime
+    instant_ms: int
+    inflight: str
+    shards: IndexShards
+
+    def write(
+        self, task: int, new: Iterable[NewKeys], gone: Iterable[GoneKeys]
+    ) -> tuple[WriteStat, ...]:
+        """Write the log files of a task; return their statistics.
+
+        Parameters
+        ----------
+        task : int
+            Number of the task among those of the write, from 0. All attempts have the same number.
+        new, gone
+            See :func:`index_entries`.
+
+        Raises
+        ------
+        CommitConflictError
+            If the write was rolled back meanwhile.
+        InputError
+            If a key is too long for an entry.
+        """
+        stats = []
+        found = index_entries(new, gone, self.shards, self.instant_ms)
+        for shard, entries in found.items():
+            name = log_file_name(shard.file_id, self.instant, f"{task}-0-1").to_file_name()
+            data = encode_log_file(
+                _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
+            )
+            marker = Marker(_PARTITION, name, MarkerType.CREATE)
+            put_data_file(
+                self.storage, self.instant, self.inflight, marker, data, place=self.metadata
+            )
+            stat = log_file_stat(
+                _PARTITION,
+                name,
+                put_count=len(entries.keys),
+                delete_count=len(entries.removed),
+                size_bytes=len(data),
+            )
+            stats.append(stat)
+        return tuple(stats)
