@@ -18,6 +18,8 @@ from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.services.compaction import Runner, compact_here
+from bucketlake.services.index_build import Runner as IndexRunner
+from bucketlake.services.index_build import build_here
 from bucketlake.services.rescale import rehash_here
 from bucketlake.services.resize.resize import resize_here
 from bucketlake.services.resize.service import Runner as ResizeRunner
@@ -138,3 +140,12 @@ def compaction_runner(session: SparkSession | None) -> Runner:
     from bucketlake.spark.slices import compact_in
 
     return partial(compact_in, session)
+
+
+def index_runner(session: SparkSession | None) -> IndexRunner:
+    """Return the function that builds the shards of a record-level index."""
+    if session is None:
+        return build_here
+    from bucketlake.spark.index_build import build_in
+
+    return partial(build_in, session)

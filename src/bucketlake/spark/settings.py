@@ -8,6 +8,15 @@ from threading import Lock
 
 from pyspark.sql import SparkSession
 
+SHUFFLE_SETTINGS = {
+    # Limits batches of records, and batches of pieces to 1 GiB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
+    # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
+    # change nothing, and costs a job and another plan.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For jobs that send pieces to tasks (``spark/pieces.py``)."""
+
 _lock = Lock()
 _changed: dict[tuple[int, str], tuple[int, str | None]] = {}
 """By session and key: the number of steps that changed it, and the value before the first."""

@@ -29,7 +29,7 @@ from bucketlake.spark.reports import (
     reporting,
 )
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
-from bucketlake.spark.settings import changed_settings
+from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
 from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
@@ -37,14 +37,6 @@ from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, SlotCounts, Wri
 from bucketlake.write.tag import SLOT_COUNTS, Tagger
 
 _TASKS_USUAL = 200
-
-_WRITE_SETTINGS = {
-    # Limits batches of records, and batches of pieces to 1 GiB.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "2048",
-    # The plan sets the number of tasks, and nothing is joined: replanning after the shuffle would
-    # change nothing, and costs a job and another plan.
-    "spark.sql.adaptive.enabled": "false",
-}
 
 _COUNTS = SLOT_COUNTS.append(REPORT_FIELD)
 _PLACED = pa.schema(
@@ -112,7 +104,7 @@ class SparkSource:
         slots = _slots(rows.sparkSession, plan)
         shuffled = packed.union(slots).repartition(plan.task_count, "task")
         written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
-        with changed_settings(rows.sparkSession, _WRITE_SETTINGS):
+        with changed_settings(rows.sparkSession, SHUFFLE_SETTINGS):
             results = collect(written)
         return [SlotResult.from_text(row.result) for row in results]
 

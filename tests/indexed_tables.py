@@ -1,0 +1,57 @@
+"""Tables of bucketlake that get a metadata table with a record-level index."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from bucketlake.config.table_keys import METADATA_PARTITIONS
+from bucketlake.format.index_definitions import IndexDefinition
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.creation import (
+    complete_initialisation,
+    create_metadata_table,
+    delete_metadata_table,
+    initial_instant,
+    initialise_partition,
+    usual_file_groups,
+)
+from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.index_definitions import update_index_definitions
+from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.metadata.inner_table import inner_table
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.index_build import Runner, build_here, build_index
+from bucketlake.services.index_plan import plan_index
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+
+FILES, RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
+
+
+def add_record_index(
+    storage: Storage, *, is_partitioned: bool, shards: int = 1, run: Runner = build_here
+) -> None:
+    """Build a metadata table with the partitions ``files`` and ``record_index`` anew."""
+    update_table_properties(storage, remove=[METADATA_PARTITIONS])
+    delete_metadata_table(storage)
+    config = read_table_config(storage)
+    snapshot = load_snapshot(storage, config)
+    clock = table_clock(storage.root, config.timeline_timezone)
+    completed_at = clock.next_instant(snapshot.timeline)
+    create_metadata_table(storage, config)
+    files: dict[str, dict[str, int]] = defaultdict(dict)
+    for file in snapshot.listed(None).files:
+        files[file.partition_path][file.name.to_file_name()] = file.size_bytes
+    groups = dict.fromkeys(usual_file_groups(FILES), entries_of_table(files))
+    initialise_partition(
+        storage, config, FILES, groups, instant=initial_instant(0), completed_at=completed_at
+    )
+    table, instant = inner_table(storage, config), initial_instant(1)
+    limits = ShardLimits(shards, shards)
+    plan = plan_index(snapshot, table, instant, is_partitioned=is_partitioned, limits=limits)
+    stats = build_index(snapshot, table, plan, run)
+    complete_initialisation(table, RECORD_INDEX, stats, instant, completed_at)
+    definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
+    update_index_definitions(storage, config, [definition])
+    update_table_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})
