@@ -38,7 +38,13 @@ from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.buckets import Bucket, RecordLocation, list_buckets, locate_key
+from bucketlake.read.buckets import (
+    Bucket,
+    RecordLocation,
+    list_buckets,
+    locate_key,
+    record_locations,
+)
 from bucketlake.read.plan import plan_read, plan_slices
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
@@ -437,6 +443,9 @@ class Table:
     ) -> list[RecordLocation]:
         """Find the file group and file of a record.
 
+        If the table has a record-level index, the index tells the file group. Else it is found by
+        the key's bucket, or in all file groups if the bucket is not known.
+
         Parameters
         ----------
         key : str or mapping
@@ -451,6 +460,29 @@ class Table:
         """
         snapshot = self._snapshot()
         return locate_key(snapshot, self._index_of(snapshot), key, partition)
+
+    def record_locations(self, partition: str) -> pa.Table:
+        """Return the entries of the record-level index for one partition.
+
+        Parameters
+        ----------
+        partition : str
+            Partition path; empty in a table without partitions.
+
+        Returns
+        -------
+        pa.Table
+            ``record_key``, ``partition_path``, ``file_id``, and ``inserted_at``: when the key was
+            inserted into the file group. Paths and file ids are dictionaries. Rows have no order.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            If the table has no record-level index.
+        MetadataTableError
+            If the metadata table is damaged, or lacks a commit.
+        """
+        return record_locations(self._snapshot(), partition)
 
     def buckets(self) -> list[Bucket]:
         """Return the live file groups with their sizes, by partition and bucket.

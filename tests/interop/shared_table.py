@@ -87,10 +87,12 @@ class SharedTable:
         else:
             self.ours.upsert(self.kind.rows(batch))
 
-    def delete(self, writer: Writer, keys: list[Row]) -> None:
+    def delete(
+        self, writer: Writer, keys: list[Row], options: Mapping[str, str] | None = None
+    ) -> None:
         self.model.delete(keys)
         if writer is HUDI:
-            self.hudi_runs("delete", keys)
+            self.hudi_runs("delete", keys, options)
         else:
             fields = dict.fromkeys([*self.kind.record_key, *self.kind.partition_by])
             self.ours.delete(self.kind.rows(keys).select(list(fields)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.index.bucket_layout import bucket_numbers
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout
@@ -18,6 +18,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.read.pruning.groups import slices_of_keys
+from bucketlake.read.pruning.records import ask_record_index, group_of, groups_of_records
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
@@ -111,16 +112,50 @@ def locate_key(
         canonical = virtual.canonical(pa.array(keys))
         text = canonical[0].as_py()
         keys = [spelled[0].as_py() for spelled in virtual.spellings(canonical)]
-    slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
+    slices = _slices_by_record_index(snapshot, index, keys, partition)
+    if slices is None:
+        slices = _slices_by_bucket(snapshot, index, keys, partition)
     numbers = bucket_numbers(None if index is None else index.layout(), slices)
-    if index is not None:
-        stored = StoredKeyReader.of_snapshot(snapshot)
-        slices = slices_of_keys(index.layout(), slices, keys, stored)
     reader = SliceReader.of_snapshot(snapshot)
     found = (
         _find(reader, file_slice, text, numbers.get(file_slice.file_id)) for file_slice in slices
     )
     return [location for location in found if location is not None]
+
+
+def record_locations(snapshot: Snapshot, partition: str) -> pa.Table:
+    """Return the index entries of one partition; see ``Table.record_locations``."""
+    found, reason = ask_record_index(snapshot, lambda reader: reader.read_partition(partition))
+    if found is None:
+        feature = f"a listing of record locations ({reason})"
+        next_step = "build the index with Hudi's CREATE INDEX"
+        raise UnsupportedFeatureError(feature, snapshot.storage.root, next_step)
+    return found.to_table()
+
+
+def _slices_by_record_index(
+    snapshot: Snapshot, index: IndexKind | None, keys: Sequence[str], partition: str | None
+) -> list[FileSlice] | None:
+    """Return the slices that hold a key; None if the table has no index that tells it."""
+    partitions = None if partition is None else [partition]
+    found, _ = groups_of_records(snapshot, index, keys, partitions)
+    if found is None:
+        return None
+    groups = {group for group in found.groups if partition in (None, group[0])}
+    live = snapshot.partition_slices(sorted({path for path, _ in groups}))
+    slices = [file_slice for file_slice in live if group_of(file_slice) in groups]
+    # If a file group is not live, its entry says nothing about the key.
+    return slices if len(slices) == len(groups) else None
+
+
+def _slices_by_bucket(
+    snapshot: Snapshot, index: IndexKind | None, keys: Sequence[str], partition: str | None
+) -> list[FileSlice]:
+    """Return the slices that may hold a key: those of its buckets, or all without an index."""
+    slices = snapshot.all_slices() if partition is None else snapshot.partition_slices([partition])
+    if index is None:
+        return slices
+    return slices_of_keys(index.layout(), slices, keys, StoredKeyReader.of_snapshot(snapshot))
 
 
 def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) -> Bucket:

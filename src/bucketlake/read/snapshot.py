@@ -189,7 +189,7 @@ class Snapshot:
         # It may have been turned off since the properties were read. Whoever turns it off changes
         # the properties first and then deletes its files, perhaps some of those that were read.
         try:
-            files = file_listing.list_files(self._metadata_table, partitions)
+            files = file_listing.list_files(self.metadata_table, partitions)
         except (MetadataTableError, CommitConflictError):
             if self._still_lists_files():
                 raise
@@ -200,7 +200,8 @@ class Snapshot:
         return lists_files(read_table_config(self.storage))
 
     @cached_property
-    def _metadata_table(self) -> MetadataTable:
+    def metadata_table(self) -> MetadataTable:
+        """The metadata table; raises MetadataTableError if it is damaged, or lacks a commit."""
         return open_metadata_table(self.storage, self.config, self.timeline)
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:

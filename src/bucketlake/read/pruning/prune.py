@@ -1,13 +1,14 @@
 """Pruning: the file slices to read for a ``where``, and a report of what was skipped and why.
 
-``pruning/partitions.py`` prunes partitions; ``pruning/buckets.py`` and the index prune buckets.
-Pruning never skips a matching row: a slice that may hold one is read.
+``pruning/partitions.py`` prunes partitions; ``pruning/buckets.py`` and the index prune buckets;
+``pruning/records.py`` prunes file groups by the record-level index, if the table has it. Pruning
+never skips a matching row: a slice that may hold one is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from bucketlake.read.pruning.partitions import (
     pinned_partitions,
     readable_fields,
 )
+from bucketlake.read.pruning.records import PARTITIONS_MAX, groups_of_records
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
@@ -53,6 +55,8 @@ class PruningReport:
         of a hash ring is the position of its node on the ring of its partition.
     partition_reason, bucket_reason : str or None
         Why no partition, and why no bucket, was skipped; None if some were skipped.
+    record_index_reason : str or None
+        Why the record-level index skipped no file group; None if it skipped some.
     """
 
     partitions_total: int
@@ -62,6 +66,7 @@ class PruningReport:
     bucket_ids: tuple[int, ...] | None
     partition_reason: str | None
     bucket_reason: str | None
+    record_index_reason: str | None = None
 
 
 def prune_slices(
@@ -113,9 +118,9 @@ def prune_slices(
         why = "there is no condition" if usual_settings else "the session changes SQL settings"
         paths = {file_slice.partition_path for file_slice in slices}
         return slices, PruningReport(
-            len(paths), len(paths), len(slices), len(slices), None, why, why
+            len(paths), len(paths), len(slices), len(slices), None, why, why, why
         )
-    return prune(
+    kept, report = prune(
         predicate,
         slices,
         config.key_spec,
@@ -126,6 +131,18 @@ def prune_slices(
         foreign_key_generator=config.foreign_key_generator,
         stored=StoredKeyReader.of_snapshot(snapshot),
     )
+    unused: str | None = "the record-level index does not tell when a record changed"
+    if changes is None:
+        found = find_hash_keys(
+            predicate,
+            config.key_spec,
+            (),
+            snapshot.readable_schema,
+            bare_keys=config.may_have_bare_keys,
+            foreign_key_generator=config.foreign_key_generator,
+        )
+        kept, unused = _by_record_index(snapshot, index, slices, kept, found)
+    return kept, replace(report, file_groups_kept=len(kept), record_index_reason=unused)
 
 
 def prune(
@@ -183,6 +200,29 @@ def prune(
         partition_reason=partition_reason,
         bucket_reason=bucket_reason,
     )
+
+
+def _by_record_index(
+    snapshot: Snapshot,
+    index: IndexKind | None,
+    live: Sequence[FileSlice],
+    kept: list[FileSlice],
+    found: HashKeys,
+) -> tuple[list[FileSlice], str | None]:
+    """Return the slices that the record-level index keeps, and why it skips none."""
+    if len(kept) < 2:
+        return kept, "few file groups are left"
+    if found.keys is None:
+        return kept, found.reason
+    partitions = {file_slice.partition_path for file_slice in kept}
+    if len(partitions) > PARTITIONS_MAX:
+        return kept, f"keys are looked up in at most {PARTITIONS_MAX} partitions"
+    groups, reason = groups_of_records(snapshot, index, found.keys, sorted(partitions))
+    if groups is None:
+        return kept, reason
+    of_kept = [file_slice for file_slice in live if file_slice.partition_path in partitions]
+    chosen = groups.slices(of_kept, kept)
+    return chosen, "every file group may hold a key" if len(chosen) == len(kept) else None
 
 
 def _buckets(

@@ -1,0 +1,101 @@
+"""The record-level index: built by either, used by the other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bucketlake as bl
+from bucketlake.format.hfile.reader import HFileReader
+from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.storage.location import open_storage
+from tests.choices import combinations
+from tests.indexed_tables import add_record_index
+from tests.interop.peer.client import HudiPeer
+from tests.interop.shared_table import HUDI, WITH_METADATA, SharedTable, rows
+from tests.interop.table_kind import TableKind
+
+pytestmark = pytest.mark.interop
+
+ENABLED = {
+    True: {"hoodie.metadata.record.level.index.enable": "true"},
+    False: {"hoodie.metadata.global.record.level.index.enable": "true"},
+}
+INDEX_TYPE = {True: "RECORD_LEVEL_INDEX", False: "GLOBAL_RECORD_LEVEL_INDEX"}
+KINDS = pytest.mark.parametrize(
+    ("is_partitioned", "merge_on_read"),
+    combinations([True, False], [False, True]),
+    ids=str,
+)
+
+
+def entries_of(path: Path) -> dict[tuple[str, str], IndexedLocation]:
+    """Return the locations in the base files of the index, by shard and key."""
+    storage = open_storage(str(path))
+    found = {}
+    for stored in storage.list(".hoodie/metadata/record_index"):
+        if not stored.path.endswith(".hfile"):
+            continue
+        hfile = HFileReader.open(storage, stored.path, stored.size_bytes).read()
+        values = decode_locations(hfile.values.combine_chunks(), stored.path)
+        shard = stored.path.rpartition("/")[2].split("_")[0]
+        for key, code in zip(hfile.keys.to_pylist(), values.indices.to_pylist(), strict=True):
+            found[shard, key.decode()] = values.locations[code]
+    return found
+
+
+@KINDS
+def test_index_that_we_build_is_the_index_that_hudi_builds(
+    hudi: HudiPeer, tmp_path: Path, is_partitioned: bool, merge_on_read: bool
+) -> None:
+    table = SharedTable(hudi, tmp_path / "hudi", TableKind(merge_on_read=merge_on_read))
+    table.upsert(HUDI, rows(range(300), 1))
+    table.upsert(HUDI, rows(range(200, 400), 2))
+    table.delete(HUDI, rows(range(0, 400, 7), 0))
+    shutil.copytree(table.path, ours := tmp_path / "ours")
+    add_record_index(
+        open_storage(str(ours)), is_partitioned=is_partitioned, shards=1 if is_partitioned else 10
+    )
+    # Hudi builds the index before its own commit.
+    table.write(HUDI, rows(range(2, 3), 3), {**WITH_METADATA, **ENABLED[is_partitioned]})
+    built = entries_of(ours)
+    assert len(built) > 300
+    assert built == entries_of(table.path)
+
+
+@KINDS
+def test_hudi_upserts_through_the_index_that_we_build(
+    hudi: HudiPeer, tmp_path: Path, is_partitioned: bool, merge_on_read: bool
+) -> None:
+    # Hudi opens file groups as it likes, not one for each bucket.
+    kind = TableKind(merge_on_read=merge_on_read, max_file_size=10_000)
+    table = SharedTable(hudi, tmp_path / "shared", kind)
+    simple = {"hoodie.index.type": "SIMPLE"}
+    table.upsert(HUDI, rows(range(300), 1), simple)
+    table.upsert(HUDI, rows(range(100, 400), 2), simple)
+    add_record_index(open_storage(str(table.path)), is_partitioned=is_partitioned, shards=3)
+    ours = bl.open_table(str(table.path))
+    groups = {bucket.file_id for bucket in ours.buckets()}
+    options = {
+        **WITH_METADATA,
+        **ENABLED[is_partitioned],
+        "hoodie.index.type": INDEX_TYPE[is_partitioned],
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.partition.stats.enable": "false",
+    }
+    table.upsert(HUDI, rows(range(0, 400, 3), 5), options)
+    assert {bucket.file_id for bucket in ours.buckets()} == groups
+    table.upsert(HUDI, rows(range(390, 500), 6), options)
+    table.delete(HUDI, rows(range(7, 8), 0), options)
+    table.assert_read_by_all(options)
+    for number in (0, 3, 200, 399, 450):
+        (found,) = ours.locate(f"k{number}")
+        where = f"id = 'k{number}'"
+        assert ours.to_arrow(where=where)["id"].to_pylist() == [f"k{number}"]
+        assert ours.explain(where).file_groups_kept == 1
+        assert found.partition_path == ("eu", "us")[number % 2]
+    assert ours.locate("k7") == ours.locate("absent") == []
+    assert ours.explain("id IN ('k7', 'absent')").file_groups_kept == 0
+    assert len(ours.record_locations("eu")) == 250
