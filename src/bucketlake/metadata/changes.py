@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError
+from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -290,7 +290,11 @@ def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntri
 
 def _paths_of_commit(table: InnerTable, completed: Instant) -> Iterable[str]:
     path = instant_path(table.config, completed)
-    return [stat.path for stat in decode_commit_metadata(table.storage.read(path), path).stats]
+    try:
+        content = table.storage.read(path)
+    except ObjectNotFoundError:  # Another process undoes the same instant.
+        return []
+    return [stat.path for stat in decode_commit_metadata(content, path).stats]
 
 
 def _paths_of_archived(table: InnerTable, instant: InstantTime) -> Iterable[str]:
