@@ -18,16 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
-import numpy as np
-import pyarrow as pa
-
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.schema import commit_schema_json
-from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
 from bucketlake.metadata.inner_table import InnerTable, inner_table
 from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
@@ -262,18 +258,7 @@ def _entries_by_group(
     if not len(entries):
         return []
     groups = metadata.file_groups(partition)
-    if len(groups) == 1:
-        return [(groups[0], entries)]
-    shards = shards_of_keys(entries.keys.cast(pa.string()), len(groups))
-    removed_shards = shards_of_keys(entries.removed.cast(pa.string()), len(groups))
-    found = []
-    for shard in np.unique(np.concatenate([shards, removed_shards])).tolist():
-        here, gone = (pa.array(numbers == shard) for numbers in (shards, removed_shards))
-        own = GroupEntries(
-            entries.keys.filter(here), entries.values.filter(here), entries.removed.filter(gone)
-        )
-        found.append((groups[shard], own))
-    return found
+    return [(groups[shard], own) for shard, own in entries.by_shard(len(groups))]
 
 
 def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntries:

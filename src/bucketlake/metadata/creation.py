@@ -45,6 +45,13 @@ from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
 
+USUAL_PARTITIONS = (
+    MetadataPartition.FILES,
+    MetadataPartition.COLUMN_STATS,
+    MetadataPartition.PARTITION_STATS,
+)
+"""What a metadata table has if nobody chooses, as in Hudi."""
+
 _INITIAL_DIGITS = 17
 _USUAL_SHARDS = {MetadataPartition.COLUMN_STATS: 2}  # As in Hudi; other partitions have one.
 

@@ -7,8 +7,10 @@ and lets readers count the file groups of a partition before any key falls into 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,6 +18,7 @@ from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.format.log_data import encode_hfile_block
 from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
 from bucketlake.format.metadata_record.schema import record_schema_json
+from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
@@ -55,6 +58,18 @@ class GroupEntries:
         """Return entries in order; the keys may come in any order, each once."""
         order = pc.sort_indices(keys.cast(pa.binary()))
         return cls(keys.take(order), values.take(order), removed)
+
+    def by_shard(self, shard_count: int) -> Iterator[tuple[int, GroupEntries]]:
+        """Yield the shards that have entries, each with its entries."""
+        if shard_count == 1:
+            yield 0, self
+            return
+        shards = shards_of_keys(self.keys.cast(pa.string()), shard_count)
+        removed_shards = shards_of_keys(self.removed.cast(pa.string()), shard_count)
+        for shard in np.unique(np.concatenate([shards, removed_shards])).tolist():
+            here, gone = (pa.array(numbers == shard) for numbers in (shards, removed_shards))
+            keys, values = self.keys.filter(here), self.values.filter(here)
+            yield shard, GroupEntries(keys, values, self.removed.filter(gone))
 
     def __len__(self) -> int:
         return len(self.keys) + len(self.removed)

@@ -19,17 +19,22 @@ meanwhile. If it died before, the next build begins again.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, ObjectNotFoundError
+from bucketlake.format.index_definitions import IndexDefinition
+from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.creation import (
+    USUAL_PARTITIONS,
     create_metadata_table,
     delete_metadata_table,
     delete_partition,
@@ -38,9 +43,30 @@ from bucketlake.metadata.creation import (
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.file_statistics import (
+    FileStatistics,
+    column_stats_of,
+    statistics_of_file,
+)
+from bucketlake.metadata.index_definitions import (
+    columns_with_statistics,
+    update_index_definitions,
+)
 from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.statistics import (
+    STATISTICS,
+    indexed_columns,
+    usual_columns,
+)
+from bucketlake.metadata.statistics_entries import (
+    entries_of_partition_stats,
+    entries_of_statistics,
+)
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import DataFile
 from bucketlake.read.file_system_view import list_partitions
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
@@ -49,12 +75,11 @@ from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 from bucketlake.write.commit import after_turn
+from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
-
-_USUAL = (MetadataPartition.FILES,)
 
 
 def build_metadata_table(
@@ -92,16 +117,19 @@ def build_metadata_table(
     work = _Work(storage, config, clock, lock)
     begun = _begun(storage, config, chosen)
     if begun is None:
+        columns = _columns(storage, config)
         work.turn_off(chosen)
         create_metadata_table(storage, config)
         for partition in chosen:
             groups = {file_id: GroupEntries() for file_id in usual_file_groups(partition)}
             work.initialise(partition, groups, next_initial_instant(storage, config))
+        work.define_indexes(chosen, columns)
         work.list_partitions(building=chosen)
     with work.turn(begun) as (instant, timeline):
         storage.put(_BUILD_FILE, _render(instant, chosen))
+        found = _Found(storage, config, timeline)
         for partition in chosen:
-            work.initialise(partition, _groups(storage, timeline, partition), instant)
+            work.initialise(partition, found.groups(partition), instant)
         valid = work.list_partitions(valid=chosen)
     storage.delete(_BUILD_FILE)
     return valid
@@ -127,7 +155,7 @@ def _chosen(config: TableConfig, given: Sequence[str]) -> tuple[MetadataPartitio
             raise ConfigError("partitions", name, f"one of {', '.join(known)}")
     names = (*config.metadata_partitions, *config.metadata_partitions_inflight)
     held = {known[name] for name in names if name in known}
-    wanted = {known[name] for name in given} or held or set(_USUAL)
+    wanted = {known[name] for name in given} or held or set(USUAL_PARTITIONS)
     if MetadataPartition.FILES not in config.metadata_partitions:
         wanted.add(MetadataPartition.FILES)
     if MetadataPartition.FILES in wanted:
@@ -154,20 +182,75 @@ def _render(instant: InstantTime, partitions: Sequence[MetadataPartition]) -> by
     return json.dumps({"instant": instant, "partitions": [*partitions]}).encode()
 
 
-def _groups(
-    storage: Storage, timeline: Timeline, partition: MetadataPartition
-) -> dict[FileId, GroupEntries]:
-    """Return the entries of a partition for the table at a point of its timeline, by file group."""
-    (group,) = usual_file_groups(partition)
-    files = {
-        path: {
-            file.name.to_file_name(): file.size_bytes
-            for file in files
-            if timeline.is_completed(file.name.instant)
+def _columns(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+    """Return the columns whose statistics are built: those that have statistics, or the usual."""
+    known = columns_with_statistics(storage, config)
+    if known:
+        return known
+    schema = load_snapshot(storage, config).schema_or_none
+    return () if schema is None else usual_columns(schema)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a table holds at a point of its timeline."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+
+    def groups(self, partition: MetadataPartition) -> dict[FileId, GroupEntries]:
+        """Return the entries of a partition of the metadata table, by file group."""
+        groups = usual_file_groups(partition)
+        entries = dict(self._entries(partition).by_shard(len(groups)))
+        return {id_: entries.get(shard, GroupEntries()) for shard, id_ in enumerate(groups)}
+
+    def _entries(self, partition: MetadataPartition) -> GroupEntries:
+        match partition:
+            case MetadataPartition.FILES:
+                sizes = {
+                    path: {file.name.to_file_name(): file.size_bytes for file in files}
+                    for path, files in self._files.items()
+                }
+                return entries_of_table(sizes)
+            case MetadataPartition.COLUMN_STATS:
+                return entries_of_statistics(self._statistics, {}, ())
+            case MetadataPartition.PARTITION_STATS:
+                return entries_of_partition_stats(self._statistics)
+            case MetadataPartition.RECORD_INDEX:
+                raise NotImplementedError  # Its files are made by tasks.
+
+    @cached_property
+    def _files(self) -> dict[str, list[DataFile]]:
+        return {
+            path: [file for file in files if self.timeline.is_completed(file.name.instant)]
+            for path, files in list_partitions(self.storage).items()
         }
-        for path, files in list_partitions(storage).items()
-    }
-    return {group: entries_of_table(files)}
+
+    @cached_property
+    def _statistics(self) -> dict[str, ColumnStats]:
+        listed = replace(self.config, metadata_partitions=())  # It is not valid yet.
+        snapshot = load_snapshot(self.storage, listed, self.timeline)
+        schema = snapshot.schema_or_none
+        if schema is None:
+            return {}
+        columns = indexed_columns(self.storage, read_table_config(self.storage), schema)
+        assert columns is not None, "the properties list the partitions that are being built"
+        wanted = [file for files in self._files.values() for file in files]
+
+        def read(file: DataFile) -> FileStatistics | None:
+            with suppress(ObjectNotFoundError):  # A clean deleted it meanwhile.
+                return statistics_of_file(self.storage, file.path, columns, file.size_bytes)
+            return None
+
+        log_progress = counted("statistics of the table", len(wanted), "files")
+        found: dict[str, list[tuple[str, FileStatistics]]] = defaultdict(list)
+        for file, read_from in zip(
+            wanted, at_once(self.storage, read, wanted, log_progress), strict=True
+        ):
+            if read_from is not None:
+                found[file.partition_path].append((file.name.to_file_name(), read_from))
+        return {path: column_stats_of(held) for path, held in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +295,15 @@ class _Work:
         initialise_partition(
             self.storage, self.config, partition, groups, instant=instant, completed_at=completed_at
         )
+
+    def define_indexes(
+        self, partitions: Collection[MetadataPartition], columns: tuple[str, ...]
+    ) -> None:
+        """Describe the indexes for readers, before the properties list them."""
+        if STATISTICS & {*partitions}:
+            with self.lock.held(self.storage):
+                definition = IndexDefinition.of_column_stats(columns)
+                update_index_definitions(self.storage, self.config, [definition])
 
     def list_partitions(
         self,

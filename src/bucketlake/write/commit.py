@@ -160,6 +160,9 @@ class CommitPlan:
         Extra metadata of the commit.
     batch : Batch or None
         The batch of a stream that this commit writes.
+    index_files : sequence of WriteStat or None
+        Log files of the record index that the tasks wrote; None if they wrote none, because they
+        do not know which keys are new.
     served : mapping of InstantTime to set of ConflictKey
         Resizes that the write serves: their commits are no conflict. Once one is completed, other
         writes touch the keys in place of those of the write (``Layout.served_resizes``).
@@ -172,6 +175,7 @@ class CommitPlan:
     saves: tuple[CommitStep, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
     batch: Batch | None = None
+    index_files: Sequence[WriteStat] | None = None
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
 
     @property
@@ -272,7 +276,9 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
             save(view)
         copies = log_copies(storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
+        metadata_commit = prepare_commit(
+            storage, config, timeline, instant, commit, turn, plan.index_files
+        )
         content = encode_commit_metadata(commit)
         if take_turn(storage, instant, after=turn):
             return _CheckedCommit(timeline, turn, content, metadata_commit, copies)

@@ -17,16 +17,20 @@ from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
 from bucketlake.metadata.creation import (
+    USUAL_PARTITIONS,
     create_metadata_table,
     initial_instant,
     initialise_partition,
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.index_definitions import update_index_definitions
 from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
@@ -35,8 +39,6 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import create_table_properties
-
-_PARTITIONS = (MetadataPartition.FILES,)
 
 METADATA_TABLE_DEFAULT = os.environ.get("BUCKETLAKE_METADATA_TABLE", "0") == "1"
 """Whether a new table gets a metadata table if its creator does not say."""
@@ -101,18 +103,21 @@ def make_table(
     store_index(storage, index)
     create_timeline(storage, config)
     if metadata_table if metadata_table is not None else METADATA_TABLE_DEFAULT:
-        config = replace(config, metadata_partitions=_make_metadata_table(storage, config))
+        partitions = _make_metadata_table(storage, config, stored)
+        config = replace(config, metadata_partitions=partitions)
     # An unfinished creation may have left rules.
     require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
 
-def _make_metadata_table(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+def _make_metadata_table(
+    storage: Storage, config: TableConfig, schema: pa.Schema
+) -> tuple[str, ...]:
     """Make the metadata table of a table without records; return its partitions."""
     create_metadata_table(storage, config)
     clock = table_clock(storage.root, config.timeline_timezone)
     at = clock.next_instant(load_timeline(storage, config))
-    for number, partition in enumerate(_PARTITIONS):
+    for number, partition in enumerate(USUAL_PARTITIONS):
         groups = dict.fromkeys(usual_file_groups(partition), GroupEntries())
         if partition is MetadataPartition.FILES:
             (group,) = groups
@@ -120,7 +125,9 @@ def _make_metadata_table(storage: Storage, config: TableConfig) -> tuple[str, ..
         initialise_partition(
             storage, config, partition, groups, instant=initial_instant(number), completed_at=at
         )
-    return tuple(sorted(_PARTITIONS))
+    definition = IndexDefinition.of_column_stats(usual_columns(schema))
+    update_index_definitions(storage, config, [definition])
+    return tuple(sorted(USUAL_PARTITIONS))
 
 
 def _require_named_columns(

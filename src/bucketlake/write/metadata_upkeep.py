@@ -24,20 +24,28 @@ from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, MetadataTableWarning
+from bucketlake.format.avro.schema import arrow_from_avro
+from bucketlake.format.metadata_record.column_stats import ColumnStats
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.metadata.changes import MetadataChange, undo_change, write_change
+from bucketlake.metadata.index_definitions import columns_with_statistics
+from bucketlake.metadata.statistics import (
+    STATISTICS,
+    indexed_columns,
+    statistics_by_partition,
+    with_statistics,
+)
 from bucketlake.metadata.table import open_metadata_table
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 
-_STATISTICS = frozenset({"column_stats", "partition_stats"})
-_RECORD_INDEX = "record_index"
-_MAINTAINED = frozenset({"files", *_STATISTICS, _RECORD_INDEX})
+_MAINTAINED = frozenset(MetadataPartition)
 
 
 def prepare_commit(
@@ -47,6 +55,7 @@ def prepare_commit(
     instant: InstantTime,
     commit: CommitMetadata,
     turn: Turn | None,
+    index_files: Sequence[WriteStat] | None = None,
 ) -> bytes | None:
     """Write the log files of the metadata table for a commit, before it takes its turn.
 
@@ -62,6 +71,9 @@ def prepare_commit(
         The files of the commit; compactions and resizes are commits too.
     turn : Turn or None
         The turn after which the commit takes its own.
+    index_files : sequence of WriteStat or None
+        Log files of the record index that tasks wrote; None if the write does not know its new
+        keys, so that the index cannot be maintained.
 
     Returns
     -------
@@ -70,10 +82,13 @@ def prepare_commit(
     """
     if not (_has_one(config) or (turn is not None and turn.metadata_changed)):
         return None
-    cannot = _STATISTICS if commit.stats else frozenset()
-    if not commit.compacted:
-        cannot |= {_RECORD_INDEX}
-    return _prepare(storage, timeline, instant, MetadataChange.of_commit(commit), cannot)
+    keeps_index = commit.compacted or index_files is not None
+    maintained = _maintained(storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
+    if maintained is None:
+        return None
+    statistics = _statistics(storage, maintained, commit)
+    change = MetadataChange.of_commit(commit, statistics, index_files or ())
+    return _write(storage, maintained, timeline, instant, change)
 
 
 def prepare_deletion(
@@ -99,7 +114,13 @@ def prepare_deletion(
     bytes or None
         As :func:`prepare_commit`.
     """
-    return _prepare(storage, timeline, instant, MetadataChange.of_deletion(deleted), cannot)
+    maintained = _maintained(storage, cannot)
+    if maintained is None:
+        return None
+    has_statistics = STATISTICS & {*maintained.metadata_partitions}
+    columns = columns_with_statistics(storage, maintained) if has_statistics else ()
+    change = MetadataChange.of_deletion(deleted, columns=columns)
+    return _write(storage, maintained, timeline, instant, change)
 
 
 def prepare_undoing(
@@ -134,7 +155,7 @@ def prepare_undoing(
     for plan in undone:
         for partition, names in plan.files.items():
             deleted[partition] += names
-    cannot = frozenset({_RECORD_INDEX} if is_compacted else ())
+    cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
     return prepare_deletion(storage, timeline, instant, deleted, cannot)
 
 
@@ -144,18 +165,32 @@ def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTi
         undo_change(storage, config, instant)
 
 
-def _prepare(
+def _write(
     storage: Storage,
+    config: TableConfig,
     timeline: Timeline,
     instant: InstantTime,
     change: MetadataChange,
-    cannot: frozenset[str],
-) -> bytes | None:
-    maintained = _maintained(storage, cannot)
-    if maintained is None:
-        return None
-    metadata = open_metadata_table(storage, maintained, timeline)
-    return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
+) -> bytes:
+    metadata = open_metadata_table(storage, config, timeline)
+    return write_change(metadata, instant, change, inflight=config.metadata_partitions_inflight)
+
+
+def _statistics(
+    storage: Storage, config: TableConfig, commit: CommitMetadata
+) -> dict[str, ColumnStats]:
+    """Return the statistics of the files of a commit, by partition path.
+
+    A task that began before the metadata table had statistics sent none; then files are read.
+    """
+    listed = {*config.metadata_partitions, *config.metadata_partitions_inflight}
+    if not listed & STATISTICS:
+        return {}
+    stats = commit.stats
+    if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
+        columns = indexed_columns(storage, config, arrow_from_avro(commit.schema_json))
+        stats = with_statistics(storage, stats, columns)
+    return statistics_by_partition(stats)
 
 
 def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:

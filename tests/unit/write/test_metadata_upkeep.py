@@ -112,16 +112,16 @@ def test_commit_between_the_turn_of_a_build_and_its_end_is_in_the_metadata_table
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_on: bool
 ) -> None:
     table = make(new_path(), metadata_table=is_on)
-    groups = building._groups
+    groups = building._Found.groups
 
     def write_first(*arguments: Any) -> Any:
         found = groups(*arguments)
-        monkeypatch.setattr(building, "_groups", groups)
+        monkeypatch.setattr(building._Found, "groups", groups)
         table.upsert(rows(2, "abc"))
         table.clean(retain_versions=1)
         return found
 
-    monkeypatch.setattr(building, "_groups", write_first)
+    monkeypatch.setattr(building._Found, "groups", write_first)
     table.rebuild_metadata_table()
     assert listed(table) == stored(table)
     assert set(table.to_arrow()["v"].to_pylist()) == {1, 2}
@@ -136,7 +136,7 @@ def test_build_that_died_is_continued_and_readers_list_storage_meanwhile(
         raise SimulatedCrash("in the build")
 
     with monkeypatch.context() as patched:
-        patched.setattr(building, "_groups", die)
+        patched.setattr(building._Found, "groups", die)
         with pytest.raises(SimulatedCrash):
             table.rebuild_metadata_table()
     table.upsert(rows(2))
@@ -144,7 +144,7 @@ def test_build_that_died_is_continued_and_readers_list_storage_meanwhile(
     assert set(table.to_arrow()["v"].to_pylist()) == {2}
     turned_off = []
     monkeypatch.setattr(building._Work, "turn_off", lambda *_: turned_off.append(1))
-    assert table.rebuild_metadata_table() == ("files",)
+    assert table.rebuild_metadata_table() == ("column_stats", "files", "partition_stats")
     assert (listed(table), turned_off) == (stored(table), [])
 
 
