@@ -10,6 +10,7 @@ are not verified, because Hudi writes none.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -196,9 +197,19 @@ class HFileReader:
         keys : pyarrow.Array of binary
             Wanted keys, ascending by bytes.
         """
+        if len(keys) > self.entry_count:  # The few entries are in few blocks.
+            blocks = self._data_blocks(lambda entries: entries)
+            return self._matching(blocks, lambda found: _are_among(found, keys))
         wanted = keys.to_pylist()
         blocks = self._data_blocks(partial(blocks_of_keys, keys=wanted))
-        return self._matching(blocks, lambda found: pc.is_in(found, value_set=keys))
+
+        def are_wanted(found: pa.Array) -> pa.BooleanArray:
+            bounds = pc.min_max(found)
+            start = bisect_left(wanted, bounds["min"].as_py())
+            end = bisect_right(wanted, bounds["max"].as_py())
+            return _are_among(found, keys[start:end])
+
+        return self._matching(blocks, are_wanted)
 
     def lookup_prefixes(self, prefixes: Sequence[bytes]) -> Entries:
         """Find the entries whose keys start with one of some prefixes."""
@@ -287,6 +298,12 @@ class HFileReader:
             self._tail_at = at
         data = self._tail[at - self._tail_at : limit - self._tail_at]
         return decode_block(data, at, magic, self._trailer.codec, self._place)
+
+
+def _are_among(found: pa.Array, keys: pa.Array) -> pa.BooleanArray:
+    """Return which found keys are among others; Arrow hashes the smaller of both sets."""
+    near = keys.filter(pc.is_in(keys, value_set=found)) if len(keys) > len(found) else keys
+    return pc.is_in(found, value_set=near)
 
 
 def _cut(blocks: Sequence[IndexEntry]) -> Iterator[Sequence[IndexEntry]]:
