@@ -33,6 +33,7 @@ from bucketlake.metadata.statistics_entries import (
 )
 from bucketlake.metadata.table import MetadataTable
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
@@ -47,6 +48,7 @@ OPERATION = "UPSERT_PREPPED"
 """Operation of the commits that follow the data table."""
 
 _ACTION = Action.DELTA_COMMIT
+_OVERWRITES = frozenset({Operation.INSERT_OVERWRITE.value, Operation.INSERT_OVERWRITE_TABLE.value})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +68,8 @@ class MetadataChange:
         Data partitions without any file after the action.
     statistics : mapping of data partition to ColumnStats
         Statistics of the columns in the written files.
+    overwritten : collection of str
+        Data partitions of which the action replaces all rows.
     columns : sequence of str
         Columns whose statistics of the deleted files are removed.
     side_files : sequence of WriteStat
@@ -77,6 +81,7 @@ class MetadataChange:
     listed: Collection[str] | None = None
     emptied: Collection[str] = ()
     statistics: Mapping[str, ColumnStats] = field(default_factory=dict)
+    overwritten: Collection[str] = ()
     columns: Sequence[str] = ()
     side_files: Sequence[WriteStat] = ()
 
@@ -100,6 +105,7 @@ class MetadataChange:
             written=dict(written),
             listed=list(written),
             statistics=statistics or {},
+            overwritten=list(written) if commit.operation in _OVERWRITES else (),
             side_files=side_files,
         )
 
@@ -268,7 +274,7 @@ def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntri
         case MetadataPartition.COLUMN_STATS:
             return entries_of_statistics(change.statistics, change.deleted, change.columns)
         case MetadataPartition.PARTITION_STATS:
-            return entries_of_partition_stats(change.statistics)
+            return entries_of_partition_stats(change.statistics, change.overwritten)
         case MetadataPartition.RECORD_INDEX:
             return GroupEntries()  # Tasks write its log files.
 

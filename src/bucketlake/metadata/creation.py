@@ -17,6 +17,7 @@ by the outcome of its instant in the folder of the metadata table.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -106,20 +107,33 @@ def initialise_partition(
     instant: InstantTime,
     completed_at: InstantTime,
 ) -> None:
-    """Write the entries of a partition as base files, and commit them on the metadata table.
+    """Write the entries of one partition; see :func:`initialise_partitions`."""
+    initialise_partitions(
+        storage, config, {partition: groups}, instant=instant, completed_at=completed_at
+    )
 
-    The entries count from the instant on: they replace entries of earlier instants, and log files
-    of instants that completed later are applied to them.
+
+def initialise_partitions(
+    storage: Storage,
+    config: TableConfig,
+    partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
+    *,
+    instant: InstantTime,
+    completed_at: InstantTime,
+) -> None:
+    """Write the entries of partitions as base files, and commit them on the metadata table.
+
+    One call writes all partitions of an instant, because the instant is committed once. The entries
+    count from the instant on: they replace entries of earlier instants, and log files of instants
+    that completed later are applied to them.
 
     Parameters
     ----------
     storage, config
         The data table.
-    partition : MetadataPartition
-        The partition.
-    groups : mapping of FileId to GroupEntries
-        All file groups of the partition with their entries; a file group may have none. An earlier
-        initialisation of the partition, if its folder was not deleted, had the same file groups.
+    partitions : mapping of MetadataPartition to mapping of FileId to GroupEntries
+        All file groups of each partition with their entries; a file group may have none. An earlier
+        initialisation of a partition, if its folder was not deleted, had the same file groups.
     instant : InstantTime
         An initial instant, or the instant of a turn in the order of commits.
     completed_at : InstantTime
@@ -133,15 +147,17 @@ def initialise_partition(
         If storage failed while the outcome was claimed.
     """
     table = inner_table(storage, config)
-    begin_initialisation(table, partition, groups, instant)
+    for partition, groups in partitions.items():
+        begin_initialisation(table, partition, groups, instant)
     stats = []
     if read_outcome(table.storage, instant) is None:
         stats = [
             _put_base_file(table, partition, file_id, entries, instant)
+            for partition, groups in partitions.items()
             for file_id, entries in groups.items()
             if len(entries.keys)
         ]
-    complete_initialisation(table, partition, stats, instant, completed_at)
+    complete_initialisation(table, ", ".join(partitions), stats, instant, completed_at)
 
 
 def begin_initialisation(
@@ -180,15 +196,27 @@ def complete_initialisation(
 ) -> None:
     """Commit the base files of an initialisation, or those that an earlier attempt committed.
 
+    Parameters
+    ----------
+    table : InnerTable
+        The metadata table.
+    partition : str
+        The partition or partitions, for messages.
+    stats : iterable of WriteStat
+        All base files of the instant.
+    instant, completed_at : InstantTime
+        As for :func:`initialise_partitions`.
+
     Raises
     ------
     CommitConflictError, CommitOutcomeUnknownError
-        As :func:`initialise_partition`.
+        As :func:`initialise_partitions`.
     """
-    written = tuple(stats)
-    commit = CommitMetadata(
-        BUILD_OPERATION, {partition: written} if written else {}, {"schema": commit_schema_json()}
-    )
+    written: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in stats:
+        written[stat.partition_path].append(stat)
+    by_partition = {path: tuple(held) for path, held in written.items()}
+    commit = CommitMetadata(BUILD_OPERATION, by_partition, {"schema": commit_schema_json()})
     content = encode_commit_metadata(commit)
     publication = Publication(completed_at, Action.DELTA_COMMIT, content)
     outcome = claim_commit(table.storage, instant, publication)

@@ -85,6 +85,38 @@ def merge_statistics(older: ColumnStats, newer: ColumnStats, path: str) -> Colum
     return ColumnStats.concat([newer, united]).take(places)
 
 
+def merge_layers(codes: Ints, stats: ColumnStats, path: str) -> tuple[Ints, ColumnStats]:
+    """Merge all records of each key, as :func:`merge_statistics` merges two.
+
+    Parameters
+    ----------
+    codes : ndarray of int64, shape (n_rows,)
+        A number for the key of each record.
+    stats : ColumnStats
+        The records in order of age.
+    path : str
+        The file, for messages.
+
+    Returns
+    -------
+    codes : ndarray of int64
+        The keys that are not removed, ascending.
+    stats : ColumnStats
+        The record of each of them.
+    """
+    is_deleted = stats.is_deleted.to_numpy(zero_copy_only=False)
+    is_tight = stats.is_tight_bound.to_numpy(zero_copy_only=False)
+    rows = np.arange(len(codes))
+    count = int(codes.max(initial=-1)) + 1
+    tight = _last_rows(np.flatnonzero(is_tight & ~is_deleted), codes, count)
+    deleted = _last_rows(np.flatnonzero(is_deleted), codes, count)
+    counting = np.flatnonzero((rows >= tight[codes]) & (rows > deleted[codes]))
+    found, groups, sizes = np.unique(codes[counting], return_inverse=True, return_counts=True)
+    if (sizes == 1).all():
+        return found, stats.take(counting[np.argsort(groups)])
+    return found, unite_statistics(stats.take(counting), groups, len(found), path)
+
+
 def unite_statistics(stats: ColumnStats, groups: Ints, count: int, path: str) -> ColumnStats:
     """Unite the statistics of each group of rows.
 

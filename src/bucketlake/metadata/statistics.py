@@ -8,8 +8,9 @@ them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -70,7 +71,10 @@ def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) ->
 
 
 def with_statistics(
-    storage: Storage, stats: Sequence[WriteStat], columns: pa.Schema | None
+    storage: Storage,
+    stats: Sequence[WriteStat],
+    columns: pa.Schema | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> list[WriteStat]:
     """Give statistics to written files that have none, because the index is younger than the task.
 
@@ -79,9 +83,11 @@ def with_statistics(
     storage : Storage
         The table's storage.
     stats : sequence of WriteStat
-        Files that exist.
+        The files.
     columns : pyarrow.Schema or None
         From :func:`indexed_columns`.
+    sources : mapping of str to str
+        Paths of files by the paths of copies that are still to be made of them.
     """
     if columns is None or all(stat.statistics is not None for stat in stats):
         return list(stats)
@@ -89,7 +95,8 @@ def with_statistics(
     def read(stat: WriteStat) -> WriteStat:
         if stat.statistics is not None or not stat.path:
             return stat
-        found = statistics_of_file(storage, stat.path, columns, stat.file_size_bytes or None)
+        path = sources.get(stat.path, stat.path)
+        found = statistics_of_file(storage, path, columns, stat.file_size_bytes or None)
         return replace(stat, statistics=found.to_text())
 
     return list(at_once(storage, read, stats))

@@ -2,13 +2,14 @@
 
 A file has an entry for each column with statistics; a clean removes them. The statistics of a
 partition are *loose*: an action writes bounds of its own files, and older bounds stay united with
-them. So two writers at once leave no bounds that are too tight (Hudi writes tight bounds, which
-replace older bounds). A deletion makes no bounds tighter.
+them. So two writers at once leave no bounds that are too tight. Hudi writes tight bounds, which
+replace older bounds; bucketlake does this only for a partition that an action overwrites as a
+whole. A deletion makes no bounds tighter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,8 +54,18 @@ def entries_of_statistics(
     return GroupEntries.of(*map(_joined, (keys, values, removed)))
 
 
-def entries_of_partition_stats(statistics: Mapping[str, ColumnStats]) -> GroupEntries:
-    """Return the entries for the columns of data partitions, from statistics of their files."""
+def entries_of_partition_stats(
+    statistics: Mapping[str, ColumnStats], overwritten: Collection[str] = ()
+) -> GroupEntries:
+    """Return the entries for the columns of data partitions, from statistics of their files.
+
+    Parameters
+    ----------
+    statistics : mapping of data partition to ColumnStats
+        Statistics of the columns in written files.
+    overwritten : collection of str
+        Data partitions that have no other files; their bounds are tight.
+    """
     held = {path: stats for path, stats in statistics.items() if len(stats)}
     if not held:
         return GroupEntries()
@@ -65,7 +76,11 @@ def entries_of_partition_stats(statistics: Mapping[str, ColumnStats]) -> GroupEn
     found, groups = np.unique(codes, return_inverse=True)
     united = unite_statistics(every, groups, len(found), _WHERE)
     paths = [list(held)[place] for place in (found // len(columns.dictionary)).tolist()]
-    named = replace(united, names=pa.array(paths, pa.string()))
+    named = replace(
+        united,
+        names=pa.array(paths, pa.string()),
+        is_tight_bound=pa.array([path in overwritten for path in paths], pa.bool_()),
+    )
     pairs = zip(named.columns.to_pylist(), paths, strict=True)
     keys = pa.array([partition_stats_key(column, path) for column, path in pairs], pa.binary())
     return GroupEntries.of(keys, encode_column_stats(RecordKind.PARTITION_STATS, named))

@@ -38,7 +38,7 @@ from bucketlake.metadata.creation import (
     create_metadata_table,
     delete_metadata_table,
     delete_partition,
-    initialise_partition,
+    initialise_partitions,
     next_initial_instant,
     usual_file_groups,
 )
@@ -122,14 +122,13 @@ def build_metadata_table(
         create_metadata_table(storage, config)
         for partition in chosen:
             groups = {file_id: GroupEntries() for file_id in usual_file_groups(partition)}
-            work.initialise(partition, groups, next_initial_instant(storage, config))
+            work.initialise({partition: groups}, next_initial_instant(storage, config))
         work.define_indexes(chosen, columns)
         work.list_partitions(building=chosen)
     with work.turn(begun) as (instant, timeline):
         storage.put(_BUILD_FILE, _render(instant, chosen))
         found = _Found(storage, config, timeline)
-        for partition in chosen:
-            work.initialise(partition, found.groups(partition), instant)
+        work.initialise({name: found.groups(name) for name in chosen}, instant)
         valid = work.list_partitions(valid=chosen)
     storage.delete(_BUILD_FILE)
     return valid
@@ -286,14 +285,13 @@ class _Work:
 
     def initialise(
         self,
-        partition: MetadataPartition,
-        groups: Mapping[FileId, GroupEntries],
+        partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
         instant: InstantTime,
     ) -> None:
-        """Write and commit the entries of a partition; see ``metadata/creation.py``."""
+        """Write and commit the entries of partitions; see ``metadata/creation.py``."""
         completed_at = self.clock.next_instant(load_timeline(self.storage, self.config))
-        initialise_partition(
-            self.storage, self.config, partition, groups, instant=instant, completed_at=completed_at
+        initialise_partitions(
+            self.storage, self.config, partitions, instant=instant, completed_at=completed_at
         )
 
     def define_indexes(

@@ -276,8 +276,9 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
             save(view)
         copies = log_copies(storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
+        sources = {copy.stat.path: copy.source for copy in copies}
         metadata_commit = prepare_commit(
-            storage, config, timeline, instant, commit, turn, plan.index_files
+            storage, config, timeline, instant, commit, turn, plan.index_files, sources
         )
         content = encode_commit_metadata(commit)
         if take_turn(storage, instant, after=turn):

@@ -19,6 +19,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
@@ -56,6 +57,7 @@ def prepare_commit(
     commit: CommitMetadata,
     turn: Turn | None,
     index_files: Sequence[WriteStat] | None = None,
+    copies: Mapping[str, str] = MappingProxyType({}),
 ) -> bytes | None:
     """Write the log files of the metadata table for a commit, before it takes its turn.
 
@@ -74,6 +76,8 @@ def prepare_commit(
     index_files : sequence of WriteStat or None
         Log files of the record index that tasks wrote; None if the write does not know its new
         keys, so that the index cannot be maintained.
+    copies : mapping of str to str
+        Paths of copies of log files that the commit is still to make, and the paths of the files.
 
     Returns
     -------
@@ -86,7 +90,7 @@ def prepare_commit(
     maintained = _maintained(storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
     if maintained is None:
         return None
-    statistics = _statistics(storage, maintained, commit)
+    statistics = _statistics(storage, maintained, commit, copies)
     change = MetadataChange.of_commit(commit, statistics, index_files or ())
     return _write(storage, maintained, timeline, instant, change)
 
@@ -177,7 +181,7 @@ def _write(
 
 
 def _statistics(
-    storage: Storage, config: TableConfig, commit: CommitMetadata
+    storage: Storage, config: TableConfig, commit: CommitMetadata, copies: Mapping[str, str]
 ) -> dict[str, ColumnStats]:
     """Return the statistics of the files of a commit, by partition path.
 
@@ -189,7 +193,7 @@ def _statistics(
     stats = commit.stats
     if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
         columns = indexed_columns(storage, config, arrow_from_avro(commit.schema_json))
-        stats = with_statistics(storage, stats, columns)
+        stats = with_statistics(storage, stats, columns, copies)
     return statistics_by_partition(stats)
 
 
