@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.errors import FormatError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
+from bucketlake.merge.records import key_order
 from bucketlake.metadata.index_shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slice_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
@@ -175,10 +176,10 @@ class RecordIndexReader:
         if not held or len(keys) == 0:
             return []
         if len(held) == 1:
-            return [(held[0], Wanted.of_keys(keys))]
+            return [(held[0], _wanted(keys))]
         numbers = self.shards.numbers_of(keys, data_partition)
         return [
-            (held[number], Wanted.of_keys(keys.take(pa.array(rows))))
+            (held[number], _wanted(keys.take(pa.array(rows))))
             for number, rows in rows_by_number(numbers)
         ]
 
@@ -198,6 +199,10 @@ class RecordIndexReader:
             return [_decoded(entries) for entries in read_slices(self.table, asked)]
         except FormatError as error:
             raise self.table.damaged(error.problem) from error
+
+
+def _wanted(keys: pa.Array) -> Wanted:
+    return Wanted(keys.take(pa.array(key_order(keys))).cast(pa.binary()))
 
 
 def _decoded(entries: SliceEntries) -> KeyLocations:
