@@ -13,10 +13,16 @@ from dataclasses import dataclass
 
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.index_entries import GoneKeys, NewKeys, index_entries
-from bucketlake.metadata.index_shards import IndexShards
-from bucketlake.metadata.log_files import encode_log_file, log_file_name, log_file_stat
+from bucketlake.metadata.index_shards import IndexShards, Shard
+from bucketlake.metadata.log_files import (
+    GroupEntries,
+    encode_log_file,
+    log_file_name,
+    log_file_stat,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.data_file import put_data_file
@@ -70,23 +76,20 @@ class IndexLogWriter:
         InputError
             If a key is too long for an entry.
         """
-        stats = []
         found = index_entries(new, gone, self.shards, self.instant_ms)
-        for shard, entries in found.items():
-            name = log_file_name(shard.file_id, self.instant, f"{task}-0-1").to_file_name()
-            data = encode_log_file(
-                _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
-            )
-            marker = Marker(_PARTITION, name, MarkerType.CREATE)
-            put_data_file(
-                self.storage, self.instant, self.inflight, marker, data, place=self.metadata
-            )
-            stat = log_file_stat(
-                _PARTITION,
-                name,
-                put_count=len(entries.keys),
-                delete_count=len(entries.removed),
-                size_bytes=len(data),
-            )
-            stats.append(stat)
-        return tuple(stats)
+        return tuple(at_once(self.metadata, lambda pair: self._put(task, *pair), found.items()))
+
+    def _put(self, task: int, shard: Shard, entries: GroupEntries) -> WriteStat:
+        name = log_file_name(shard.file_id, self.instant, f"{task}-0-1").to_file_name()
+        data = encode_log_file(
+            _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
+        )
+        marker = Marker(_PARTITION, name, MarkerType.CREATE)
+        put_data_file(self.storage, self.instant, self.inflight, marker, data, place=self.metadata)
+        return log_file_stat(
+            _PARTITION,
+            name,
+            put_count=len(entries.keys),
+            delete_count=len(entries.removed),
+            size_bytes=len(data),
+        )
