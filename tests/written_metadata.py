@@ -10,7 +10,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.changes import (
     MetadataChange,
-    forget_markers,
     publish_change,
     write_change,
 )
@@ -129,7 +128,6 @@ class WrittenTable:
         content = write_change(self.open(), instant, change)
         publish_change(self.storage, self.config, instant, completed_at, content)
         self.complete(instant, completed_at, action)
-        forget_markers(self.storage, self.config, instant)
 
     def write_files(self, seconds: float, files: Mapping[str, Mapping[str, int]]) -> InstantTime:
         """Commit files; the commit takes a second. Return its instant."""

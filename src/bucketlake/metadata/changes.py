@@ -13,34 +13,32 @@ data table goes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError
-from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
+from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.schema import commit_schema_json
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
-from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
 from bucketlake.metadata.statistics_entries import (
     entries_of_partition_stats,
     entries_of_statistics,
 )
-from bucketlake.metadata.table import MetadataTable
+from bucketlake.metadata.table import MetadataTable, files_of_instants
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import instant_path, remove_pending
 
@@ -133,7 +131,9 @@ def write_change(
     """Write the log files of an action, before it takes its turn.
 
     The delta commit is then inflight on the timeline of the metadata table. The call can be
-    repeated, also with another change.
+    repeated, also with another change. The completion time of the action must be later than the
+    instant of the last turn in the order of commits, read after this call: it may be the turn of a
+    compaction that did not see these log files (``metadata/compaction.py``).
 
     Parameters
     ----------
@@ -153,9 +153,16 @@ def write_change(
 
     Raises
     ------
+    CommitConflictError
+        If the instant is older than the timeline of the metadata table: readers would treat it as
+        archived. No instant is archived before an earlier one that is pending, so this action was
+        put on the data timeline with a time of long ago.
     MetadataTableError
         If file groups of a partition are missing.
     """
+    if metadata.timeline.start is not None and instant < metadata.timeline.start:
+        problem = "is older than the timeline of the metadata table; write again"
+        raise CommitConflictError(instant, problem)
     names = [MetadataPartition(name) for name in dict.fromkeys([*metadata.partitions, *inflight])]
     by_group = [
         (partition, file_id, entries)
@@ -219,17 +226,13 @@ def publish_change(
     table.complete(inflight, Publication(completed_at, _ACTION, content), outcomes=storage)
 
 
-def forget_markers(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
-    """Delete the markers of a completed action in the metadata table."""
-    delete_markers(inner_table(storage, config).storage, instant)
-
-
 def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
     """Delete what an action wrote to the metadata table; repeating it does no harm.
 
-    The action must be forbidden before, and the instant of the data table must go after. Markers
-    stay, so that a sweep finds files that a late task wrote meanwhile. If base files of the
-    metadata table already include the action, they still do.
+    The action must be forbidden before, and the instant of the data table must go after. The files
+    are found by their names, so they need no markers; a file that a late task writes afterwards is
+    found by the next clean of the metadata table. If base files already include the action, they
+    still do.
 
     Parameters
     ----------
@@ -239,20 +242,13 @@ def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> 
         Requested time of the action.
     """
     table = inner_table(storage, config)
-    completed = [
-        found
-        for found in load_timeline(table.storage, table.config).completed()
-        if found.requested_at == instant and found.action is _ACTION
-    ]
-    paths = [marker.data_path for marker in read_markers(table.storage, instant)]
-    paths += [path for found in completed for path in _paths_of_commit(table, found)]
-    if not completed:
-        paths += _paths_of_archived(table, instant)
-    # The commit stays until its files are gone, because it names them. Readers ignore it, since its
-    # instant is pending in the data table.
-    at_once(table.storage, table.storage.delete, dict.fromkeys(paths))
-    for found in completed:
-        table.storage.delete(instant_path(table.config, found))
+    files = files_of_instants(table.storage, {instant})
+    at_once(table.storage, table.storage.delete, [file.path for file in files])
+    # The delta commit stays until its files are gone. Readers ignore it, because its instant is
+    # pending in the data table.
+    for found in load_timeline(table.storage, table.config).completed():
+        if found.requested_at == instant and found.action is _ACTION:
+            table.storage.delete(instant_path(table.config, found))
     remove_pending(table.storage, table.config, instant, _ACTION)
 
 
@@ -277,21 +273,3 @@ def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntri
             return entries_of_partition_stats(change.statistics, change.overwritten)
         case MetadataPartition.RECORD_INDEX:
             return GroupEntries()  # Tasks write its log files.
-
-
-def _paths_of_commit(table: InnerTable, completed: Instant) -> Iterable[str]:
-    path = instant_path(table.config, completed)
-    try:
-        content = table.storage.read(path)
-    except ObjectNotFoundError:  # Another process undoes the same instant.
-        return []
-    return [stat.path for stat in decode_commit_metadata(content, path).stats]
-
-
-def _paths_of_archived(table: InnerTable, instant: InstantTime) -> Iterable[str]:
-    folder = table.config.history_folder
-    found = find_archived(table.storage, folder, instant, _ACTION.value)
-    if found is None or not found.metadata:
-        return []
-    commit = decode_commit_metadata(found.metadata, f"the archived instant {instant}")
-    return [stat.path for stat in commit.stats]

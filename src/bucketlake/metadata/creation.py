@@ -41,7 +41,6 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State
-from bucketlake.timeline.markers import Marker, MarkerType, delete_markers, write_marker
 from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
@@ -181,7 +180,7 @@ def begin_initialisation(
             table.storage.put_if_absent(partition_marker_path(partition), marker)
 
         def open_group(file_id: FileId) -> None:
-            open_file_group(table.storage, partition, file_id, instant, is_marked=False)
+            open_file_group(table.storage, partition, file_id, instant)
 
         at_once(table.storage, open_group, list(file_ids))
     return paths[-1]
@@ -225,7 +224,6 @@ def complete_initialisation(
         raise CommitConflictError(instant, problem)
     inflight = Instant(instant, Action.DELTA_COMMIT, State.INFLIGHT)
     table.complete(inflight, outcome.publication)
-    delete_markers(table.storage, instant)
 
 
 def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
@@ -260,7 +258,6 @@ def _put_base_file(
         created_at_ms=created_ms(instant, table.config.timeline_timezone),
     )
     name = base_file_name(file_id, instant).to_file_name()
-    write_marker(table.storage, instant, Marker(partition, name, MarkerType.CREATE))
     table.storage.put(file_path(partition, name), data)
     return WriteStat(
         file_id=file_id,

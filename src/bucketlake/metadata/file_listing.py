@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.files import decode_file_maps
 from bucketlake.format.metadata_record.keys import ALL_PARTITIONS, partition_key
 from bucketlake.format.metadata_record.schema import RecordKind
-from bucketlake.metadata.slice_reader import read_all, read_keys
+from bucketlake.metadata.slice_reader import SliceEntries, read_all, read_keys
 from bucketlake.metadata.table import MetadataTable
 from bucketlake.model.file_slice import DataFile
 
@@ -112,13 +113,31 @@ def list_files(table: MetadataTable, partitions: Iterable[str] | None = None) ->
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Records:
-    """Decoded records of a file group, oldest first."""
+class FileRecords:
+    """Decoded records of a file group, oldest first.
+
+    Parameters
+    ----------
+    where : str
+        The file group, for messages.
+    keys : pyarrow.BinaryArray
+        The keys; a key may occur several times.
+    kinds : ndarray of int64
+        The kind of each record.
+    maps : pyarrow.MapArray
+        The map of each record, of type ``FILE_MAP``.
+    """
 
     where: str
     keys: pa.BinaryArray
     kinds: Ints
     maps: pa.MapArray
+
+    @classmethod
+    def of(cls, entries: SliceEntries) -> Self:
+        """Decode entries of a slice."""
+        kinds, maps = decode_file_maps(entries.values, entries.where)
+        return cls(entries.where, entries.keys, kinds, maps)
 
     def of_kind(self, kind: RecordKind) -> tuple[list[str], FileChanges]:
         """Return the keys of the records of a kind, and their changes; places are positions."""
@@ -139,16 +158,16 @@ class _Records:
         return keys, changes
 
 
-def _read(table: MetadataTable, keys: Iterable[str] | None) -> list[_Records]:
+def _read(table: MetadataTable, keys: Iterable[str] | None) -> list[FileRecords]:
     """Read the records of some keys, or all."""
     if keys is None:
         entries = read_all(table, MetadataPartition.FILES)
     else:
         entries = read_keys(table, MetadataPartition.FILES, pa.array(sorted(keys), pa.string()))
-    return [_Records(e.where, e.keys, *decode_file_maps(e.values, e.where)) for e in entries]
+    return [FileRecords.of(found) for found in entries]
 
 
-def _partitions_in(table: MetadataTable, found: Sequence[_Records]) -> set[str]:
+def _partitions_in(table: MetadataTable, found: Sequence[FileRecords]) -> set[str]:
     lists = [records.of_kind(RecordKind.PARTITION_LIST) for records in found]
     if not any(keys for keys, _ in lists):
         raise table.damaged(f"its partition {MetadataPartition.FILES} does not list the partitions")
@@ -156,7 +175,7 @@ def _partitions_in(table: MetadataTable, found: Sequence[_Records]) -> set[str]:
     return {_partition_path(name) for name in names}
 
 
-def _files_in(found: Sequence[_Records]) -> list[DataFile]:
+def _files_in(found: Sequence[FileRecords]) -> list[DataFile]:
     files: list[DataFile | None] = []
     for records in found:
         keys, changes = records.of_kind(RecordKind.FILES)

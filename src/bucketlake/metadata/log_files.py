@@ -19,11 +19,10 @@ from bucketlake.format.log_data import encode_hfile_block
 from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
 from bucketlake.format.metadata_record.schema import record_schema_json
 from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import instant_to_ms
-from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 
 WRITE_TOKEN = "0-0-1"
 """Token in the names of files that the driver of an action writes."""
@@ -123,7 +122,7 @@ def put_log_file(
     created_at_ms: int,
     write_token: str = WRITE_TOKEN,
 ) -> WriteStat:
-    """Write the log file of a file group, after its marker; an existing file is replaced.
+    """Write the log file of a file group; an existing file is replaced.
 
     Parameters
     ----------
@@ -143,7 +142,6 @@ def put_log_file(
     """
     data = encode_log_file(partition, entries, instant=instant, created_at_ms=created_at_ms)
     name = log_file_name(file_id, instant, write_token).to_file_name()
-    write_marker(storage, instant, Marker(partition, name, MarkerType.CREATE))
     storage.put(file_path(partition, name), data)
     return log_file_stat(
         partition,
@@ -173,7 +171,7 @@ def log_file_stat(
 
 
 def open_file_group(
-    storage: Storage, partition: str, file_id: FileId, instant: InstantTime, *, is_marked: bool
+    storage: Storage, partition: str, file_id: FileId, instant: InstantTime
 ) -> None:
     """Write the log file that opens a file group; repeating it does no harm.
 
@@ -185,13 +183,14 @@ def open_file_group(
         The file group.
     instant : InstantTime
         The instant that opens it.
-    is_marked : bool
-        Whether to write a marker before, so that the file is deleted with the instant.
     """
     name = LogFileName(file_id, instant, _VERSION, _BIRTH_TOKEN).to_file_name()
-    if is_marked:
-        write_marker(storage, instant, Marker(partition, name, MarkerType.CREATE))
     storage.put(file_path(partition, name), encode_birth_block(instant))
+
+
+def is_birth_log(name: BaseFileName | LogFileName) -> bool:
+    """Return whether a file only opens a file group."""
+    return isinstance(name, LogFileName) and name.write_token == _BIRTH_TOKEN
 
 
 def created_ms(instant: InstantTime, timezone: TimelineTimezone) -> int:

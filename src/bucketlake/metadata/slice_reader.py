@@ -113,6 +113,23 @@ class SliceEntries:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LogChanges:
+    """What the log files of a slice change in its base file.
+
+    Parameters
+    ----------
+    entries : SliceEntries
+        Entries of the log files.
+    removed : pyarrow.BinaryArray
+        Keys whose entries in the base file are removed, each once. The log files may have newer
+        entries of these keys.
+    """
+
+    entries: SliceEntries
+    removed: pa.BinaryArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     """Wanted entries of a base file or block; deleted keys have no values."""
 
@@ -151,6 +168,14 @@ def read_slices(
     files = [(found, wanted) for held, wanted in wishes for found in held.files]
     layers = iter(at_once(table.storage, lambda pair: _read_file(table, *pair), files))
     return [_stacked(table, held, [next(layers) for _ in held.files]) for held, _ in wishes]
+
+
+def read_log_changes(table: MetadataTable, held: MetadataSlice) -> LogChanges:
+    """Read the log files of a slice; same errors as :func:`read_slices`."""
+    files = at_once(table.storage, lambda file: _read_file(table, file, EVERYTHING), held.logs)
+    layers = _ordered([layer for file in files for layer in file])
+    removed = _joined([layer.keys for layer in layers if layer.values is None])
+    return LogChanges(_surviving(layers, _where(table, held)), pc.unique(removed))
 
 
 def read_all(table: MetadataTable, partition: str) -> list[SliceEntries]:
@@ -208,18 +233,35 @@ def _read_file(table: MetadataTable, file: DataFile, wanted: Wanted) -> list[_La
     path = table.path_of(file)
     try:
         if isinstance(file.name, BaseFileName):
-            reader = HFileReader.open(table.storage.outer, path, file.size_bytes)
-            _require_schema(reader.info.get("schema", b""), path)
-            entries = wanted.of_hfile(reader)
+            entries = wanted.of_hfile(_open_base(table, path, file.size_bytes))
             return [_Layer(None, entries.keys, entries.values)]
         blocks = read_log_blocks(table.storage.outer, path, file.size_bytes)
         return list(_layers_of(table, blocks, wanted))
     except ObjectNotFoundError as error:
-        raise CommitConflictError(
-            file.name.instant,
-            f"its file {path} of the metadata table was deleted since the table was pinned (by a "
-            "clean or a rollback); read or write again",
-        ) from error
+        raise _deleted(file, path) from error
+
+
+def open_base_file(table: MetadataTable, file: DataFile) -> HFileReader:
+    """Open a base file; same errors as :func:`read_slices`."""
+    path = table.path_of(file)
+    try:
+        return _open_base(table, path, file.size_bytes)
+    except ObjectNotFoundError as error:
+        raise _deleted(file, path) from error
+
+
+def _open_base(table: MetadataTable, path: str, size_bytes: int) -> HFileReader:
+    reader = HFileReader.open(table.storage.outer, path, size_bytes)
+    _require_schema(reader.info.get("schema", b""), path)
+    return reader
+
+
+def _deleted(file: DataFile, path: str) -> CommitConflictError:
+    return CommitConflictError(
+        file.name.instant,
+        f"its file {path} of the metadata table was deleted since the table was pinned (by a "
+        "clean or a rollback); read or write again",
+    )
 
 
 def _layers_of(
@@ -257,14 +299,20 @@ def _stacked(
     table: MetadataTable, held: MetadataSlice, files: Sequence[Sequence[_Layer]]
 ) -> SliceEntries:
     """Put the layers of a slice's files into their order, and apply the deletes."""
-    layers = [layer for file in files for layer in file]
+    return _surviving(_ordered([layer for file in files for layer in file]), _where(table, held))
+
+
+def _ordered(layers: Sequence[_Layer]) -> list[_Layer]:
+    """Return the base file, and then the log blocks that are merged, in their order."""
     bases = [layer for layer in layers if layer.block is None]
     by_block = {id(layer.block): layer for layer in layers if layer.block is not None}
     blocks = [layer.block for layer in layers if layer.block is not None]
-    ordered = bases + [by_block[id(block)] for block in blocks_to_merge(blocks)]
+    return bases + [by_block[id(block)] for block in blocks_to_merge(blocks)]
+
+
+def _where(table: MetadataTable, held: MetadataSlice) -> str:
     partition = held.files[0].partition_path
-    where = f"{table.storage.folder}/{partition}/{held.file_id}"
-    return _surviving(ordered, where)
+    return f"{table.storage.folder}/{partition}/{held.file_id}"
 
 
 def _surviving(layers: Sequence[_Layer], where: str) -> SliceEntries:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, MetadataTableError, TableNotFoundError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
+from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -108,6 +109,26 @@ class MetadataTable:
         if known is None:
             known = self._counted[instant] = self._counts(instant)
         return known
+
+    def may_include(self, instant: InstantTime) -> bool:
+        """Return whether base files may include a commit, so that it cannot be undone alone.
+
+        Later compactions include it, and so do later builds. An archived commit is compacted.
+        """
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None:
+            return self.timeline.is_completed(instant)
+        return any(
+            later.requested_at > completed_at
+            if later.action is Action.COMMIT
+            else (later.completed_at or "") > completed_at
+            and _may_be_build(later, self.data_timeline)
+            for later in self.timeline.completed_commits()
+        )
+
+    def completion_time(self, instant: InstantTime) -> InstantTime | None:
+        """Return when an instant completed here; None if neither timeline nor archive says it."""
+        return self._completions.time(instant)
 
     def slices(self, partition: str) -> list[MetadataSlice]:
         """Return the slices of a partition, sorted by file id.
@@ -321,6 +342,19 @@ def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         raise FormatError(path, expected, str(own.layout_version))
     partitions = config.metadata_partitions
     return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
+
+
+def list_all_files(storage: Storage) -> list[DataFile]:
+    """Return the files of all partitions, valid or not; ``storage`` is the metadata table's."""
+    partitions = [path for path in storage.list_folders("") if path != HOODIE_FOLDER]
+    listed = at_once(storage, lambda path: list(storage.list(path, recursive=False)), partitions)
+    pairs = zip(partitions, listed, strict=True)
+    return [file for partition, objects in pairs for file in _files(objects, partition)]
+
+
+def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> list[DataFile]:
+    """Return the files of all partitions that have one of some instants in their names."""
+    return [file for file in list_all_files(storage) if file.name.instant in instants]
 
 
 def skipped_commits(table: MetadataTable) -> list[InstantTime]:

@@ -28,6 +28,7 @@ from bucketlake.timeline.archive_writer import (
     merge_files,
     read_entries,
     remove_archived,
+    without_overlap,
 )
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
@@ -183,7 +184,7 @@ def _plan(
         before = sum(commit.requested_at < stop for commit in commits[:count])
         if before < count:
             count, reason = before, why
-    moved = commits[: _contiguous(timeline, commits, count)]
+    moved = commits[: without_overlap(timeline, commits, count)]
     if len(moved) < count:
         reason = f"instant {commits[len(moved)].requested_at} overlaps with an instant that stays"
     if not moved:
@@ -240,20 +241,6 @@ def _replacing(
                     "still exist: clean the table first",
                 )
                 return
-
-
-def _contiguous(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
-    """Return how many commits completed before the first remaining commit was requested.
-
-    So an incremental read can see from the active timeline whether it also needs the archive.
-    """
-    pending = [instant.requested_at for instant in timeline.pending() if instant.action.writes_data]
-    while count:
-        first = min([commits[count].requested_at, *pending])
-        if all((timeline.completion_time(o.requested_at) or "") < first for o in commits[:count]):
-            break
-        count -= 1
-    return count
 
 
 def _forget_undone_counts(

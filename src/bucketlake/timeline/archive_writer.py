@@ -30,6 +30,7 @@ from bucketlake.format.archive_file import (
 )
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import (
     VERSION_FILE,
     Manifest,
@@ -123,6 +124,30 @@ def read_entries(
             )
         )
     return entries
+
+
+def without_overlap(timeline: Timeline, commits: Sequence[Instant], count: int) -> int:
+    """Return how many of the first commits completed before the first other one was requested.
+
+    Only these are archived. So an incremental read can see from the active timeline whether it also
+    needs the archive.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        The timeline.
+    commits : sequence of Instant
+        All its completed commits.
+    count : int
+        Number of commits to archive at most; fewer than all.
+    """
+    pending = [instant.requested_at for instant in timeline.pending() if instant.action.writes_data]
+    while count:
+        first = min([commits[count].requested_at, *pending])
+        if all((timeline.completion_time(o.requested_at) or "") < first for o in commits[:count]):
+            break
+        count -= 1
+    return count
 
 
 def append(

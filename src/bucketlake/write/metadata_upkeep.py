@@ -30,6 +30,7 @@ from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.metadata.changes import MetadataChange, undo_change, write_change
+from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.index_definitions import columns_with_statistics
 from bucketlake.metadata.statistics import (
     STATISTICS,
@@ -43,7 +44,6 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 
 _MAINTAINED = frozenset(MetadataPartition)
@@ -153,8 +153,9 @@ def prepare_undoing(
     maintained = _maintained(storage, ())
     if maintained is None:
         return None
-    known = open_metadata_table(storage, maintained, timeline).timeline
-    is_compacted = any(_is_compacted(known, plan.instant) for plan in undone)
+    withdraw_compactions(storage, maintained)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    is_compacted = any(metadata.may_include(plan.instant) for plan in undone)
     deleted: dict[str, list[str]] = defaultdict(list)
     for plan in undone:
         for partition, names in plan.files.items():
@@ -234,12 +235,3 @@ def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> N
         storage,
         {key: ",".join(n for n in held if n not in lost) for key, held in kept.items()},
     )
-
-
-def _is_compacted(known: Timeline, instant: InstantTime) -> bool:
-    """Return whether base files of the metadata table may include an instant."""
-    completed_at = known.completion_time(instant)
-    if completed_at is None:
-        return known.is_completed(instant)  # Archived there, which needs a compaction.
-    compactions = (i for i in known.completed_commits() if i.action is Action.COMMIT)
-    return any(compaction.requested_at > completed_at for compaction in compactions)

@@ -60,6 +60,7 @@ def encode_hfile(
     version: int = 3,
     index_levels: int = 1,
     index_keys: Sequence[bytes] | None = None,
+    schema_json: str = "{}",
 ) -> bytes:
     """Write an HFile of some blocks; ``trailer`` overrides its fields."""
     data, entries = b"", []
@@ -82,7 +83,7 @@ def encode_hfile(
     index_at = len(data)
     data += block(b"IDXROOT2", index, compressed=compressed)
     info_at = len(data)
-    pair = delimited(1, b"schema") + delimited(2, b"{}")
+    pair = delimited(1, b"schema") + delimited(2, schema_json.encode())
     message = delimited(1, pair)
     info = b"PBUF" + varint(len(message)) + message
     data += block(b"FILEINF2", info, compressed=compressed)

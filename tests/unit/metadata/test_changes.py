@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,12 +15,12 @@ from bucketlake.format.metadata_record.column_stats import (
     ColumnStats,
     decode_column_stats,
 )
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.keys import column_stats_keys, partition_stats_key
 from bucketlake.format.metadata_record.schema import RecordKind
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import (
     MetadataChange,
-    forget_markers,
     publish_change,
     undo_change,
     write_change,
@@ -29,6 +28,7 @@ from bucketlake.metadata.changes import (
 from bucketlake.metadata.creation import delete_metadata_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
 from bucketlake.metadata.log_files import GroupEntries, open_file_group, put_log_file
+from bucketlake.metadata.merging import merge_of
 from bucketlake.metadata.slice_reader import SliceEntries, read_all
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -99,13 +99,12 @@ def statistics_in(table: WrittenTable, partition: str) -> dict[tuple[str, str], 
     """Return the bounds that a partition of the metadata table holds, by name and column."""
     found = {}
     for entries in read_all(table.open(), partition):
-        _, stats = decode_column_stats(entries.values, "f")
-        for row in range(len(stats)):
-            one = stats.take(np.array([row]))
-            bounds = [next(iter(b.parts.values()))[1][0].as_py() for b in (one.minima, one.maxima)]
-            name = (one.names[0].as_py(), one.columns[0].as_py())
-            assert name not in found or partition == PARTITION_STATS
-            found[name] = (bounds[0], bounds[1])
+        merged = merge_of(MetadataPartition(partition))(entries)
+        _, stats = decode_column_stats(merged.values, "f")
+        names = zip(stats.names.to_pylist(), stats.columns.to_pylist(), strict=True)
+        bounds = ([*parts.parts.values()] for parts in (stats.minima, stats.maxima))
+        lows, highs = (held[0][1].to_pylist() if held else [] for held in bounds)
+        found.update(zip(names, zip(lows, highs, strict=True), strict=True))
     return found
 
 
@@ -252,7 +251,7 @@ def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:
     indexed = WrittenTable(table.storage, [FILES, RECORD_INDEX])
     group = FileId("record-index-0000-0")
     table.begin(at(3))
-    open_file_group(table.inner.storage, RECORD_INDEX, group, at(3), is_marked=True)
+    open_file_group(table.inner.storage, RECORD_INDEX, group, at(3))
     entries = GroupEntries.of(pa.array(["k"]), pa.array([b"v"], pa.binary()))
     side = put_log_file(
         table.inner.storage,
@@ -271,11 +270,8 @@ def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:
     assert commit.write_stats[RECORD_INDEX] == (side,)
     (found,) = read_all(indexed.open(), RECORD_INDEX)
     assert found.keys.to_pylist() == [b"k"]
-    forget_markers(table.storage, table.config, at(3))
     undo_change(table.storage, table.config, at(3))
-    # Without markers the log file that opened the group stays; it is empty.
-    left = [path for path in objects_of(table.inner.storage) if RECORD_INDEX in path]
-    assert left == [f"record_index/.{group}_{at(3)}.log.1_0-0-0"]
+    assert not [path for path in objects_of(table.inner.storage) if RECORD_INDEX in path]
 
 
 # Publishing again.
@@ -340,24 +336,35 @@ def test_storage_error_while_publishing_is_retried_once(table: WrittenTable) -> 
         publish_change(failing, table.config, at(5), at(6), content)
 
 
+def test_action_with_a_time_before_the_timeline_is_refused(table: WrittenTable) -> None:
+    for path in objects_of(table.inner.storage):
+        if path.startswith(".hoodie/timeline/0"):
+            table.inner.storage.delete(path)
+    change = MetadataChange({"eu": {C: 1}}, listed=["eu"])
+    with pytest.raises(CommitConflictError, match="older than the timeline of the metadata table"):
+        write_change(table.open(), at(0.5), change)
+    assert traces(table, at(0.5)) == []
+
+
 # Undoing.
 
 
 def traces(table: WrittenTable, instant: InstantTime) -> list[str]:
-    """Return the objects of an instant in the metadata table, except markers and data instants."""
-    paths = objects_of(table.inner.storage)
-    return [path for path in paths if str(instant) in path and "/.temp/" not in path]
+    """Return the objects of an instant in the metadata table."""
+    return [path for path in objects_of(table.inner.storage) if str(instant) in path]
 
 
-@pytest.mark.parametrize("stage", ["written", "published", "completed", "without markers"])
+@pytest.mark.parametrize("stage", ["written", "published", "completed"])
 def test_undone_action_leaves_nothing(table: WrittenTable, stage: str) -> None:
     before = sizes_of(table)
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     if stage != "written":
         publish_change(table.storage, table.config, at(3), at(4), content)
-    if stage == "without markers":
-        forget_markers(table.storage, table.config, at(3))
+    if stage == "completed":
+        table.complete(at(3), at(4))
+        table.begin(at(3))
+        table.storage.delete(f".hoodie/timeline/{at(3)}_{at(4)}.commit")
     undo_change(table.storage, table.config, at(3))
     assert traces(table, at(3)) == []
     undo_change(table.storage, table.config, at(3))
@@ -408,7 +415,6 @@ def test_undo_that_dies_at_any_step_is_finished_by_another(table: WrittenTable) 
     table.begin(at(3))
     content = write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     publish_change(table.storage, table.config, at(3), at(4), content)
-    forget_markers(table.storage, table.config, at(3))
     start = objects_of(table.storage)
 
     def fresh(*faults: Fault) -> FaultyStorage:
@@ -429,7 +435,7 @@ def test_undo_that_dies_at_any_step_is_finished_by_another(table: WrittenTable) 
         assert traces(alive, at(3)) == [], fault
 
 
-def test_log_file_of_a_late_task_is_found_by_its_marker(table: WrittenTable) -> None:
+def test_log_file_of_a_late_task_is_found_by_its_name(table: WrittenTable) -> None:
     table.begin(at(3))
     write_change(table.open(), at(3), MetadataChange({"eu": {C: 1}}, listed=["eu"]))
     undo_change(table.storage, table.config, at(3))

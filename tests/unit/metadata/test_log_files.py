@@ -17,7 +17,6 @@ from bucketlake.metadata.log_files import (
     put_log_file,
 )
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.timeline.markers import read_markers
 from tests.golden.objects import TABLES_FOLDER, objects_of_table
 from tests.storages import memory_of, objects_of
 
@@ -63,7 +62,7 @@ def test_log_file_holds_what_was_given() -> None:
     assert set(deletes.partition_paths.to_pylist()) == {"files"}
 
 
-def test_put_log_file_writes_its_marker_and_describes_itself() -> None:
+def test_put_log_file_describes_what_it_wrote() -> None:
     storage = memory_of()
     entries = GroupEntries.of(KEYS, VALUES, pa.array(["x"]))
     stat = put_log_file(storage, "files", GROUP, entries, instant=T, created_at_ms=0)
@@ -72,7 +71,7 @@ def test_put_log_file_writes_its_marker_and_describes_itself() -> None:
     counts = stat.record_count, stat.update_count, stat.delete_count, stat.insert_count
     assert counts == (2, 2, 1, 0)
     assert (stat.file_id, stat.partition_path, stat.previous_commit) == (GROUP, "files", T)
-    assert [marker.data_path for marker in read_markers(storage, T)] == [stat.path]
+    assert [*objects_of(storage)] == [stat.path]
 
 
 def test_log_file_is_replaced_by_a_repeated_put() -> None:
@@ -92,18 +91,11 @@ def test_log_file_that_opens_a_group_is_that_of_hudi() -> None:
             _, partition, name = path.rsplit("/", 2)
             file_id, instant = FileId(name[1:].split("_")[0]), InstantTime(name.split("_")[1][:17])
             storage = memory_of()
-            open_file_group(storage, partition, file_id, instant, is_marked=False)
+            open_file_group(storage, partition, file_id, instant)
             assert objects_of(storage) == {f"{partition}/{name}": data}
             break
     else:
         pytest.fail(f"{TABLES_FOLDER} has no such file")
-
-
-def test_marked_log_file_that_opens_a_group_is_found_by_its_marker() -> None:
-    storage = memory_of()
-    open_file_group(storage, "record_index", FileId("record-index-eu-0000-0"), T, is_marked=True)
-    (marker,) = read_markers(storage, T)
-    assert storage.stat(marker.data_path) is not None
 
 
 def test_name_of_a_log_file_differs_from_the_one_that_opens_its_group() -> None:

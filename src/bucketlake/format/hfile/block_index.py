@@ -112,6 +112,12 @@ def blocks_of_prefixes(
     return _selected(entries, prefixes, _holding_prefixes)
 
 
+def may_differ_in_java(keys: Iterable[bytes]) -> bool:
+    """Return whether Hudi's writer may have sorted keys differently, because of these keys."""
+    joined = b"".join(keys)
+    return any(byte in joined for byte in _LEAD_BYTES)
+
+
 def _selected(
     entries: Sequence[IndexEntry],
     keys: Sequence[bytes],
@@ -119,7 +125,7 @@ def _selected(
 ) -> list[IndexEntry]:
     first_keys = [entry.first_key for entry in entries]
     numbers = set(holding(first_keys, keys))
-    if any(byte in texts for texts in map(b"".join, (first_keys, keys)) for byte in _LEAD_BYTES):
+    if may_differ_in_java(first_keys) or may_differ_in_java(keys):
         in_java = sorted(key.translate(_AS_JAVA) for key in keys)
         numbers |= set(holding([key.translate(_AS_JAVA) for key in first_keys], in_java))
     return [entries[number] for number in sorted(numbers)]

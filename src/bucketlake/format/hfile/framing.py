@@ -146,6 +146,13 @@ def block_bytes(data: memoryview) -> int:
     return max(int(_HEADER.unpack_from(data)[1]) + _HEADER.size, 0)
 
 
+def moved_block(block: memoryview, previous_offset: int) -> tuple[int, tuple[Buffer, ...]]:
+    """Return the uncompressed size of a whole block, and its pieces for another position."""
+    magic, stored_bytes, size_bytes, _, *rest = _HEADER.unpack_from(block)
+    header = _HEADER.pack(magic, stored_bytes, size_bytes, previous_offset, *rest)
+    return size_bytes, (header, block[_HEADER.size :])
+
+
 def encode_trailer(trailer: Trailer) -> bytes:
     """Encode the trailer, its 4096 bytes."""
     last = trailer.last_block_offset

@@ -31,6 +31,7 @@ from bucketlake.format.hfile.block_index import (
 from bucketlake.format.hfile.cells import PADDING_BYTES, decode_cells
 from bucketlake.format.hfile.framing import (
     DATA_MAGIC,
+    GZ,
     INFO_MAGIC,
     INNER_INDEX_MAGIC,
     LEAF_INDEX_MAGIC,
@@ -171,6 +172,24 @@ class HFileReader:
         at = self._trailer.info_offset
         return decode_info(self._block_at(at, INFO_MAGIC), at, self._place)
 
+    @property
+    def is_gzip(self) -> bool:
+        """Whether blocks are compressed with gzip; otherwise they are not compressed."""
+        return self._trailer.codec == GZ
+
+    def data_blocks(self) -> Sequence[IndexEntry]:
+        """Return the places of all data blocks, in the file's order."""
+        return self._data_blocks(lambda entries: entries)
+
+    def stored_blocks(self, blocks: Sequence[IndexEntry]) -> Iterator[memoryview]:
+        """Yield data blocks as they are stored."""
+        for part in _cut(blocks):
+            yield from self._stored(part)
+
+    def entries_of(self, blocks: Sequence[IndexEntry]) -> Iterator[Entries]:
+        """Yield the entries of data blocks in the file's order, some blocks at a time."""
+        return self._batches(blocks)
+
     def read(self) -> HFile:
         """Read everything, and compare the number of entries with the trailer."""
         batches = list(self.batches())
@@ -183,7 +202,7 @@ class HFileReader:
     def batches(self) -> Iterator[Entries]:
         """Yield all entries in the file's order, some blocks at a time."""
         count = 0
-        for batch in self._batches(self._data_blocks(lambda entries: entries)):
+        for batch in self._batches(self.data_blocks()):
             count += len(batch.keys)
             yield batch
         if count != self.entry_count:
@@ -275,6 +294,10 @@ class HFileReader:
         return Entries(*decode_cells(buffer, np.array(bounds, np.int64), refuse))
 
     def _payloads(self, blocks: Sequence[IndexEntry], magic: bytes) -> Iterator[bytes]:
+        for block, stored in zip(blocks, self._stored(blocks), strict=True):
+            yield decode_block(stored, block.offset, magic, self._trailer.codec, self._place)
+
+    def _stored(self, blocks: Sequence[IndexEntry]) -> Iterator[memoryview]:
         runs = list(_runs(blocks))
         spans = [(run[0].offset, run[-1].offset + run[-1].size_bytes) for run in runs]
         read = self._ranges.read_all([(start, end - start) for start, end in spans])
@@ -285,7 +308,7 @@ class HFileReader:
                 if block_bytes(stored) != len(stored):
                     found = f"a block of {block_bytes(stored)} bytes, {len(stored)} in the index"
                     raise self._place.malformed("a whole block", found, block.offset)
-                yield decode_block(stored, block.offset, magic, self._trailer.codec, self._place)
+                yield stored
 
     def _block_at(self, at: int, magic: bytes) -> bytes:
         """Read a block of unknown size, which usually is in the tail of the file."""

@@ -33,7 +33,9 @@ from bucketlake.format.hfile.framing import (
     encode_info,
     encode_size,
     encode_trailer,
+    moved_block,
 )
+from bucketlake.storage.base import Buffer
 
 # Hudi's reader does not see a cell that starts in the last 4 * ceil(stored size / 16384) bytes of a
 # block's cells. A block of this size is stored in at most 81,920 bytes, and no cell is as short as
@@ -76,65 +78,108 @@ def encode_hfile(
     InputError
         If a key is longer than 32,767 bytes, or the file would have 2 GiB or more.
     """
-    keys = keys.cast(pa.binary())
-    assert len(keys) == len(values), "each key has a value"
-    assert keys.null_count == values.null_count == 0, "keys and values are not null"
-    assert _is_ascending(keys), "keys are sorted by their bytes, each once"
-    key_sizes = lengths(keys)
-    if key_sizes.max(initial=0) > ROW_BYTES_MAX:
-        problem = f"a key of {key_sizes.max()} bytes"
-        raise InputError("HFile", problem, f"HFiles hold keys of up to {ROW_BYTES_MAX} bytes")
-    ends = np.cumsum(cell_sizes(keys, values))
-    cuts = _block_cuts(ends)
-    writer = _Writer()
-    for block, first in zip(_blocks(keys, values, ends, cuts), cuts[:-1].tolist(), strict=True):
-        writer.add(block, keys[first].as_py())
-    cell_bytes = int(ends[-1]) if len(ends) else 0
-    last_key = keys[-1].as_py() if len(keys) else None
-    value_bytes = cell_bytes - int(key_sizes.sum()) - CELL_FRAME_BYTES * len(keys)
-    info = {
-        "KEY_VALUE_VERSION": _INT.pack(_KEY_VALUE_VERSION),
-        "MAX_MEMSTORE_TS_KEY": _LONG.pack(0),
-        "hfile.AVG_KEY_LEN": _INT.pack(int(key_sizes.sum()) // max(len(keys), 1)),
-        "hfile.AVG_VALUE_LEN": _INT.pack(value_bytes // max(len(keys), 1)),
-        "hfile.CREATE_TIME_TS": _LONG.pack(created_at_ms),
-        "hfile.LASTKEY": b"" if last_key is None else _row(last_key),
-        "schema": schema_json.encode(),
-    }
-    return writer.finish(encode_info(info), len(keys), cell_bytes)
+    writer = HFileWriter(schema_json, created_at_ms=created_at_ms)
+    writer.add(keys, values)
+    return writer.finish()
 
 
-class _Writer:
-    """The parts of a file so far, and the index of its blocks."""
+class HFileWriter:
+    """Writes an HFile from entries that come in parts, ascending by key; see :func:`encode_hfile`.
 
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
+    Blocks of an older HFile may be among the parts, as they are stored.
+    """
+
+    def __init__(self, schema_json: str, *, created_at_ms: int) -> None:
+        self._schema_json, self._created_at_ms = schema_json, created_at_ms
+        self._parts: list[Buffer] = []
         self._index: list[bytes] = []
         self._size_bytes = 0
         self._last_block_offset: int | None = None
+        self._last_key: bytes | None = None
+        self._count = self._key_bytes = self._cell_bytes = self._value_bytes = 0
 
-    def add(self, cells: memoryview, first_key: bytes) -> None:
-        """Add a data block."""
-        is_first = self._last_block_offset is None
-        self._last_block_offset = self._size_bytes
-        previous = -1 if is_first else self._size_bytes  # Hudi writes the block's own offset.
-        block = encode_block(DATA_MAGIC, cells, previous_offset=previous)
-        row = _row(first_key)
-        entry = _INDEX_ENTRY.pack(self._size_bytes, len(block))
-        self._index.append(entry + encode_size(len(row)) + row)
-        self._append(block)
+    def add(self, keys: pa.Array, values: pa.Array) -> None:
+        """Add entries; a part ends with the end of a block.
 
-    def finish(self, info: bytes, entry_count: int, cell_bytes: int) -> bytes:
-        """Add everything after the data, and return the file."""
+        Raises
+        ------
+        InputError
+            If a key is longer than 32,767 bytes.
+        """
+        keys = keys.cast(pa.binary())
+        assert len(keys) == len(values), "each key has a value"
+        assert keys.null_count == values.null_count == 0, "keys and values are not null"
+        if len(keys) == 0:
+            return
+        assert _is_ascending(keys), "keys are sorted by their bytes, each once"
+        self._require_after(keys[0].as_py())
+        key_sizes = lengths(keys)
+        if key_sizes.max() > ROW_BYTES_MAX:
+            problem = f"a key of {key_sizes.max()} bytes"
+            raise InputError("HFile", problem, f"HFiles hold keys of up to {ROW_BYTES_MAX} bytes")
+        ends = np.cumsum(cell_sizes(keys, values))
+        cuts = _block_cuts(ends)
+        for cells, first in zip(_blocks(keys, values, ends, cuts), cuts[:-1].tolist(), strict=True):
+            # Hudi writes the block's own offset as that of the block before, except in the first.
+            previous = self._size_bytes or -1
+            block = encode_block(DATA_MAGIC, cells, previous_offset=previous)
+            self._append_data(block, keys[first].as_py())
+        self._last_key = keys[-1].as_py()
+        self._count += len(keys)
+        self._key_bytes += int(key_sizes.sum())
+        self._cell_bytes += int(ends[-1])
+        self._value_bytes += int(ends[-1] - key_sizes.sum()) - CELL_FRAME_BYTES * len(keys)
+
+    def add_stored(self, block: memoryview, first_key: bytes) -> None:
+        """Add a data block of another HFile, compressed with gzip.
+
+        Parameters
+        ----------
+        block : memoryview
+            The whole block.
+        first_key : bytes
+            Its first key.
+        """
+        self._require_after(first_key)
+        size_bytes, parts = moved_block(block, self._size_bytes or -1)
+        self._append_data(parts, first_key)
+        self._last_key = first_key  # The last key is not known without reading the block.
+        self._cell_bytes += size_bytes
+
+    def finish(self, *, stored_count: int = 0, last_key: bytes | None = None) -> bytes:
+        """Add everything after the data, and return the file.
+
+        Parameters
+        ----------
+        stored_count : int
+            Number of entries in blocks of other HFiles.
+        last_key : bytes, optional
+            The last key, if it is in a block of another HFile.
+
+        Raises
+        ------
+        InputError
+            If the file would have 2 GiB or more.
+        """
+        last = self._last_key if last_key is None else last_key
+        info = {
+            "KEY_VALUE_VERSION": _INT.pack(_KEY_VALUE_VERSION),
+            "MAX_MEMSTORE_TS_KEY": _LONG.pack(0),
+            "hfile.AVG_KEY_LEN": _INT.pack(self._key_bytes // max(self._count, 1)),
+            "hfile.AVG_VALUE_LEN": _INT.pack(self._value_bytes // max(self._count, 1)),
+            "hfile.CREATE_TIME_TS": _LONG.pack(self._created_at_ms),
+            "hfile.LASTKEY": b"" if last is None else _row(last),
+            "schema": self._schema_json.encode(),
+        }
         index_offset = self._append(encode_block(ROOT_INDEX_MAGIC, b"".join(self._index)))
         self._append(encode_block(ROOT_INDEX_MAGIC, b""))  # The index of meta blocks.
-        info_offset = self._append(encode_block(INFO_MAGIC, info))
+        info_offset = self._append(encode_block(INFO_MAGIC, encode_info(info)))
         trailer = Trailer(
             info_offset=info_offset,
             index_offset=index_offset,
             root_count=len(self._index),
-            entry_count=entry_count,
-            cell_bytes=cell_bytes,
+            entry_count=self._count + stored_count,
+            cell_bytes=self._cell_bytes,
             last_block_offset=self._last_block_offset,
         )
         self._append(encode_trailer(trailer))
@@ -143,7 +188,20 @@ class _Writer:
             raise InputError("HFile", problem, "spread the keys over more file groups")
         return b"".join(self._parts)
 
-    def _append(self, part: bytes) -> int:
+    def _require_after(self, key: bytes) -> None:
+        assert self._last_key is None or self._last_key < key, "keys are sorted by their bytes"
+
+    def _append_data(self, block: bytes | tuple[Buffer, ...], first_key: bytes) -> None:
+        """Add a data block, perhaps in pieces, and its entry of the index."""
+        pieces = (block,) if isinstance(block, bytes) else block
+        self._last_block_offset = self._size_bytes
+        row = _row(first_key)
+        entry = _INDEX_ENTRY.pack(self._size_bytes, sum(map(len, pieces)))
+        self._index.append(entry + encode_size(len(row)) + row)
+        for piece in pieces:
+            self._append(piece)
+
+    def _append(self, part: Buffer) -> int:
         """Append bytes; return where they start."""
         at = self._size_bytes
         self._parts.append(part)

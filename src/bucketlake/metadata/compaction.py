@@ -1,0 +1,366 @@
+"""Compaction of the metadata table: log files become base files, so that reads stay cheap.
+
+The base files have the instant ``B`` of the compaction. They hold what completed before ``B``, and
+readers apply the log files of later completions to them. So every delta commit that completes
+before ``B`` must be in the plan:
+
+- ``B`` takes a turn in the order of commits of the data table. Writers of earlier turns have
+  completed by then. Writers of later turns complete after ``B``.
+- Other actions (compactions, cleans, rollbacks, restores) read the last turn after they wrote their
+  log files, and complete later than its instant. So the compaction waits only for those that
+  already have log files.
+
+The plan is then on the timeline of the metadata table, where Hudi finds it too. An undoing of
+commits withdraws it, because the new base files would still have the undone entries. An outcome in
+the folder of the metadata table decides between the compaction and its withdrawal. The next
+compaction withdraws one whose process died, so none stays pending.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.compaction_plan import encode_compaction_plan
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.schema import commit_schema_json
+from bucketlake.metadata.creation import base_file_name
+from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.log_files import created_ms, is_birth_log
+from bucketlake.metadata.rewriting import rewrite_slice
+from bucketlake.metadata.table import (
+    MetadataSlice,
+    MetadataTable,
+    files_of_instants,
+    load_metadata_table,
+)
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback
+from bucketlake.timeline.transitions import create_requested, remove_pending, to_inflight
+
+OPERATION = "COMPACT"
+DELTA_COMMITS = 10
+"""Delta commits after which a compaction is due, as in Hudi."""
+
+AfterTurn = Callable[[Turn | None], Timeline]
+"""Waits until the commit of a turn is completed or rolled back; returns the data timeline."""
+
+_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
+_IN_TURN = WRITES | {Action.CLUSTERING}
+_WAIT_SECONDS_MAX = 10.0
+_LOOK_SECONDS = 0.05
+_INITIAL = "0" * 14
+
+
+def is_compaction_due(
+    storage: Storage, config: TableConfig, delta_commits: int = DELTA_COMMITS
+) -> bool:
+    """Return whether enough delta commits were completed since the last compaction.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    delta_commits : int
+        What is enough.
+    """
+    table = inner_table(storage, config)
+    return _is_due(load_timeline(table.storage, table.config), delta_commits)
+
+
+def compact_metadata(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    after_turn: AfterTurn,
+    *,
+    delta_commits: int = DELTA_COMMITS,
+    lock: TableLock = NO_LOCK,
+) -> InstantTime | None:
+    """Compact the metadata table if that is due.
+
+    Parameters
+    ----------
+    storage, config
+        The data table; its properties as they are now.
+    clock : InstantClock
+        Source of new times.
+    after_turn : callable
+        See :data:`AfterTurn`.
+    delta_commits : int
+        Number of delta commits after which a compaction is due.
+    lock : TableLock
+        Held while the compaction is planned, and while it is published.
+
+    Returns
+    -------
+    InstantTime or None
+        The completed compaction. None if none is due, or if it has to wait: another process
+        compacts, commits are being undone, or an action does not end. The next call tries again.
+
+    Raises
+    ------
+    CommitConflictError
+        If another process withdrew the compaction, or deleted a file that it reads.
+    FormatError, UnsupportedFeatureError
+        If a file of the metadata table cannot be read.
+    InputError
+        If a base file would have 2 GiB or more.
+    """
+    if not is_compaction_due(storage, config, delta_commits):
+        return None
+    work = _Work(storage, config, inner_table(storage, config), clock)
+    with ExitStack() as stack:
+        with lock.held(storage) as require_held:
+            plan = work.plan(after_turn, delta_commits)
+            if plan is None:
+                return None
+            require_held()
+            if not work.begin(plan, stack):
+                return None
+        stats = [stat for held in plan.slices if (stat := work.rewrite(plan, held)) is not None]
+        with lock.held(storage) as require_held:
+            require_held()
+            work.complete(plan.instant, stats)
+    return plan.instant
+
+
+def withdraw_compactions(
+    storage: Storage,
+    config: TableConfig,
+    is_withdrawn: Callable[[InstantTime], bool] = lambda _: True,
+) -> None:
+    """Withdraw the pending compactions of the metadata table; complete those that are decided.
+
+    An undoing of commits calls this when its plan is on the data timeline, before it looks whether
+    a compaction included the commits: a compaction that is planned later does not include them.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    is_withdrawn : callable
+        Whether to withdraw the compaction of an instant; by default all.
+    """
+    table = inner_table(storage, config)
+    for pending in load_timeline(table.storage, table.config).pending_compactions():
+        if is_withdrawn(pending.requested_at):
+            _end(table, pending)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedSlice:
+    """A slice to rewrite, with the log files that completed before the compaction."""
+
+    partition: MetadataPartition
+    held: MetadataSlice
+
+    @property
+    def as_planned(self) -> FileSlice:
+        base, logs = self.held.base, self.held.logs
+        instant = base.name.instant if base else min(log.name.instant for log in logs)
+        return FileSlice(self.partition, self.held.file_id, instant, base, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    instant: InstantTime
+    metadata: MetadataTable
+    slices: Sequence[_PlannedSlice]
+
+    @property
+    def included(self) -> set[InstantTime]:
+        """The instants whose log files are in the plan."""
+        return {log.name.instant for planned in self.slices for log in planned.held.logs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The steps of a compaction."""
+
+    storage: Storage
+    config: TableConfig
+    table: InnerTable
+    clock: InstantClock
+
+    def plan(self, after_turn: AfterTurn, delta_commits: int) -> _Plan | None:
+        """Take a turn, and choose what to compact; None if there is nothing, or to wait."""
+        withdraw_compactions(self.storage, self.config, self._is_dead)
+        while True:
+            turn = last_turn(self.storage)
+            data = after_turn(turn)
+            known = load_timeline(self.table.storage, self.table.config)
+            is_busy = known.pending_compactions() or _is_undoing(data)
+            if is_busy or not _is_due(known, delta_commits):
+                return None
+            seen = max(known.newest_time() or "", turn.instant if turn else "")
+            instant = self.clock.next_instant(data, after=InstantTime(seen))
+            if take_turn(self.storage, instant, after=turn):
+                break
+        metadata = self._settled()
+        if metadata is None:
+            return None
+        slices = _slices_before(metadata, instant)
+        return _Plan(instant, metadata, slices) if slices else None
+
+    def begin(self, plan: _Plan, stack: ExitStack) -> bool:
+        """Put the plan on the timeline, with a heartbeat; return False if it must not be there."""
+        content = encode_compaction_plan([planned.as_planned for planned in plan.slices])
+        table, instant = self.table, plan.instant
+        try:
+            stack.enter_context(beating(table.storage, instant))
+            create_requested(table.storage, table.config, instant, Action.COMPACTION, content)
+        except AlreadyExistsError:  # An action of the data table has this time.
+            return False
+        # A rollback that began meanwhile either sees the plan and withdraws it, or is seen here.
+        is_undoing = _is_undoing(load_timeline(self.storage, self.config))
+        known = load_timeline(table.storage, table.config)
+        if is_undoing or not all(known.is_completed(included) for included in plan.included):
+            _end(table, Instant(instant, Action.COMPACTION, State.REQUESTED))
+            return False
+        to_inflight(table.storage, table.config, instant, Action.COMPACTION)
+        return True
+
+    def rewrite(self, plan: _Plan, planned: _PlannedSlice) -> WriteStat | None:
+        """Write the new base file of a slice; None if its log files change nothing."""
+        timezone = self.table.config.timeline_timezone
+        rewritten = rewrite_slice(
+            plan.metadata,
+            planned.partition,
+            planned.held,
+            created_at_ms=created_ms(plan.instant, timezone),
+        )
+        if rewritten is None:
+            return None
+        name = base_file_name(planned.held.file_id, plan.instant).to_file_name()
+        path = file_path(planned.partition, name)
+        self.table.storage.put(path, rewritten.data)
+        base = planned.held.base
+        return WriteStat(
+            file_id=planned.held.file_id,
+            path=path,
+            partition_path=planned.partition,
+            previous_commit=NO_PREVIOUS_COMMIT if base is None else base.name.instant,
+            previous_base_file=None if base is None else base.name.to_file_name(),
+            record_count=rewritten.entry_count,
+            update_count=rewritten.entry_count,
+            file_size_bytes=len(rewritten.data),
+        )
+
+    def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
+        """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
+        by_partition: dict[str, list[WriteStat]] = defaultdict(list)
+        for stat in stats:
+            by_partition[stat.partition_path].append(stat)
+        commit = CommitMetadata(
+            OPERATION,
+            {partition: tuple(held) for partition, held in by_partition.items()},
+            {"schema": commit_schema_json()},
+            compacted=True,
+        )
+        completed_at = self.clock.next_instant(
+            load_timeline(self.storage, self.config), after=instant
+        )
+        publication = Publication(completed_at, Action.COMMIT, encode_commit_metadata(commit))
+        outcome = claim_commit(self.table.storage, instant, publication)
+        if outcome.publication is None:
+            for stat in stats:
+                self.table.storage.delete(stat.path)
+            problem = "another process withdrew this compaction of the metadata table"
+            raise CommitConflictError(instant, problem)
+        self.table.complete(
+            Instant(instant, Action.COMPACTION, State.INFLIGHT), outcome.publication
+        )
+
+    def _is_dead(self, instant: InstantTime) -> bool:
+        return not is_alive(self.table.storage, instant, self.clock.now_ms)
+
+    def _settled(self) -> MetadataTable | None:
+        """Wait for actions that may complete before the turn; None if one of them does not end.
+
+        Only the actions that have log files at the first look are waited for.
+        """
+        deadline = time.monotonic() + _WAIT_SECONDS_MAX
+        waiting: set[InstantTime] | None = None
+        while True:
+            data = load_timeline(self.storage, self.config)
+            metadata = load_metadata_table(self.storage, self.config, data)
+            known = {i.requested_at: i.state for i in metadata.timeline.instants}
+            # A write that waits for its turn completes later. It is completed here, and not in the
+            # data table, for a moment, or if a Hudi writer died.
+            pending = {
+                action.requested_at
+                for action in data.pending()
+                if action.requested_at in known
+                and (action.action not in _IN_TURN or known[action.requested_at] is State.COMPLETED)
+            }
+            waiting = pending if waiting is None else waiting & pending
+            if not waiting:
+                return metadata
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_LOOK_SECONDS)
+
+
+def _is_due(known: Timeline, delta_commits: int) -> bool:
+    completed = known.completed()
+    compactions = [i.requested_at for i in completed if i.action is Action.COMMIT]
+    last = max(compactions, default=InstantTime(""))
+    later = [
+        instant
+        for instant in completed
+        if instant.action is Action.DELTA_COMMIT and (instant.completed_at or "") > last
+    ]
+    updates = [instant for instant in later if not instant.requested_at.startswith(_INITIAL)]
+    return len(updates) >= delta_commits
+
+
+def _is_undoing(data: Timeline) -> bool:
+    return any(pending.action in _UNDOING for pending in data.pending())
+
+
+def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[_PlannedSlice]:
+    """Return the slices with log files that completed before an instant, with these log files."""
+    maintained = {partition.value: partition for partition in MetadataPartition}
+    planned = []
+    for name in metadata.partitions:
+        if name not in maintained:
+            continue  # Hudi compacts the partitions of other indexes.
+        for held in metadata.slices(name):
+            logs = tuple(
+                log
+                for log in held.logs
+                if (metadata.completion_time(log.name.instant) or log.name.instant) < instant
+            )
+            if any(not is_birth_log(log.name) for log in logs):
+                planned.append(_PlannedSlice(maintained[name], replace(held, logs=logs)))
+    return planned
+
+
+def _end(table: InnerTable, pending: Instant) -> None:
+    """Withdraw a pending compaction and delete its files, or complete it if that is decided."""
+    instant = pending.requested_at
+    outcome = claim_rollback(table.storage, instant)
+    if outcome.publication is not None:
+        inflight = Instant(instant, pending.action, State.INFLIGHT)
+        table.complete(inflight, outcome.publication)
+    else:
+        for file in files_of_instants(table.storage, {instant}):
+            table.storage.delete(file.path)
+        remove_pending(table.storage, table.config, instant, pending.action)
+    delete_heartbeat(table.storage, instant)

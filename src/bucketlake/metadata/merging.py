@@ -1,0 +1,77 @@
+"""What newer entries of a key mean for older entries: one entry for each key, as compactions need.
+
+The rule depends on the partition (Hudi's table format, "merge rules"). A location of a key replaces
+the older one, statistics are united unless the newer bounds are tight, and files are added to a map
+or removed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.format.hfile.reader import Entries
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.metadata_record.files import FILE_MAP, FILES_KINDS, encode_file_maps
+from bucketlake.metadata.file_listing import FileRecords
+from bucketlake.metadata.merged_statistics import merge_statistics_values
+from bucketlake.metadata.slice_reader import SliceEntries
+
+Merge = Callable[[SliceEntries], Entries]
+"""Returns one entry for each key, in any order; the given entries are in order of age."""
+
+
+def merge_of(partition: MetadataPartition) -> Merge:
+    """Return the rule of a partition."""
+    return _MERGES[partition]
+
+
+def _newest(entries: SliceEntries) -> Entries:
+    return entries.newest()
+
+
+def _united(entries: SliceEntries) -> Entries:
+    """Merge statistics: the second entry of each key with its first, then the third with both."""
+    keyed = entries.keys.dictionary_encode()
+    codes = keyed.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    counts = np.diff(starts, append=len(order))
+    merged = entries.values.take(pa.array(order[starts]))
+    for older in range(1, int(counts.max(initial=0))):
+        places = np.flatnonzero(counts > older)
+        newer = entries.values.take(pa.array(order[starts[places] + older]))
+        united = merge_statistics_values(merged.take(pa.array(places)), newer, entries.where)
+        chosen = np.arange(len(merged))
+        chosen[places] = len(merged) + np.arange(len(places))
+        merged = pa.concat_arrays([merged, united]).take(pa.array(chosen))
+    return Entries(keyed.dictionary, merged)
+
+
+def _live_files(entries: SliceEntries) -> Entries:
+    """Merge maps of files; a removal of a file that is not there says nothing."""
+    records = FileRecords.of(entries)
+    keys, values = [], []
+    for kind in FILES_KINDS:
+        names, changes = records.of_kind(kind)
+        live = changes.live()
+        counts = np.bincount(live.places, minlength=len(names))
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        infos = pa.StructArray.from_arrays(
+            [pa.array(live.sizes_bytes), pa.array(live.is_removed)], fields=[*FILE_MAP.item_type]
+        )
+        offsets = pa.array(ends, pa.int32())
+        maps = pa.MapArray.from_arrays(offsets, live.names, infos, type=FILE_MAP)
+        keys.append(pa.array(names, pa.string()).cast(pa.binary()))
+        values.append(encode_file_maps(kind, maps))
+    return Entries(pa.concat_arrays(keys), pa.concat_arrays(values))
+
+
+_MERGES: dict[MetadataPartition, Merge] = {
+    MetadataPartition.FILES: _live_files,
+    MetadataPartition.COLUMN_STATS: _united,
+    MetadataPartition.PARTITION_STATS: _united,
+    MetadataPartition.RECORD_INDEX: _newest,
+}
