@@ -34,7 +34,7 @@ from bucketlake.metadata.slice_reader import (
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
 
 _BASE_LAYER = -1  # Below the layers of log files.
-_NOTHING = Entries(pa.array([], pa.binary()), pa.array([], pa.binary()))
+_NOTHING = Entries(pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()))
 
 
 @dataclass(frozen=True, slots=True)
