@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bucketlake.format.metadata_record.bounds import has_bounds
 from bucketlake.format.metadata_record.column_stats import (
     ColumnStats,
     WrappedValues,
@@ -14,9 +15,14 @@ from bucketlake.format.metadata_record.column_stats import (
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.file_statistics import column_stats_of, statistics_of_file
+from bucketlake.model.cast import cast_table
 from bucketlake.model.schema import with_meta
+from bucketlake.read.pruning.statistics import slices_by_statistics
+from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.where.arrow_filter import to_arrow_expression
+from bucketlake.where.predicate import Comparison, IsNull, Not, Operator, Predicate
 from tests.golden.objects import objects_of_table
 from tests.golden.test_metadata_records import TABLES, values_of
 from tests.storages import memory_of
@@ -83,3 +89,42 @@ def test_statistics_of_files_are_those_of_hudi(table: str) -> None:
         is_binary = columns.field(column).type == pa.binary()
         if rows > nulls and not (is_binary and name.startswith(".")):
             assert written[:2] == (low, high), (name, column)
+
+
+def predicates_on(rows: pa.Table) -> list[Predicate]:
+    """Return conditions on each column with values of its rows."""
+    found: list[Predicate] = []
+    for field in rows.schema:
+        if not has_bounds(field.type) or pa.types.is_binary(field.type):
+            continue
+        values = rows[field.name].unique().drop_null().sort()
+        low, middle, high = (values[at].as_py() for at in (0, len(values) // 3, -1))
+        facts = (Operator.EQUAL, low), (Operator.LESS, middle), (Operator.GREATER_OR_EQUAL, high)
+        found += [Comparison(field.name, operator, value) for operator, value in facts]
+        found += [IsNull(field.name), Not(IsNull(field.name))]
+    return found
+
+
+@pytest.mark.parametrize("table", WITH_STATISTICS)
+def test_reads_pruned_by_hudis_statistics_return_all_rows(table: str) -> None:
+    objects = objects_of_table(table)
+    storage = memory_of({path: bytes(content) for path, content in objects.items()})
+    config = read_table_config(storage)
+    commits = load_snapshot(storage, config).timeline.completed_commits()
+    skipped = 0
+    for as_of in (None, commits[-2].requested_at):
+        snapshot = load_snapshot(storage, config, as_of=as_of)
+        slices = snapshot.all_slices()
+        schema = pa.schema([field.with_nullable(True) for field in with_meta(snapshot.schema)])
+        reader = SliceReader.of_snapshot(snapshot)
+        rows = []
+        for file_slice in slices:
+            chunks = [cast_table(c, schema) for c in reader.read(file_slice, schema.names)]
+            rows.append(pa.concat_tables([schema.empty_table(), *chunks]))
+        for predicate in predicates_on(pa.concat_tables(rows)):
+            condition = to_arrow_expression(predicate, schema)
+            kept, _ = slices_by_statistics(snapshot, predicate, slices, is_newest=as_of is None)
+            skipped += len(slices) - len(kept)
+            for file_slice, held in zip(slices, rows, strict=True):
+                assert file_slice in kept or held.filter(condition).num_rows == 0, predicate
+    assert skipped > 20

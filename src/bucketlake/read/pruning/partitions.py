@@ -21,22 +21,12 @@ from bucketlake.errors import InputError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
 from bucketlake.read.pruning.buckets import possible_values
+from bucketlake.read.pruning.outcome import Mask, Outcome, evaluate
 from bucketlake.where.arrow_filter import apply_test
-from bucketlake.where.predicate import (
-    COLUMN_TESTS,
-    And,
-    ColumnTest,
-    Constant,
-    Not,
-    Or,
-    Predicate,
-    leaves,
-)
+from bucketlake.where.predicate import COLUMN_TESTS, ColumnTest, Predicate, leaves
 
 PINNED_MAX = 64
 """Largest number of partitions to list one by one; for more, the whole table is listed."""
-
-Mask = npt.NDArray[np.bool_]
 
 # One spelling per value: only what a writer prints, although a cast would accept more.
 _SPELLINGS = (
@@ -78,7 +68,11 @@ def partitions_that_may_match(
     tests = [leaf for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS)]
     used = [name for name in fields if any(test.column == name for test in tests)]
     values = _partition_values(partition_paths, key_spec, used, schema)
-    return _evaluate(predicate, values, len(partition_paths)).can_be_true
+
+    def answer(test: ColumnTest) -> Outcome | None:
+        return _test(test, values[test.column]) if test.column in values else None
+
+    return evaluate(predicate, answer, len(partition_paths)).can_be_true
 
 
 def pinned_partitions(
@@ -225,34 +219,8 @@ def _cast(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
     return pa.concat_arrays([_cast(texts[:half], data_type), _cast(texts[half:], data_type)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Whether a predicate can be true, and can be false, for rows of each partition."""
-
-    can_be_true: Mask
-    can_be_false: Mask
-
-
-def _evaluate(predicate: Predicate, values: dict[str, _Values], length: int) -> _Outcome:
-    if isinstance(predicate, And | Or):
-        parts = [_evaluate(operand, values, length) for operand in predicate.operands]
-        all_of, any_of = np.logical_and.reduce, np.logical_or.reduce
-        true, false = (all_of, any_of) if isinstance(predicate, And) else (any_of, all_of)
-        return _Outcome(
-            true([part.can_be_true for part in parts]), false([part.can_be_false for part in parts])
-        )
-    if isinstance(predicate, Not):
-        inner = _evaluate(predicate.operand, values, length)
-        return _Outcome(inner.can_be_false, inner.can_be_true)
-    if isinstance(predicate, Constant):
-        return _Outcome(*(np.full(length, predicate.value is found) for found in (True, False)))
-    if isinstance(predicate, COLUMN_TESTS) and predicate.column in values:
-        return _test(predicate, values[predicate.column])
-    return _Outcome(np.ones(length, np.bool_), np.ones(length, np.bool_))
-
-
-def _test(test: ColumnTest, column: _Values) -> _Outcome:
+def _test(test: ColumnTest, column: _Values) -> Outcome:
     result = apply_test(test, column.values)
     true = pc.fill_null(result, False).to_numpy(zero_copy_only=False)
     false = pc.fill_null(pc.invert(result), False).to_numpy(zero_copy_only=False)
-    return _Outcome(true | ~column.known, false | ~column.known)
+    return Outcome(true | ~column.known, false | ~column.known)

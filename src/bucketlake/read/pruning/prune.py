@@ -1,8 +1,9 @@
 """Pruning: the file slices to read for a ``where``, and a report of what was skipped and why.
 
 ``pruning/partitions.py`` prunes partitions; ``pruning/buckets.py`` and the index prune buckets;
-``pruning/records.py`` prunes file groups by the record-level index, if the table has it. Pruning
-never skips a matching row: a slice that may hold one is read.
+``pruning/records.py`` prunes file groups by the record-level index, and ``pruning/statistics.py``
+by statistics of columns, if the table has them. Pruning never skips a matching row: a slice that
+may hold one is read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bucketlake.read.pruning.partitions import (
     readable_fields,
 )
 from bucketlake.read.pruning.records import PARTITIONS_MAX, groups_of_records
+from bucketlake.read.pruning.statistics import slices_by_statistics
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves
@@ -57,6 +59,10 @@ class PruningReport:
         Why no partition, and why no bucket, was skipped; None if some were skipped.
     record_index_reason : str or None
         Why the record-level index skipped no file group; None if it skipped some.
+    statistics_skipped : int
+        Number of file groups that statistics of columns skipped, of those that were left.
+    statistics_reason : str or None
+        Why statistics of columns skipped no file group; None if they skipped some.
     """
 
     partitions_total: int
@@ -67,6 +73,8 @@ class PruningReport:
     partition_reason: str | None
     bucket_reason: str | None
     record_index_reason: str | None = None
+    statistics_skipped: int = 0
+    statistics_reason: str | None = None
 
 
 def prune_slices(
@@ -118,7 +126,7 @@ def prune_slices(
         why = "there is no condition" if usual_settings else "the session changes SQL settings"
         paths = {file_slice.partition_path for file_slice in slices}
         return slices, PruningReport(
-            len(paths), len(paths), len(slices), len(slices), None, why, why, why
+            len(paths), len(paths), len(slices), len(slices), None, why, why, why, 0, why
         )
     kept, report = prune(
         predicate,
@@ -142,7 +150,16 @@ def prune_slices(
             foreign_key_generator=config.foreign_key_generator,
         )
         kept, unused = _by_record_index(snapshot, index, slices, kept, found)
-    return kept, replace(report, file_groups_kept=len(kept), record_index_reason=unused)
+    before = len(kept)
+    is_newest = changes is None and snapshot.timeline.until is None
+    kept, why_none = slices_by_statistics(snapshot, predicate, kept, is_newest=is_newest)
+    return kept, replace(
+        report,
+        file_groups_kept=len(kept),
+        record_index_reason=unused,
+        statistics_skipped=before - len(kept),
+        statistics_reason=why_none,
+    )
 
 
 def prune(
