@@ -17,7 +17,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.errors import FormatError, StorageError
@@ -28,6 +27,9 @@ from bucketlake.format.parquet_layout import (
     ROW_GROUP_ROWS_MAX,
     SAMPLE_ROWS,
     choose_layout,
+    floating_leaves,
+    holds_floating,
+    paths_with_nan,
     row_group_rows,
 )
 from bucketlake.hashing.key_filter import key_hashes, make_key_filter
@@ -50,7 +52,7 @@ KEY_MAX = "hoodie_max_record_key"
 KEY_FILTER = "bucketlake.key_filter"
 
 NAN_COLUMNS = "bucketlake.nan_columns"
-"""Footer key: floating columns with a NaN, as JSON; the statistics of Parquet leave NaN out."""
+"""Footer key: the floating columns with a NaN, as JSON; they have no statistics in the footer."""
 
 CALENDAR = {"org.apache.spark.version": "3.5.0"}
 """Tells Spark that dates before 1582 are in the proleptic Gregorian calendar, as Arrow's are."""
@@ -69,7 +71,6 @@ def encode_base_file(
     table_name: str | None = None,
     compression: str = "zstd",
     key_filter: bool = False,
-    names_nan: bool = False,
 ) -> memoryview:
     """Encode rows as a base file.
 
@@ -89,8 +90,6 @@ def encode_base_file(
     key_filter : bool
         Whether the footer gets a bloom filter of the record keys, of a byte a key
         (``hashing/key_filter.py``).
-    names_nan : bool
-        Whether the footer names the columns with a NaN (``NAN_COLUMNS``).
 
     Returns
     -------
@@ -113,9 +112,7 @@ def encode_base_file(
     each footer. It is left out, because it takes 431 kB per file and only Hudi's BLOOM index uses
     it, not the bucket index.
     """
-    encoder = BaseFileEncoder(
-        schema, compression=compression, key_filter=key_filter, names_nan=names_nan
-    )
+    encoder = BaseFileEncoder(schema, compression=compression, key_filter=key_filter)
     for table in tables:
         encoder.write(table)
     told: dict[str, str] = {}
@@ -137,12 +134,7 @@ class BaseFileEncoder:
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        *,
-        compression: str = "zstd",
-        key_filter: bool = False,
-        names_nan: bool = False,
+        self, schema: pa.Schema, *, compression: str = "zstd", key_filter: bool = False
     ) -> None:
         self.row_count = 0
         self._target = _file_schema(schema)
@@ -153,8 +145,10 @@ class BaseFileEncoder:
         self._group_rows: int | None = None  # Rows of the next row group; None: not known yet.
         self._keys: list[str] = []
         self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
-        self._floating = [f.name for f in self._target if pa.types.is_floating(f.type)]
-        self._nan_columns: set[str] | None = set() if names_nan else None
+        self._floating = [field.name for field in self._target if holds_floating(field.type)]
+        self._nan_paths: set[str] = set()  # Leaves with a NaN so far.
+        self._bounded_paths: set[str] = set()  # Floating leaves with statistics.
+        self._unbounded_paths: frozenset[str] = frozenset()  # Leaves that must have none.
         self._null_elements: dict[str, None] = {}
 
     def write(self, table: pa.Table) -> None:
@@ -175,10 +169,31 @@ class BaseFileEncoder:
         while self._waiting.num_rows or self._parquet is None:
             self._plan_group()
             self._write_group()
+        if self._nan_paths & self._bounded_paths:
+            return self._encode_again().finish(footer)
         self._parquet.add_key_value_metadata({**CALENDAR, **self._key_values(), **footer()})
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
         return memoryview(self._sink.getvalue())
+
+    def _encode_again(self) -> BaseFileEncoder:
+        """Encode the rows again, without statistics of columns that have a NaN.
+
+        Statistics leave NaN out, but in Spark NaN is greater than every number: its readers would
+        skip row groups with matching rows. Whether a column has a NaN is known only at its end.
+        """
+        assert self._parquet is not None
+        self._parquet.close()
+        again = BaseFileEncoder(
+            without_meta(self._target),
+            compression=self._compression,
+            key_filter=self._hashes is not None,
+        )
+        again._unbounded_paths = frozenset(self._nan_paths)
+        with pq.ParquetFile(pa.BufferReader(self._sink.getvalue())) as written:
+            for group in range(written.num_row_groups):
+                again.write(written.read_row_group(group))
+        return again
 
     def _plan_group(self) -> None:
         if self._group_rows is None:
@@ -199,12 +214,12 @@ class BaseFileEncoder:
             self._keys += key_range(keys) or ()
             if self._hashes is not None:
                 self._hashes.append(key_hashes(keys))
-            if self._nan_columns is not None:
-                has_nan = (n for n in self._floating if pc.any(pc.is_nan(group[n])).as_py())
-                self._nan_columns.update(has_nan)
+            self._nan_paths.update(paths_with_nan(group.select(self._floating)))
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter:
-        layout = choose_layout(sample)
+        layout = choose_layout(sample, self._unbounded_paths)
+        floating = {path for path, _ in floating_leaves(sample)}
+        self._bounded_paths = floating & {*layout.statistics}
         return pq.ParquetWriter(
             self._sink,
             self._target,
@@ -220,8 +235,8 @@ class BaseFileEncoder:
 
     def _key_values(self) -> dict[str, str]:
         values = {}
-        if self._nan_columns is not None:
-            values[NAN_COLUMNS] = json.dumps(sorted(self._nan_columns))
+        if self._floating:
+            values[NAN_COLUMNS] = json.dumps(sorted(self._nan_paths))
         found = key_range(pa.array(self._keys, pa.string()))
         if found is None:
             return values

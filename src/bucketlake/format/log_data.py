@@ -76,17 +76,11 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
 
 
 def encode_data_block(
-    log_format: LogFormat,
-    table: pa.Table,
-    schema_json: str,
-    *,
-    instant: InstantTime,
-    names_nan: bool = False,
+    log_format: LogFormat, table: pa.Table, schema_json: str, *, instant: InstantTime
 ) -> bytes:
-    """Encode records as a block of either format; see :func:`encode_parquet_block`."""
-    if log_format is LogFormat.AVRO:
-        return encode_avro_block(table, schema_json, instant=instant)
-    return encode_parquet_block(table, schema_json, instant=instant, names_nan=names_nan)
+    """Encode records as a block of either format; see :func:`encode_avro_block`."""
+    encode = encode_avro_block if log_format is LogFormat.AVRO else encode_parquet_block
+    return encode(table, schema_json, instant=instant)
 
 
 def encode_avro_block(
@@ -119,14 +113,9 @@ def encode_avro_block(
 
 
 def encode_parquet_block(
-    table: pa.Table,
-    schema_json: str,
-    *,
-    instant: InstantTime,
-    is_partial: bool = False,
-    names_nan: bool = False,
+    table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
 ) -> bytes:
-    """Encode records as a Parquet block; see :func:`encode_avro_block`, :func:`encode_base_file`.
+    """Encode records as a Parquet block; see :func:`encode_avro_block`.
 
     Warns
     -----
@@ -134,7 +123,7 @@ def encode_parquet_block(
         If a column has a null element in an array; the warning names the column.
     """
     schema, _ = _tree_to_write(schema_json)
-    content = encode_base_file([table], without_meta(schema), names_nan=names_nan)
+    content = encode_base_file([table], without_meta(schema))
     return encode_block(BlockKind.PARQUET_DATA, _headers(schema_json, instant, is_partial), content)
 
 

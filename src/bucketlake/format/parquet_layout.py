@@ -7,7 +7,7 @@ the rows, not on how they are split into batches, so two attempts of a task make
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,9 +37,18 @@ class ColumnLayout:
     statistics: tuple[str, ...]
 
 
-def choose_layout(sample: pa.Table) -> ColumnLayout:
+def choose_layout(sample: pa.Table, unbounded: Collection[str] = ()) -> ColumnLayout:
     """Choose the layout of a file from its first rows.
 
+    Parameters
+    ----------
+    sample : pyarrow.Table
+        The first rows.
+    unbounded : collection of str
+        Paths of leaves that must have no statistics.
+
+    Notes
+    -----
     Integers, dates and timestamps are delta-packed: this is smaller than a dictionary or zstd on
     plain values, and cheaper to write. Strings and other types get a dictionary if the sample has
     repeated values; a dictionary of distinct values is expensive to build. Columns by which no
@@ -51,9 +60,31 @@ def choose_layout(sample: pa.Table) -> ColumnLayout:
             encodings[path] = "DELTA_BINARY_PACKED"
         elif path not in _UNIQUE and _repeats(leaf):
             dictionary.append(path)
-        if path not in _NEVER_FILTERED and not pa.types.is_binary(leaf.type):
+        is_filtered = path not in _NEVER_FILTERED and path not in unbounded
+        if is_filtered and not pa.types.is_binary(leaf.type):
             statistics.append(path)
     return ColumnLayout(tuple(dictionary), encodings, tuple(statistics))
+
+
+def holds_floating(data_type: pa.DataType) -> bool:
+    """Return whether a type is floating, or holds floating values."""
+    if pa.types.is_dictionary(data_type):
+        return False
+    fields = [data_type.field(i) for i in range(data_type.num_fields)]
+    return pa.types.is_floating(data_type) or any(holds_floating(field.type) for field in fields)
+
+
+def floating_leaves(rows: pa.Table) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the floating leaves of rows with their Parquet paths."""
+    floating = [field.name for field in rows.schema if holds_floating(field.type)]
+    for path, leaf in _sample_leaves(rows.select(floating)):
+        if pa.types.is_floating(leaf.type):
+            yield path, leaf
+
+
+def paths_with_nan(rows: pa.Table) -> Iterator[str]:
+    """Yield the paths of floating leaves that have a NaN."""
+    return (path for path, leaf in floating_leaves(rows) if pc.any(pc.is_nan(leaf)).as_py())
 
 
 def row_group_rows(sample: pa.Table) -> int:

@@ -225,7 +225,7 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStat
     footer = reader.footer
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     types = {field.name: field.type for field in with_meta(reader.schema)}
-    with_nan = json.loads(reader.key_values.get(NAN_COLUMNS, "null"))
+    tells_nan = NAN_COLUMNS in reader.key_values
     found: dict[str, tuple[StoredType, ColumnRange]] = {}
     unknown = []
     for field in columns:
@@ -234,7 +234,7 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStat
             nulls = ColumnRange(footer.num_rows, footer.num_rows)
             found[name] = StoredType.of_column(field.type), nulls
         elif place is not None and has_bounds(data_type):
-            held = _range_in_footer(footer, place, data_type, with_nan)
+            held = _range_in_footer(footer, place, data_type, tells_nan=tells_nan)
             unknown += [name] if held is None else []
             found[name] = StoredType.of_column(data_type), held or ColumnRange()
     for name, held in _ranges_in_data(reader, unknown).items():
@@ -311,15 +311,16 @@ _Parse: TypeAlias = Callable[[Any], Any]
 
 
 def _range_in_footer(
-    footer: pq.FileMetaData, place: int, data_type: pa.DataType, with_nan: Sequence[str] | None
+    footer: pq.FileMetaData, place: int, data_type: pa.DataType, *, tells_nan: bool
 ) -> ColumnRange | None:
-    """Return the range of a column; None if the footer does not tell it."""
+    """Return the range of a column; None if the footer does not tell it.
+
+    Statistics of Parquet leave NaN out, unless ``tells_nan``: then a column with a NaN has none.
+    """
     column = footer.schema.column(place)
     parse = _parser_of(data_type, column.physical_type, column.logical_type.to_json())
-    is_floating = pa.types.is_floating(data_type)
-    if parse is None or (is_floating and with_nan is None):
+    if parse is None or (pa.types.is_floating(data_type) and not tells_nan):
         return None
-    has_nan = is_floating and with_nan is not None and column.path in with_nan
     parts = []
     for chunk in _chunks(footer, place):
         found = chunk.statistics
@@ -331,14 +332,11 @@ def _range_in_footer(
                 low, high = parse(found.min_raw), parse(found.max_raw)
             except UnicodeDecodeError:  # Another writer has cut a text within a character.
                 return None
-        elif found.null_count < chunk.num_values and has_nan:
-            low = high = np.nan
         elif found.null_count < chunk.num_values:
             return None
         sizes = chunk.total_compressed_size, chunk.total_uncompressed_size
         parts.append(ColumnRange(chunk.num_values, found.null_count, low, high, *sizes))
-    whole = ColumnRange.of_parts(parts)
-    return replace(whole, high=np.nan) if has_nan else whole
+    return ColumnRange.of_parts(parts)
 
 
 def _chunk_sizes(footer: pq.FileMetaData, place: int) -> tuple[int, int]:

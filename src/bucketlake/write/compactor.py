@@ -62,7 +62,6 @@ class Compactor:
                 self._rows(file_slice, name),
                 self.schema,
                 key_filter=self.key_filters,
-                names_nan=self.indexed is not None,
             )
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
             marker = Marker(partition, name, kind)

@@ -154,7 +154,6 @@ class GroupWriter:
             self.schema,
             footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
             key_filter=self.layout.looks_up,
-            names_nan=self.indexed is not None,
         )
         if base is None and merge.counts.written == 0:
             return None

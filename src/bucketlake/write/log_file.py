@@ -73,7 +73,6 @@ def encode_log_file(
                 table,
                 block_schema,
                 instant=stamp.instant,
-                names_nan=indexed is not None,
             )
         )
         if indexed is not None and log_format is LogFormat.AVRO:  # Decoding would cost more.

@@ -155,8 +155,7 @@ class Resizer:
     def _write(
         self, job: ResizeJob, partition: str, ring: Ring, names: Sequence[str]
     ) -> dict[str, NodeStats]:
-        names_nan = self.indexed is not None
-        encoders = [BaseFileEncoder(self.schema, names_nan=names_nan) for _ in names]
+        encoders = [BaseFileEncoder(self.schema) for _ in names]
         seen: list[list[npt.NDArray[np.int32]]] = [[] for _ in names]
         for chunk in self._rows(job):
             hashes = hash_ring_keys(chunk[RECORD_KEY], self.hash_fields)

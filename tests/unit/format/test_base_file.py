@@ -17,6 +17,7 @@ from bucketlake.format.base_file import (
     AVRO_SCHEMA_KEY,
     KEY_MAX,
     KEY_MIN,
+    NAN_COLUMNS,
     BaseFileReader,
     encode_base_file,
 )
@@ -296,3 +297,25 @@ def test_writing_rows_without_null_elements_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encode_base_file([rows(3)], SCHEMA)
+
+
+def test_columns_with_a_nan_have_no_statistics_in_the_footer() -> None:
+    """Statistics leave NaN out, and Spark would skip rows: NaN is greater than every number."""
+    numbers = [1.0, 2.0] * (parquet_layout.SAMPLE_ROWS + 10)
+    with_nan = [*numbers[:-1], float("nan")]
+    place = [{"lat": value, "n": 1} for value in with_nan]
+    data, schema = with_data(
+        plain=pa.array(numbers), dirty=pa.array(with_nan), place=pa.array(place)
+    )
+    content = encode_base_file([data[:5000], data[5000:]], schema, footer=lambda: {"k": "v"})
+    with BaseFileReader.of_bytes(content, "f") as reader:
+        found = reader.read(["plain", "dirty"])
+        assert found["plain"].to_pylist() == numbers
+        assert str(found["dirty"].to_pylist()) == str(with_nan)
+        assert reader.key_values[NAN_COLUMNS] == '["dirty", "place.lat"]'
+        assert reader.key_values["k"] == "v"
+        columns = [reader.footer.row_group(0).column(i) for i in range(reader.footer.num_columns)]
+    bounded = {c.path_in_schema for c in columns if c.statistics and c.statistics.has_min_max}
+    assert {"plain", "place.n"} <= bounded
+    assert not {"dirty", "place.lat"} & bounded
+    assert bytes(content) == bytes(encode_base_file([data], schema, footer=lambda: {"k": "v"}))

@@ -69,6 +69,11 @@ def facts_of(stats: ColumnStats) -> dict[tuple[str, str], tuple[Any, ...]]:
     return dict(zip(keys, zip(*columns, strict=True), strict=True))
 
 
+def rank(value: Any) -> tuple[bool, Any]:
+    """Return the sort key of a value: NaN is greater than every number."""
+    return (value != value, 0 if value != value else value)
+
+
 def require_statistics(table: bl.Table) -> None:
     """Each live file has its statistics, no deleted file has any, and partitions hold their files'.
 
@@ -85,7 +90,7 @@ def require_statistics(table: bl.Table) -> None:
         stats = column_stats_of([(name, statistics_of_file(storage, file.path, columns))])
         by_partition.setdefault(file.partition_path, []).append(stats)
         for key, facts in facts_of(stats).items():
-            assert found[key] == facts, key
+            assert repr(found[key]) == repr(facts), key  # NaN is not equal to itself.
     names = {path.rpartition("/")[2] for path in stored(table)}
     assert {name for name, _ in found} <= names
     of_partitions = facts_of(records_of(table, "partition_stats"))
@@ -96,8 +101,8 @@ def require_statistics(table: bl.Table) -> None:
         united = unite_statistics(stats, places, len(codes.dictionary), "files")
         for (_, column), (low, high, count, nulls, _) in facts_of(united).items():
             wider = of_partitions[path, column]
-            assert low is None or wider[0] <= low, (path, column)
-            assert high is None or wider[1] >= high, (path, column)
+            assert low is None or rank(wider[0]) <= rank(low), (path, column)
+            assert high is None or rank(wider[1]) >= rank(high), (path, column)
             assert wider[2] >= count
             assert wider[3] >= nulls
 
