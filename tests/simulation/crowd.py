@@ -136,6 +136,7 @@ class Crowd:
             ordering="ts" if self.by_event_time else None,
             index=self.kind.index,
             table_type=table_type,
+            metadata_table=self.random.random() < 0.4,
         )
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)

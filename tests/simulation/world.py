@@ -31,6 +31,7 @@ from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
 from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.restore_service import restore
@@ -55,6 +56,7 @@ from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.metadata_tables import listed_files, stored_files
 from tests.simulation.resizes import (
     drawn_limits,
     has_rings,
@@ -148,6 +150,7 @@ class World:
             ordering=None if self.merges_on_read else "ts",
             index=self.kind.index,
             table_type=table_type,
+            metadata_table=self.seed % 2 == 1,
         )
         self.states: list[Rows] = [{}]
         self.commits: set[tuple[str, str | None]] = set()  # Active and archived.
@@ -178,8 +181,9 @@ class World:
                 self.clean,
                 self.save,
                 self.restore,
+                self.turn_metadata_table,
             ],
-            [6, 2, 1, 1, 6 if has_rings(self.kind.index) else 2, 2, 2, 3, 4, 2, 2, 2],
+            [6, 2, 1, 1, 6 if has_rings(self.kind.index) else 2, 2, 2, 3, 4, 2, 2, 2, 1],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -275,6 +279,14 @@ class World:
                 target.storage, target.config, limits, now_ms=lambda: self.now_ms
             ),
             lambda state: state,
+        )
+
+    def turn_metadata_table(self) -> None:
+        """Turn the metadata table on or off, or build it again; no row changes."""
+        turn = self.random.choice([build_metadata_table, build_metadata_table, drop_metadata_table])
+        self.log.append(f"  {turn.__name__}")
+        self._attempt(
+            lambda target: turn(target.storage, now_ms=lambda: self.now_ms), lambda state: state
         )
 
     def roll_back(self) -> None:
@@ -545,6 +557,12 @@ def upserted(state: Rows, rows: list[dict[str, Any]], *, by_event_time: bool) ->
 def require_tidy(storage: Storage, story: Callable[[str], str]) -> None:
     """Check that data files are of completed commits, and only services are in progress."""
     config = read_table_config(storage)
+    if config.metadata_partitions:
+        listed, stored = listed_files(storage), stored_files(storage)
+        assert listed == stored, story(
+            f"the metadata table lists {listed.items() - stored.items()} too much, and lacks "
+            f"{stored.items() - listed.items()}"
+        )
     timeline = load_timeline(storage, config)
     completed = {i.requested_at for i in timeline.completed()}
     completed.update(i.requested_at for i in read_archive(storage, config))

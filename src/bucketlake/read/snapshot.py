@@ -201,8 +201,14 @@ class Snapshot:
 
     @cached_property
     def metadata_table(self) -> MetadataTable:
-        """The metadata table; raises MetadataTableError if it is damaged, or lacks a commit."""
-        return open_metadata_table(self.storage, self.config, self.timeline)
+        """The metadata table as it is now, also for an earlier time; its cleans count then, too.
+
+        Raises MetadataTableError if it is damaged, or lacks a commit.
+        """
+        timeline = self.timeline
+        if timeline.until is not None or timeline.undone:
+            timeline = load_timeline(self.storage, self.config)
+        return open_metadata_table(self.storage, self.config, timeline)
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
         listed.require_uncleaned(load_timeline(self.storage, self.config))

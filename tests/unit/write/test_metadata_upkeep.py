@@ -10,16 +10,13 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, CommitConflictError
-from bucketlake.metadata.file_listing import list_files
-from bucketlake.metadata.table import open_metadata_table
-from bucketlake.read import file_system_view
 from bucketlake.services import metadata_table as building
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from tests.faulty_storage import SimulatedCrash
+from tests.metadata_tables import listed_files, stored_files
 from tests.unit.write.test_completion import BROKEN, COW, INDEX, MOR, PASSES, RINGS, SCHEMA, rows
 
 
@@ -42,24 +39,13 @@ def opened(table: bl.Table) -> tuple[Storage, TableConfig]:
 
 
 def listed(table: bl.Table) -> dict[str, int]:
-    """The files that the metadata table lists, with their sizes."""
     storage, config = opened(table)
     assert "files" in config.metadata_partitions
-    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
-    return {file.path: file.size_bytes for file in list_files(metadata, None)}
+    return listed_files(storage)
 
 
 def stored(table: bl.Table) -> dict[str, int]:
-    """The files of completed instants that storage holds, with their sizes."""
-    storage, config = opened(table)
-    timeline = load_timeline(storage, config)
-    found = file_system_view.list_partitions(storage)
-    return {
-        file.path: file.size_bytes
-        for files in found.values()
-        for file in files
-        if timeline.is_completed(file.name.instant)
-    }
+    return stored_files(open_storage(table.path))
 
 
 WAYS = [
