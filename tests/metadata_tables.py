@@ -11,10 +11,17 @@ from bucketlake.timeline.table_properties import read_table_config
 
 
 def listed_files(storage: Storage) -> dict[str, int]:
-    """The files that the metadata table lists, with their sizes."""
+    """The files of completed instants that the metadata table lists, with their sizes.
+
+    It also lists copies of log files for a pending resize; all that it lists exists.
+    """
     config = read_table_config(storage)
-    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
-    return {file.path: file.size_bytes for file in list_files(metadata, None)}
+    timeline = load_timeline(storage, config)
+    listed = list_files(open_metadata_table(storage, config, timeline), None)
+    found = file_system_view.list_partitions(storage)
+    there = {file.path for files in found.values() for file in files}
+    assert {file.path for file in listed} <= there
+    return {f.path: f.size_bytes for f in listed if timeline.is_completed(f.name.instant)}
 
 
 def stored_files(storage: Storage) -> dict[str, int]:

@@ -29,7 +29,12 @@ from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
-from bucketlake.metadata.changes import MetadataChange, undo_change, write_change
+from bucketlake.metadata.changes import (
+    MetadataChange,
+    publish_change,
+    undo_change,
+    write_change,
+)
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.index_definitions import columns_with_statistics
 from bucketlake.metadata.statistics import (
@@ -43,6 +48,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 
@@ -162,6 +168,28 @@ def prepare_undoing(
             deleted[partition] += names
     cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
     return prepare_deletion(storage, timeline, instant, deleted, cannot)
+
+
+def record_deletion(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    timeline: Timeline,
+    instant: InstantTime,
+    paths: Sequence[str],
+) -> None:
+    """Record in the metadata table that files were deleted by an instant that will not complete.
+
+    A delta commit of the metadata table counts also if the data timeline does not have its instant.
+    So the caller removes the pending instant after this.
+    """
+    deleted: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        partition, _, name = path.rpartition("/")
+        deleted[partition].append(name)
+    content = prepare_deletion(storage, timeline, instant, deleted) if deleted else None
+    if content is not None:
+        publish_change(storage, config, instant, clock.next_instant(timeline), content)
 
 
 def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:

@@ -43,7 +43,6 @@ from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING
-from bucketlake.write.metadata_upkeep import take_back_metadata
 from bucketlake.write.pending_actions import withdraw_plan
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_restore import carry_out_restore
@@ -243,7 +242,6 @@ def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
             if decided is not None and clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS:
                 continue
             if _was_rolled_back(storage, config, timeline, instant):
-                take_back_metadata(storage, config, instant)
                 delete_files(storage, instant)
                 delete_markers(storage, instant)
 

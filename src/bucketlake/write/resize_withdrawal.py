@@ -15,10 +15,13 @@ from bucketlake.read.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
+from bucketlake.timeline.transitions import remove_pending
 from bucketlake.write.commit import after_turn
-from bucketlake.write.timeline_rollback import partitions_of_plan, take_back
+from bucketlake.write.metadata_upkeep import record_deletion, take_back_metadata
+from bucketlake.write.timeline_rollback import delete_files, partitions_of_plan
 
 
 def withdraw_resize(
@@ -35,5 +38,10 @@ def withdraw_resize(
     partitions = partitions_of_plan(storage, timeline, instant)
     files = [f.path for f in list_files(storage, partitions) if f.name.instant == instant]
     undo_state(storage, instant, partitions)
-    take_back(storage, config, instant, Action.CLUSTERING, files)
+    take_back_metadata(storage, config, instant)
+    delete_files(storage, instant, files)
+    # Commits of writes made the copies, so that the metadata table lists them.
+    record_deletion(storage, config, clock, timeline, instant, files)
+    remove_pending(storage, config, instant, Action.CLUSTERING)
+    delete_heartbeat(storage, instant)
     return True
