@@ -9,7 +9,7 @@ The steps of a commit, in order:
 3. Take the next turn in the order of commits. If another writer took it, begin again at 1.
 4. Win the outcome of the instant.
 5. Complete the instant (``write/completion.py``) under the completion time that the outcome names.
-6. Delete the markers.
+6. Delete the markers; compact and clean the metadata table if that is due.
 
 A crash at any step leaves the table as it was before or as it is after, and the next write finishes
 the job (``write/recovery.py``).
@@ -18,6 +18,7 @@ the job (``write/recovery.py``).
 from __future__ import annotations
 
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +27,10 @@ from dataclasses import dataclass, field
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
+    BucketLakeError,
     CommitConflictError,
     CommitOutcomeUnknownError,
+    ServiceWarning,
     StorageError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
@@ -41,6 +44,8 @@ from bucketlake.index.conflict_keys import (
     key_of_group,
     looked_at_metadata,
 )
+from bucketlake.metadata.cleaning import clean_metadata
+from bucketlake.metadata.compaction import compact_metadata, is_compaction_due
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -244,7 +249,10 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
             raise CommitConflictError(
                 write.instant, "another writer rolled this write back; retry it"
             )
-        return _complete_decided(write, outcome.publication)
+        completed_at = _complete_decided(write, outcome.publication)
+    if publication.metadata_commit is not None:
+        _serve_metadata_table(write)
+    return completed_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +393,26 @@ def _complete_decided(write: PendingWrite, publication: Publication) -> InstantT
     with suppress(StorageError):  # The next write deletes leftover markers.
         delete_markers(write.storage, write.instant)
     return publication.completed_at
+
+
+def _serve_metadata_table(write: PendingWrite) -> None:
+    """Compact and clean the metadata table if that is due; a failure does not undo the commit."""
+    storage, config, clock = write.storage, write.config, write.clock
+
+    def wait(turn: Turn | None) -> Timeline:
+        return after_turn(storage, config, clock, turn, None)
+
+    try:
+        if is_compaction_due(storage, config):
+            compact_metadata(storage, config, clock, wait, lock=write.lock)
+            clean_metadata(storage, config, clock)
+    except BucketLakeError as error:
+        warnings.warn(
+            f"the commit {write.instant} is completed, but a compaction or clean of the metadata "
+            f"table after it failed: {error}; the next write tries again",
+            ServiceWarning,
+            stacklevel=2,
+        )
 
 
 def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
