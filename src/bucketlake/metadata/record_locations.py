@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -25,6 +24,7 @@ from bucketlake.merge.records import key_order
 from bucketlake.metadata.index_shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slice_reader import EVERYTHING, SliceEntries, Wanted, read_slices
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.model.kept import kept_property
 
 NOT_FOUND = -1
 
@@ -91,7 +91,7 @@ class RecordIndexReader:
 
     table: MetadataTable
 
-    @cached_property
+    @kept_property
     def shards(self) -> IndexShards:
         """The shards; raises IndexStateError if there are shards of both kinds of index."""
         file_ids = [held.file_id for held in self.table.slices(MetadataPartition.RECORD_INDEX)]
@@ -165,7 +165,7 @@ class RecordIndexReader:
         held = self._slices.get(data_partition, [])
         return _joined(self._read([(each, EVERYTHING) for each in held]))
 
-    @cached_property
+    @kept_property
     def _slices(self) -> dict[str | None, list[MetadataSlice]]:
         return self.table.shards(MetadataPartition.RECORD_INDEX)
 

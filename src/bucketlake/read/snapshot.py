@@ -27,6 +27,7 @@ from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.kept import kept_property
 from bucketlake.model.schema import with_meta
 from bucketlake.read.clean_guard import require_uncleaned
 from bucketlake.read.file_system_view import (
@@ -199,7 +200,7 @@ class Snapshot:
     def _still_lists_files(self) -> bool:
         return lists_files(read_table_config(self.storage))
 
-    @cached_property
+    @kept_property
     def metadata_table(self) -> MetadataTable:
         """The metadata table as it is now, also for an earlier time; its cleans count then, too.
 

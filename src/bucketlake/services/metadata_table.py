@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
@@ -64,6 +63,7 @@ from bucketlake.metadata.statistics_entries import (
 )
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.kept import kept_property
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.at_once import at_once
@@ -219,14 +219,14 @@ class _Found:
             case MetadataPartition.RECORD_INDEX:
                 raise NotImplementedError  # Its files are made by tasks.
 
-    @cached_property
+    @kept_property
     def _files(self) -> dict[str, list[DataFile]]:
         return {
             path: [file for file in files if self.timeline.is_completed(file.name.instant)]
             for path, files in list_partitions(self.storage).items()
         }
 
-    @cached_property
+    @kept_property
     def _statistics(self) -> dict[str, ColumnStats]:
         listed = replace(self.config, metadata_partitions=())  # It is not valid yet.
         snapshot = load_snapshot(self.storage, listed, self.timeline)
