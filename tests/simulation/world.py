@@ -56,7 +56,7 @@ from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import WriteTask
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
-from tests.metadata_tables import listed_files, stored_files
+from tests.metadata_listings import listed_files, stored_files
 from tests.simulation.resizes import (
     drawn_limits,
     has_rings,

@@ -16,7 +16,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from tests.faulty_storage import SimulatedCrash
-from tests.metadata_tables import listed_files, stored_files
+from tests.metadata_listings import listed_files, stored_files
 from tests.unit.write.test_completion import BROKEN, COW, INDEX, MOR, PASSES, RINGS, SCHEMA, rows
 
 
