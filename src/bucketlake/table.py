@@ -19,6 +19,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.engine import (
     active_session,
     compaction_runner,
+    index_runner,
     read_frame,
     rehash_runner,
     require_session,
@@ -1002,7 +1003,13 @@ class Table:
         """
         return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
 
-    def rebuild_metadata_table(self, partitions: Sequence[str] = ()) -> tuple[str, ...]:
+    def rebuild_metadata_table(
+        self,
+        partitions: Sequence[str] = (),
+        *,
+        partitioned: bool | None = None,
+        spark: SparkSession | None = None,
+    ) -> tuple[str, ...]:
         """Build the metadata table, or build partitions of it again.
 
         Writers may write meanwhile. If the call dies, the next one goes on.
@@ -1010,8 +1017,14 @@ class Table:
         Parameters
         ----------
         partitions : sequence of str
-            ``files``, ``column_stats``, ``partition_stats``; by default those that the table has,
-            or all of these if it has none.
+            ``files``, ``column_stats``, ``partition_stats``, ``record_index``; by default those
+            that the table has, or all but the last if it has none.
+        partitioned : bool, optional
+            For ``record_index``: whether a key is unique within its partition (True) or in the
+            whole table. By default as the table's index is or was, else True.
+        spark : SparkSession, optional
+            Session that builds the record index; by default the active session, or this process
+            without one.
 
         Returns
         -------
@@ -1026,7 +1039,13 @@ class Table:
             If bucketlake does not maintain such a partition.
         """
         storage, _ = self._open()
-        return build_metadata_table(storage, partitions, lock=self.lock)
+        return build_metadata_table(
+            storage,
+            partitions,
+            is_partitioned=partitioned,
+            run=index_runner(spark or active_session()),
+            lock=self.lock,
+        )
 
     def drop_metadata_table(self) -> None:
         """Turn the metadata table off, and delete its files.

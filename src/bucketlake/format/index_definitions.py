@@ -44,6 +44,11 @@ class IndexDefinition:
     version: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether a record-level index is unique in each data partition only."""
+        return self.options.get(_IS_PARTITIONED) == "true"
+
     @classmethod
     def of_column_stats(cls, columns: tuple[str, ...]) -> Self:
         """Return the definition of statistics of columns, in files and in partitions."""

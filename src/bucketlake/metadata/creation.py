@@ -18,7 +18,7 @@ by the outcome of its instant in the folder of the metadata table.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
@@ -119,6 +119,7 @@ def initialise_partitions(
     *,
     instant: InstantTime,
     completed_at: InstantTime,
+    built: Sequence[WriteStat] = (),
 ) -> None:
     """Write the entries of partitions as base files, and commit them on the metadata table.
 
@@ -137,6 +138,8 @@ def initialise_partitions(
         An initial instant, or the instant of a turn in the order of commits.
     completed_at : InstantTime
         Completion time, if no earlier attempt has decided it.
+    built : sequence of WriteStat
+        Base files of the instant that tasks wrote, in other partitions.
 
     Raises
     ------
@@ -156,7 +159,8 @@ def initialise_partitions(
             for file_id, entries in groups.items()
             if len(entries.keys)
         ]
-    complete_initialisation(table, ", ".join(partitions), stats, instant, completed_at)
+    names = ", ".join([*partitions, *dict.fromkeys(stat.partition_path for stat in built)])
+    complete_initialisation(table, names, [*stats, *built], instant, completed_at)
 
 
 def begin_initialisation(

@@ -22,7 +22,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
@@ -49,8 +49,11 @@ from bucketlake.metadata.file_statistics import (
 )
 from bucketlake.metadata.index_definitions import (
     columns_with_statistics,
+    read_index_definitions,
     update_index_definitions,
 )
+from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.metadata.inner_table import InnerTable, inner_table
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import (
     STATISTICS,
@@ -61,11 +64,15 @@ from bucketlake.metadata.statistics_entries import (
     entries_of_partition_stats,
     entries_of_statistics,
 )
+from bucketlake.metadata.table import load_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.kept import kept_property
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_partitions
-from bucketlake.read.snapshot import load_snapshot
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.index_build import Runner, build_here, build_index
+from bucketlake.services.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -75,6 +82,7 @@ from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 from bucketlake.write.commit import after_turn
+from bucketlake.write.conflict import retried
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
@@ -86,6 +94,8 @@ def build_metadata_table(
     storage: Storage,
     partitions: Sequence[str] = (),
     *,
+    is_partitioned: bool | None = None,
+    run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> tuple[str, ...]:
@@ -97,6 +107,11 @@ def build_metadata_table(
         The table.
     partitions : sequence of str
         Partitions to build; by default those that the table has, or the usual ones if it has none.
+    is_partitioned : bool or None
+        Whether keys are unique in each data partition, for a record-level index; None: as the index
+        that the table has or had, or else True.
+    run : callable
+        Builds shards of a record-level index on an engine.
     lock : TableLock
         Held while the properties change.
     now_ms : callable
@@ -116,19 +131,28 @@ def build_metadata_table(
     settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     work = _Work(storage, config, clock, lock)
     begun = _begun(storage, config, chosen)
+    index = None
+    if MetadataPartition.RECORD_INDEX in chosen:
+        index = _IndexBuild(storage, config, _is_partitioned(storage, config, is_partitioned), run)
     if begun is None:
         columns = _columns(storage, config)
         work.turn_off(chosen)
         create_metadata_table(storage, config)
         for partition in chosen:
-            groups = {file_id: GroupEntries() for file_id in usual_file_groups(partition)}
-            work.initialise({partition: groups}, next_initial_instant(storage, config))
-        work.define_indexes(chosen, columns)
+            instant = next_initial_instant(storage, config)
+            if index is not None and partition is MetadataPartition.RECORD_INDEX:
+                file_ids = index.new_file_ids(instant)
+            else:
+                file_ids = usual_file_groups(partition)
+            work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
+        work.define_indexes(chosen, columns, index)
         work.list_partitions(building=chosen)
     with work.turn(begun) as (instant, timeline):
         storage.put(_BUILD_FILE, _render(instant, chosen))
         found = _Found(storage, config, timeline)
-        work.initialise({name: found.groups(name) for name in chosen}, instant)
+        built = [] if index is None else index.build(instant, timeline)
+        usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
+        work.initialise({name: found.groups(name) for name in usual}, instant, built)
         valid = work.list_partitions(valid=chosen)
     storage.delete(_BUILD_FILE)
     return valid
@@ -217,7 +241,7 @@ class _Found:
             case MetadataPartition.PARTITION_STATS:
                 return entries_of_partition_stats(self._statistics)
             case MetadataPartition.RECORD_INDEX:
-                raise NotImplementedError  # Its files are made by tasks.
+                raise AssertionError("tasks make the files of the record-level index")
 
     @kept_property
     def _files(self) -> dict[str, list[DataFile]]:
@@ -228,8 +252,7 @@ class _Found:
 
     @kept_property
     def _statistics(self) -> dict[str, ColumnStats]:
-        listed = replace(self.config, metadata_partitions=())  # It is not valid yet.
-        snapshot = load_snapshot(self.storage, listed, self.timeline)
+        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
         schema = snapshot.schema_or_none
         if schema is None:
             return {}
@@ -250,6 +273,57 @@ class _Found:
             if read_from is not None:
                 found[file.partition_path].append((file.name.to_file_name(), read_from))
         return {path: column_stats_of(held) for path, held in found.items()}
+
+
+def _is_partitioned(storage: Storage, config: TableConfig, given: bool | None) -> bool:
+    known = read_index_definitions(storage, config).get(MetadataPartition.RECORD_INDEX)
+    if given is not None or known is None:
+        return given is not False
+    return known.is_partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexBuild:
+    """The build of a record-level index."""
+
+    storage: Storage
+    config: TableConfig
+    is_partitioned: bool
+    run: Runner
+
+    def new_file_ids(self, instant: InstantTime) -> list[FileId]:
+        """Return the file groups of a new index, which an initialisation opens."""
+        timeline = load_timeline(self.storage, self.config)
+        return self._plan(self._snapshot(timeline), instant, None).file_ids
+
+    def build(self, instant: InstantTime, timeline: Timeline) -> list[WriteStat]:
+        """Write the base files of the index for the table at a turn."""
+        now = read_table_config(self.storage)
+        metadata = load_metadata_table(self.storage, now, timeline)
+        root = self.storage.root
+        opened = IndexShards.of_file_ids(metadata.file_groups(MetadataPartition.RECORD_INDEX), root)
+
+        def attempt() -> list[WriteStat]:
+            # A clean may delete files of the table as it was at the turn. The newest state serves
+            # too, because entries of later writes are newer than the base files.
+            snapshot = self._snapshot(load_timeline(self.storage, self.config))
+            plan = self._plan(snapshot, instant, opened)
+            return build_index(snapshot, self._inner, plan, self.run)
+
+        return retried(attempt)
+
+    def _plan(
+        self, snapshot: Snapshot, instant: InstantTime, opened: IndexShards | None
+    ) -> IndexBuildPlan:
+        partitioned = self.is_partitioned
+        return plan_index(snapshot, self._inner, instant, is_partitioned=partitioned, opened=opened)
+
+    def _snapshot(self, timeline: Timeline) -> Snapshot:
+        return load_snapshot(self.storage, self.config, timeline, lists_storage=True)
+
+    @property
+    def _inner(self) -> InnerTable:
+        return inner_table(self.storage, self.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,21 +361,34 @@ class _Work:
         self,
         partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
         instant: InstantTime,
+        built: Sequence[WriteStat] = (),
     ) -> None:
         """Write and commit the entries of partitions; see ``metadata/creation.py``."""
         completed_at = self.clock.next_instant(load_timeline(self.storage, self.config))
         initialise_partitions(
-            self.storage, self.config, partitions, instant=instant, completed_at=completed_at
+            self.storage,
+            self.config,
+            partitions,
+            instant=instant,
+            completed_at=completed_at,
+            built=built,
         )
 
     def define_indexes(
-        self, partitions: Collection[MetadataPartition], columns: tuple[str, ...]
+        self,
+        partitions: Collection[MetadataPartition],
+        columns: tuple[str, ...],
+        index: _IndexBuild | None,
     ) -> None:
         """Describe the indexes for readers, before the properties list them."""
+        definitions = []
         if STATISTICS & {*partitions}:
-            with self.lock.held(self.storage):
-                definition = IndexDefinition.of_column_stats(columns)
-                update_index_definitions(self.storage, self.config, [definition])
+            definitions.append(IndexDefinition.of_column_stats(columns))
+        if index is not None:
+            partitioned = index.is_partitioned
+            definitions.append(IndexDefinition.of_record_index(is_partitioned=partitioned))
+        with self.lock.held(self.storage):
+            update_index_definitions(self.storage, self.config, definitions)
 
     def list_partitions(
         self,

@@ -9,7 +9,8 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.errors import BucketLakeError, CommitConflictError, MetadataTableWarning
+from bucketlake.metadata.index_definitions import read_index_definitions
 from bucketlake.services import metadata_table as building
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -17,7 +18,16 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_listings import listed_files, stored_files
-from tests.unit.write.test_completion import BROKEN, COW, INDEX, MOR, PASSES, RINGS, SCHEMA, rows
+from tests.unit.write.test_completion import (
+    BROKEN,
+    COW,
+    INDEX,
+    MOR,
+    PASSES,
+    RINGS,
+    SCHEMA,
+    rows,
+)
 
 
 def make(path: str, table_type: str = COW, *, metadata_table: bool = True) -> bl.Table:
@@ -172,3 +182,22 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
     after = {stored.path for stored in storage.list(".hoodie/metadata")}
     assert {path for path in after - before if ".marker." not in path} == set()
     assert listed(table) == stored(table)
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_record_index_is_built_beside_a_table_and_taken_off_by_a_write_that_knows_no_new_keys(
+    new_path: Callable[[], str], table_type: str, *, partitioned: bool
+) -> None:
+    table = make(new_path(), table_type, metadata_table=False)
+    built = table.rebuild_metadata_table(["record_index"], partitioned=partitioned)
+    assert built == ("files", "record_index")
+    keys = {f"k{n}" for n in range(0, 12, 2)}
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+    with pytest.warns(MetadataTableWarning, match="record_index"):
+        table.upsert(rows(2))
+    assert opened(table)[1].metadata_partitions == ("files",)
+    assert table.rebuild_metadata_table(["record_index"]) == ("files", "record_index")
+    storage, config = opened(table)
+    assert read_index_definitions(storage, config)["record_index"].is_partitioned == partitioned
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
