@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
 from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.changes import (
     MetadataChange,
@@ -30,6 +32,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.table_properties import create_table_properties
 from bucketlake.timeline.transitions import instant_path
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = MetadataPartition
@@ -68,7 +71,7 @@ class WrittenTable:
         self.config = replace(CONFIG, metadata_partitions=tuple(map(str, partitions)))
 
     def create(self) -> WrittenTable:
-        """Create the metadata table."""
+        """Create the metadata table, and the properties of the data table."""
         create_metadata_table(self.storage, self.config)
         for number, name in enumerate(self.config.metadata_partitions):
             partition = MetadataPartition(name)
@@ -82,6 +85,8 @@ class WrittenTable:
                 instant=initial_instant(number),
                 completed_at=at(number / 1000),
             )
+        with suppress(AlreadyExistsError):
+            create_table_properties(self.storage, self.config)
         return self
 
     def seen_by(self, storage: Storage) -> WrittenTable:

@@ -39,6 +39,7 @@ from bucketlake.timeline.archive_writer import (
 )
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, Instant, instant_from_ms
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import old_commits
 
@@ -52,16 +53,30 @@ _ACTIVE_COMMITS_MAX = 30  # More than these, and the oldest are archived.
 _ACTIVE_COMMITS_MIN = 20
 
 
-def clean_metadata(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
+def clean_metadata(
+    storage: Storage, config: TableConfig, clock: InstantClock, *, lock: TableLock = NO_LOCK
+) -> None:
     """Delete what no reader needs, and archive old instants of the metadata table.
 
     Parameters
     ----------
     storage, config
-        The data table; its properties as they are now.
+        The data table.
     clock : InstantClock
         The present time.
+    lock : TableLock
+        Held meanwhile; needed if Hudi archives at the same time.
+
+    Raises
+    ------
+    MetadataTableError
+        If there is no metadata table.
     """
+    with lock.held(storage):
+        _clean(storage, config, clock)
+
+
+def _clean(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
     table = inner_table(storage, config)
     files = list_all_files(table.storage)
     marked = table.storage.list_folders(MARKER_FOLDER)

@@ -11,9 +11,11 @@ before ``B`` must be in the plan:
   already have log files.
 
 The plan is then on the timeline of the metadata table, where Hudi finds it too. An undoing of
-commits withdraws it, because the new base files would still have the undone entries. An outcome in
-the folder of the metadata table decides between the compaction and its withdrawal. The next
-compaction withdraws one whose process died, so none stays pending.
+commits withdraws it, because the new base files would still have the undone entries; so does a
+build of a partition anew. Each of them is known before it looks for plans, and a compaction looks
+for them after it put its plan. An outcome in the folder of the metadata table decides between the
+compaction and its withdrawal. The next compaction withdraws one whose process died, so none stays
+pending.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested, remove_pending, to_inflight
 
 OPERATION = "COMPACT"
@@ -97,7 +100,7 @@ def compact_metadata(
     Parameters
     ----------
     storage, config
-        The data table; its properties as they are now.
+        The data table. The compaction reads the list of valid partitions again.
     clock : InstantClock
         Source of new times.
     after_turn : callable
@@ -148,7 +151,9 @@ def withdraw_compactions(
     """Withdraw the pending compactions of the metadata table; complete those that are decided.
 
     An undoing of commits calls this when its plan is on the data timeline, before it looks whether
-    a compaction included the commits: a compaction that is planned later does not include them.
+    a compaction included the commits: a compaction that is planned later does not include them. A
+    build of a partition calls it when the properties do not list the partition any more, before it
+    deletes the old files.
 
     Parameters
     ----------
@@ -212,7 +217,8 @@ class _Work:
             instant = self.clock.next_instant(data, after=InstantTime(seen))
             if take_turn(self.storage, instant, after=turn):
                 break
-        metadata = self._settled()
+        config = read_table_config(self.storage)  # A build may have taken a partition off.
+        metadata = self._settled(config)
         if metadata is None:
             return None
         slices = _slices_before(metadata, instant)
@@ -227,14 +233,22 @@ class _Work:
             create_requested(table.storage, table.config, instant, Action.COMPACTION, content)
         except AlreadyExistsError:  # An action of the data table has this time.
             return False
-        # A rollback that began meanwhile either sees the plan and withdraws it, or is seen here.
-        is_undoing = _is_undoing(load_timeline(self.storage, self.config))
-        known = load_timeline(table.storage, table.config)
-        if is_undoing or not all(known.is_completed(included) for included in plan.included):
+        # What began meanwhile either sees the plan and withdraws it, or is seen here.
+        if not self._still_holds(plan):
             _end(table, Instant(instant, Action.COMPACTION, State.REQUESTED))
             return False
         to_inflight(table.storage, table.config, instant, Action.COMPACTION)
         return True
+
+    def _still_holds(self, plan: _Plan) -> bool:
+        """Return whether no commit of a plan is being undone, and no partition is built anew."""
+        if _is_undoing(load_timeline(self.storage, self.config)):
+            return False
+        valid = read_table_config(self.storage).metadata_partitions
+        known = load_timeline(self.table.storage, self.table.config)
+        return {planned.partition for planned in plan.slices} <= {*valid} and all(
+            known.is_completed(included) for included in plan.included
+        )
 
     def rewrite(self, plan: _Plan, planned: _PlannedSlice) -> WriteStat | None:
         """Write the new base file of a slice; None if its log files change nothing."""
@@ -290,7 +304,7 @@ class _Work:
     def _is_dead(self, instant: InstantTime) -> bool:
         return not is_alive(self.table.storage, instant, self.clock.now_ms)
 
-    def _settled(self) -> MetadataTable | None:
+    def _settled(self, config: TableConfig) -> MetadataTable | None:
         """Wait for actions that may complete before the turn; None if one of them does not end.
 
         Only the actions that have log files at the first look are waited for.
@@ -298,8 +312,8 @@ class _Work:
         deadline = time.monotonic() + _WAIT_SECONDS_MAX
         waiting: set[InstantTime] | None = None
         while True:
-            data = load_timeline(self.storage, self.config)
-            metadata = load_metadata_table(self.storage, self.config, data)
+            data = load_timeline(self.storage, config)
+            metadata = load_metadata_table(self.storage, config, data)
             known = {i.requested_at: i.state for i in metadata.timeline.instants}
             # A write that waits for its turn completes later. It is completed here, and not in the
             # data table, for a moment, or if a Hudi writer died.

@@ -32,6 +32,7 @@ from bucketlake.errors import AlreadyExistsError, ConfigError, ObjectNotFoundErr
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
     create_metadata_table,
@@ -354,6 +355,7 @@ class _Work:
         if is_whole:
             delete_metadata_table(self.storage)
             return
+        withdraw_compactions(self.storage, self.config)
         for partition in partitions:
             delete_partition(self.storage, partition)
 

@@ -405,7 +405,7 @@ def _serve_metadata_table(write: PendingWrite) -> None:
     try:
         if is_compaction_due(storage, config):
             compact_metadata(storage, config, clock, wait, lock=write.lock)
-            clean_metadata(storage, config, clock)
+            clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
         warnings.warn(
             f"the commit {write.instant} is completed, but a compaction or clean of the metadata "

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from bucketlake.config.table_keys import METADATA_PARTITIONS
 from bucketlake.errors import BucketLakeError, CommitConflictError
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
@@ -31,6 +32,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms, shift_instant
+from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.timeline.transitions import create_requested, to_inflight
 from bucketlake.write.commit import after_turn
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
@@ -401,6 +403,22 @@ def test_rollback_completes_a_compaction_that_is_decided(table: WrittenTable) ->
     assert not pending_here(table)
     assert seen(table) == before
     assert not is_compaction_due(table.storage, table.config)
+
+
+def test_partition_that_is_taken_off_meanwhile_withdraws_the_compaction(
+    table: WrittenTable,
+) -> None:
+    """A build makes it anew; the base files of the compaction would be in its folder."""
+
+    def take_off() -> None:
+        update_table_properties(table.storage, {METADATA_PARTITIONS: "files"})
+
+    busy = Meanwhile(table.storage, ".compaction.requested", take_off)  # type: ignore[arg-type]
+    assert compact(table.seen_by(busy)) is None
+    assert not pending_here(table)
+    assert compact(table, AFTER + 1) is not None
+    assert WrittenTable(table.storage, [FILES]).open().slices(FILES)[0].base is not None
+    assert all(held.base is None for held in table.open().slices(COLUMN_STATS))
 
 
 # Plans of others.
