@@ -8,9 +8,10 @@ everything that must exist before an instant is visible belongs into :func:`comp
 from __future__ import annotations
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitOutcomeUnknownError, StorageError
+from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from bucketlake.metadata.changes import publish_change
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed
@@ -51,13 +52,7 @@ def complete_instant(
     """
     try:
         if publication.metadata_commit is not None:
-            publish_change(
-                storage,
-                config,
-                pending.requested_at,
-                publication.completed_at,
-                publication.metadata_commit,
-            )
+            _complete_metadata(storage, config, pending, publication)
         return publish_completed(storage, config, pending, publication)
     except StorageError as error:
         if publication.action is Action.SAVEPOINT:
@@ -67,3 +62,20 @@ def complete_instant(
             f"it is decided to be committed, but storage failed to publish it ({error}); "
             "the next write publishes it, do not retry",
         ) from error
+
+
+def _complete_metadata(
+    storage: Storage, config: TableConfig, pending: Instant, publication: Publication
+) -> None:
+    """Complete the delta commit of the metadata table, unless that was turned off since.
+
+    Whoever turns it off first completes the instants that are decided.
+    """
+    at, completed_at = pending.requested_at, publication.completed_at
+    try:
+        assert publication.metadata_commit is not None
+        publish_change(storage, config, at, completed_at, publication.metadata_commit)
+    except CommitConflictError:
+        found = [i for i in load_timeline(storage, config).pending() if i.requested_at == at]
+        if any(instant.action is pending.action for instant in found):
+            raise

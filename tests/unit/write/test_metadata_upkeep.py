@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from bucketlake.metadata.index_definitions import read_index_definitions
 from bucketlake.services import metadata_table as building
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import State
+from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
+from bucketlake.write.completion import complete_instant
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_listings import listed_files, stored_files
 from tests.unit.write.test_completion import (
@@ -161,6 +166,21 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_removal_leaves_no_m
     assert config.metadata_partitions == ()
     assert [*storage.list(".hoodie/metadata")] == []
     assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+def test_late_helper_of_a_commit_whose_metadata_table_is_gone_finds_it_completed(
+    new_path: Callable[[], str],
+) -> None:
+    table = make(new_path())
+    storage, config = opened(table)
+    newest = load_timeline(storage, config).completed_commits()[-1]
+    outcome = read_outcome(storage, newest.requested_at)
+    assert outcome is not None
+    assert outcome.publication is not None
+    table.drop_metadata_table()
+    pending = replace(newest, state=State.INFLIGHT, completed_at=None)
+    assert complete_instant(storage, config, pending, outcome.publication) == newest
+    assert [*storage.list(".hoodie/metadata")] == []
 
 
 def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
