@@ -132,8 +132,8 @@ def write_change(
 
     The delta commit is then inflight on the timeline of the metadata table. The call can be
     repeated, also with another change. The completion time of the action must be later than the
-    instant of the last turn in the order of commits, read after this call: it may be the turn of a
-    compaction that did not see these log files (``metadata/compaction.py``).
+    floor of the last turn in the order of commits, read after this call: a compaction may have
+    taken a turn without seeing these log files (``metadata/compaction.py``).
 
     Parameters
     ----------

@@ -5,10 +5,10 @@ readers apply the log files of later completions to them. So every delta commit 
 before ``B`` must be in the plan:
 
 - ``B`` takes a turn in the order of commits of the data table. Writers of earlier turns have
-  completed by then. Writers of later turns complete after ``B``.
+  completed by then. Writers of later turns complete after ``B`` (``Turn.floor``).
 - Other actions (compactions, cleans, rollbacks, restores) read the last turn after they wrote their
-  log files, and complete later than its instant. So the compaction waits only for those that
-  already have log files.
+  log files, and also complete after its floor. So the compaction waits only for those that already
+  have log files.
 
 The plan is then on the timeline of the metadata table, where Hudi finds it too. An undoing of
 commits withdraws it, because the new base files would still have the undone entries; so does a
@@ -213,7 +213,7 @@ class _Work:
             is_busy = known.pending_compactions() or _is_undoing(data)
             if is_busy or not _is_due(known, delta_commits):
                 return None
-            seen = max(known.newest_time() or "", turn.instant if turn else "")
+            seen = max(known.newest_time() or "", turn.floor if turn else "")
             instant = self.clock.next_instant(data, after=InstantTime(seen))
             if take_turn(self.storage, instant, after=turn):
                 break

@@ -113,11 +113,12 @@ class MetadataTable:
     def may_include(self, instant: InstantTime) -> bool:
         """Return whether base files may include a commit, so that it cannot be undone alone.
 
-        Later compactions include it, and so do later builds. An archived commit is compacted.
+        Later compactions include it, and so do later builds. A commit that is not on the timeline
+        here is archived, so it is compacted, or the metadata table was built after it.
         """
         completed_at = self.timeline.completion_time(instant)
         if completed_at is None:
-            return self.timeline.is_completed(instant)
+            return self.data_timeline.is_completed(instant)
         return any(
             later.requested_at > completed_at
             if later.action is Action.COMMIT

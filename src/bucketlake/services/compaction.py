@@ -230,7 +230,7 @@ def _schedule(
         slices = _worth_it(storage, config, timeline, limits, clock.now_ms())
         if not slices:
             return None, []
-        instant = clock.next_instant(timeline, after=turn.instant if turn else None)
+        instant = clock.next_instant(timeline, after=turn.floor if turn else None)
         if not take_turn(storage, instant, after=turn):
             continue
         require_held()
@@ -380,7 +380,7 @@ def _complete(
         metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
         if take_turn(storage, instant, after=turn):
             break
-    completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+    completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
     require_held()
     content = encode_commit_metadata(commit)
     publication = Publication(completed_at, Action.COMMIT, content, metadata_commit)

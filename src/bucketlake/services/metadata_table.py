@@ -428,7 +428,7 @@ class _Work:
                 timeline = after_turn(storage, config, self.clock, turn, None)
                 if end_undoing(storage, config, timeline, self.clock):
                     continue
-                instant = self.clock.next_instant(timeline, after=turn.instant if turn else None)
+                instant = self.clock.next_instant(timeline, after=turn.floor if turn else None)
                 with suppress(AlreadyExistsError), ExitStack() as attempt:
                     attempt.enter_context(beating(storage, instant))
                     if take_turn(storage, instant, after=turn, changes_metadata=True):

@@ -140,7 +140,7 @@ def _complete(
         if end_undoing(storage, config, timeline, clock):
             continue
         files = _files(storage, config, timeline, instant)
-        completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+        completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
         if take_turn(storage, completed_at, after=turn):
             break
     metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)

@@ -8,9 +8,12 @@ n - 1, then checks for conflicts, then takes turn n. If turn n is already taken,
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
 
-A turn also says whether the metadata table was ever turned on or off, and each turn carries this on
-from the turn before. So a writer that opened the table before learns it from the object that it
-reads anyway.
+Each turn carries two facts on from the turn before, so that a writer learns them from the object
+that it reads anyway:
+
+- whether the metadata table was ever turned on or off;
+- the greatest instant of all turns. Commits of later turns complete after it. Some instants are on
+  no timeline yet, or only on that of the metadata table, so a writer would not see them there.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 
 _DIGITS = 12
-_METADATA_CHANGED = " metadata-changed"
+_METADATA_CHANGED = "metadata-changed"
+_FLOOR = "floor="
 _KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
 
@@ -42,11 +46,19 @@ class Turn:
         The instant that took the turn.
     metadata_changed : bool
         Whether the metadata table was turned on or off in this turn or before.
+    later_instant : InstantTime or None
+        The greatest instant of earlier turns, if it is later than that of this turn.
     """
 
     number: int
     instant: InstantTime
     metadata_changed: bool = False
+    later_instant: InstantTime | None = None
+
+    @property
+    def floor(self) -> InstantTime:
+        """The greatest instant of this turn and all earlier turns."""
+        return self.later_instant or self.instant
 
 
 def last_turn(storage: Storage) -> Turn | None:
@@ -57,11 +69,7 @@ def last_turn(storage: Storage) -> Turn | None:
             return None
         with suppress(ObjectNotFoundError):  # Deleted since the listing, as an old turn.
             path = _path(numbers[-1])
-            instant, _, claim = storage.read(path).decode(errors="replace").partition(" ")
-            if not claim:
-                raise FormatError(path, "an instant and a claim", repr(instant)[:80])
-            require_instant(instant, path)
-            return Turn(numbers[-1], InstantTime(instant), claim.endswith(_METADATA_CHANGED))
+            return _parsed(path, numbers[-1], storage.read(path))
 
 
 def take_turn(
@@ -75,9 +83,12 @@ def take_turn(
     finds the path free again.
     """
     number = 1 if after is None else after.number + 1
-    has_changed = changes_metadata or (after is not None and after.metadata_changed)
-    note = _METADATA_CHANGED if has_changed else ""
-    path, content = _path(number), f"{instant} {uuid.uuid4().hex}{note}".encode()
+    words = [instant, uuid.uuid4().hex]
+    if changes_metadata or (after is not None and after.metadata_changed):
+        words.append(_METADATA_CHANGED)
+    if after is not None and after.floor > instant:
+        words.append(f"{_FLOOR}{after.floor}")
+    path, content = _path(number), " ".join(words).encode()
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:
@@ -90,6 +101,17 @@ def take_turn(
     if number > _KEPT:
         storage.delete(_path(number - _KEPT))
     return True
+
+
+def _parsed(path: str, number: int, content: bytes) -> Turn:
+    instant, *words = content.decode(errors="replace").split(" ")
+    if not words:
+        raise FormatError(path, "an instant and a claim", repr(instant)[:80])
+    floors = [word.removeprefix(_FLOOR) for word in words if word.startswith(_FLOOR)]
+    for text in (instant, *floors):
+        require_instant(text, path)
+    later = InstantTime(floors[0]) if floors else None
+    return Turn(number, InstantTime(instant), _METADATA_CHANGED in words, later)
 
 
 def stray_turns(storage: Storage) -> list[str]:

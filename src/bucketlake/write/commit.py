@@ -237,7 +237,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         turn = checked.turn
         # Made between the turn and the decision: no resize can complete meanwhile.
         make_log_copies(write.storage, write.instant, checked.copies)
-        after = turn.instant if turn else None
+        after = turn.floor if turn else None
         completed_at = write.clock.next_instant(checked.timeline, after=after)
         require_held()
         publication = Publication(

@@ -114,7 +114,7 @@ def decide_plan(
     """
     # A compaction of the metadata table takes a turn, and waits for earlier completions only.
     turn = None if metadata_commit is None else last_turn(storage)
-    after = None if turn is None else turn.instant
+    after = None if turn is None else turn.floor
     completed_at = clock.next_instant(load_timeline(storage, config), after=after)
     zone = config.timeline_timezone
     duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))

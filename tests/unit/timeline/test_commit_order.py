@@ -41,6 +41,20 @@ def test_a_put_whose_answer_was_lost_is_known_again(storage: Storage) -> None:
     assert take_turn(faulty, instant(1), after=None)
 
 
+def test_the_greatest_instant_of_all_turns_is_carried_on(storage: Storage) -> None:
+    """A compaction of the metadata table is on no timeline that later writers read."""
+    for number, later in ((5, None), (9, None), (3, 9), (7, 9), (9, None), (12, None), (1, 12)):
+        assert take_turn(storage, instant(number), after=last_turn(storage))
+        found = last_turn(storage)
+        assert found is not None
+        assert found.instant == instant(number)
+        assert found.later_instant == (None if later is None else instant(later))
+        assert found.floor == instant(later or number)
+    assert take_turn(storage, instant(2), after=last_turn(storage), changes_metadata=True)
+    found = last_turn(storage)
+    assert found == Turn(8, instant(2), metadata_changed=True, later_instant=instant(12))
+
+
 def test_a_put_that_failed_says_so(storage: Storage) -> None:
     faulty = FaultyStorage(storage, [Fault(1, Moment.BEFORE, Effect.ERROR)])
     with pytest.raises(StorageError):
@@ -48,9 +62,10 @@ def test_a_put_that_failed_says_so(storage: Storage) -> None:
 
 
 def test_a_broken_turn_is_named(storage: Storage) -> None:
-    storage.put(f"{FOLDER}/000000000001", b"rubbish")
-    with pytest.raises(FormatError, match="commit_order/000000000001"):
-        last_turn(storage)
+    for content in (b"rubbish", b"202601010 claim floor=../x"):
+        storage.put(f"{FOLDER}/000000000001", content)
+        with pytest.raises(FormatError, match="commit_order/000000000001"):
+            last_turn(storage)
 
 
 def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage) -> None:

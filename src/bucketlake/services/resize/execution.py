@@ -173,7 +173,7 @@ def _complete(
             break
     if service.appends:
         drop_copies_of_no_commit(service, instant, replaced.keys())
-    completed_at = clock.next_instant(timeline, after=turn.instant if turn else None)
+    completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
     require_held()
     content = encode_commit_metadata(commit)
     publication = Publication(completed_at, Action.REPLACE_COMMIT, content, metadata_commit)

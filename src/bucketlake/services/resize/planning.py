@@ -99,7 +99,7 @@ def schedule(
         chosen, left = worth_it(service, timeline, overtaken)
         if not chosen:
             return None
-        instant = clock.next_instant(timeline, after=turn.instant if turn else None)
+        instant = clock.next_instant(timeline, after=turn.floor if turn else None)
         plan = _plan_of(rings_of(service, timeline), chosen, instant)
         require_held()
         content = encode_clustering_plan(plan, storage.root)

@@ -1,0 +1,127 @@
+"""Compactions of the metadata table beside the actions of its data table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.table_config import TableConfig
+from bucketlake.metadata.compaction import compact_metadata, withdraw_compactions
+from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.table import MetadataTable, load_metadata_table
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock, table_clock
+from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.instant import Action, Instant, shift_instant
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.timeline.transitions import create_requested
+from bucketlake.write.commit import after_turn
+from tests.metadata_listings import listed_files, stored_files
+from tests.unit.write.test_completion import INDEX, SCHEMA, rows
+
+
+@pytest.fixture
+def table(new_path: Callable[[], str]) -> bl.Table:
+    """A table with a metadata table and three commits."""
+    made = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX,
+        metadata_table=True,
+    )  # fmt: skip
+    for number in range(3):
+        made.upsert(rows(number))
+    return made
+
+
+def opened(table: bl.Table) -> tuple[Storage, TableConfig, InnerTable, InstantClock]:
+    storage = open_storage(table.path)
+    config = read_table_config(storage)
+    clock = table_clock(storage.root, config.timeline_timezone)
+    return storage, config, inner_table(storage, config), clock
+
+
+def metadata_of(table: bl.Table) -> MetadataTable:
+    storage, config, *_ = opened(table)
+    return load_metadata_table(storage, config, load_timeline(storage, config))
+
+
+def compact(table: bl.Table) -> str | None:
+    storage, config, _, clock = opened(table)
+    return compact_metadata(
+        storage,
+        config,
+        clock,
+        lambda turn: after_turn(storage, config, clock, turn, None),
+        delta_commits=1,
+    )
+
+
+def pending(table: bl.Table) -> list[Instant]:
+    return list(metadata_of(table).timeline.pending())
+
+
+def test_clean_completes_after_the_last_turn_even_if_the_clock_is_behind(table: bl.Table) -> None:
+    """The turn may be that of a compaction that did not see the log files of the clean."""
+    storage, config, _, clock = opened(table)
+    ahead = shift_instant(clock.next_instant(load_timeline(storage, config)), timedelta(hours=1))
+    assert take_turn(storage, ahead, after=last_turn(storage))
+    table.clean(retain_versions=1)
+    done = [i for i in load_timeline(storage, config).completed() if i.action is Action.CLEAN]
+    assert len(done) == 1
+    assert (done[0].completed_at or "") > ahead
+
+
+def test_rollback_withdraws_a_compaction_of_a_living_process(table: bl.Table) -> None:
+    storage, config, inner, clock = opened(table)
+    newest = metadata_of(table).timeline.newest_time()
+    instant = clock.next_instant(load_timeline(storage, config), after=newest)
+    with beating(inner.storage, instant):
+        create_requested(inner.storage, inner.config, instant, Action.COMPACTION, b"plan")
+        table.rollback(table.timeline()[-1].requested_at)
+    assert not pending(table)
+    assert listed_files(storage) == stored_files(storage)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_rolled_back_commit_is_gone_whether_or_not_it_was_compacted(
+    table: bl.Table, is_compacted: bool
+) -> None:
+    storage, *_ = opened(table)
+    last = table.timeline()[-1].requested_at
+    if is_compacted:
+        assert compact(table) is not None
+    assert metadata_of(table).may_include(last) is is_compacted  # type: ignore[arg-type]
+    before = table.to_arrow(as_of=table.timeline()[-2].requested_at).num_rows
+    table.rollback(last)
+    assert listed_files(storage) == stored_files(storage)
+    assert table.to_arrow().num_rows == before
+    table.upsert(rows(9))
+    compact(table)
+    assert listed_files(storage) == stored_files(storage)
+
+
+def test_build_is_a_base_file_that_includes_earlier_commits(table: bl.Table) -> None:
+    last = table.timeline()[-1].requested_at
+    assert not metadata_of(table).may_include(last)  # type: ignore[arg-type]
+    table.rebuild_metadata_table(["files"])
+    assert metadata_of(table).may_include(last)  # type: ignore[arg-type]
+    table.upsert(rows(9))
+    later = table.timeline()[-1].requested_at
+    assert not metadata_of(table).may_include(later)  # type: ignore[arg-type]
+
+
+def test_statistics_are_built_anew_beside_a_compaction_that_is_withdrawn(table: bl.Table) -> None:
+    storage, config, inner, clock = opened(table)
+    newest = metadata_of(table).timeline.newest_time()
+    instant = clock.next_instant(load_timeline(storage, config), after=newest)
+    with beating(inner.storage, instant):
+        create_requested(inner.storage, inner.config, instant, Action.COMPACTION, b"plan")
+        table.rebuild_metadata_table(["column_stats"])
+    assert not pending(table)
+    withdraw_compactions(storage, config)
+    assert compact(table) is None or not pending(table)
