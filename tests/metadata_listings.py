@@ -8,6 +8,7 @@ from bucketlake.format.clean_metadata import decode_clean_plan
 from bucketlake.metadata.file_listing import list_files
 from bucketlake.metadata.table import open_metadata_table
 from bucketlake.read import file_system_view
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
@@ -47,3 +48,9 @@ def stored_files(storage: Storage) -> dict[str, int]:
         for file in files
         if timeline.is_completed(file.name.instant)
     }
+
+
+def live_files(storage: Storage, *, lists_storage: bool) -> set[str]:
+    """The files of live slices, as listed by storage or by the metadata table."""
+    snapshot = load_snapshot(storage, read_table_config(storage), lists_storage=lists_storage)
+    return {path for file_slice in snapshot.all_slices() for path in file_slice.paths}
