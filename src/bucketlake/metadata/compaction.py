@@ -23,11 +23,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -136,7 +136,7 @@ def compact_metadata(
             require_held()
             if not work.begin(plan, stack):
                 return None
-        stats = [stat for held in plan.slices if (stat := work.rewrite(plan, held)) is not None]
+        stats = work.rewrite_all(plan)
         with lock.held(storage) as require_held:
             require_held()
             work.complete(plan.instant, stats)
@@ -250,7 +250,17 @@ class _Work:
             known.is_completed(included) for included in plan.included
         )
 
-    def rewrite(self, plan: _Plan, planned: _PlannedSlice) -> WriteStat | None:
+    def rewrite_all(self, plan: _Plan) -> list[WriteStat]:
+        """Write the new base files; a compaction that fails withdraws itself."""
+        try:
+            stats = [self._rewrite(plan, planned) for planned in plan.slices]
+        except BucketLakeError:
+            with suppress(BucketLakeError):  # The next compaction tries again.
+                _end(self.table, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
+            raise
+        return [stat for stat in stats if stat is not None]
+
+    def _rewrite(self, plan: _Plan, planned: _PlannedSlice) -> WriteStat | None:
         """Write the new base file of a slice; None if its log files change nothing."""
         timezone = self.table.config.timeline_timezone
         rewritten = rewrite_slice(

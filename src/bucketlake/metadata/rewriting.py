@@ -2,7 +2,7 @@
 
 Only the blocks of the old base file that hold changed keys are decoded. The others are copied as
 they are stored, so the cost follows the changes more than the size of an index. Memory holds the
-new file, and the entries of some blocks.
+new file, the entries of some blocks and, if the storage is not local, the old file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bucketlake.metadata.merging import Merge, merge_of
 from bucketlake.metadata.slice_reader import (
     LogChanges,
     SliceEntries,
-    open_base_file,
+    open_whole_base_file,
     read_log_changes,
 )
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
@@ -84,7 +84,7 @@ def rewrite_slice(
     changes = _Changes.of(read_log_changes(table, held), merge_of(partition))
     if not changes.keys:
         return None
-    base = None if held.base is None else open_base_file(table, held.base)
+    base = None if held.base is None else open_whole_base_file(table, held.base)
     if base is not None and base.is_gzip and not may_differ_in_java(changes.keys):
         writer = _changed_blocks(base, changes, created_at_ms)
         if writer is not None:

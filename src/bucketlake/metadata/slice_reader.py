@@ -241,17 +241,25 @@ def _read_file(table: MetadataTable, file: DataFile, wanted: Wanted) -> list[_La
         raise _deleted(file, path) from error
 
 
-def open_base_file(table: MetadataTable, file: DataFile) -> HFileReader:
-    """Open a base file; same errors as :func:`read_slices`."""
-    path = table.path_of(file)
+def open_whole_base_file(table: MetadataTable, file: DataFile) -> HFileReader:
+    """Open a base file to read most of it: with one request, unless it is local and is mapped.
+
+    The errors are those of :func:`read_slices`.
+    """
+    path, storage = table.path_of(file), table.storage.outer
     try:
-        return _open_base(table, path, file.size_bytes)
+        if storage.local_path(path) is not None:
+            return _open_base(table, path, file.size_bytes)
+        return _checked(HFileReader.of_bytes(storage.read(path), path), path)
     except ObjectNotFoundError as error:
         raise _deleted(file, path) from error
 
 
 def _open_base(table: MetadataTable, path: str, size_bytes: int) -> HFileReader:
-    reader = HFileReader.open(table.storage.outer, path, size_bytes)
+    return _checked(HFileReader.open(table.storage.outer, path, size_bytes), path)
+
+
+def _checked(reader: HFileReader, path: str) -> HFileReader:
     _require_schema(reader.info.get("schema", b""), path)
     return reader
 

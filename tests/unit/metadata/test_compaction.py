@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from bucketlake.config.table_keys import METADATA_PARTITIONS
-from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.errors import BucketLakeError, CommitConflictError, FormatError
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.metadata import compaction
@@ -237,6 +237,22 @@ def test_storage_error_at_any_step_leaves_readers_alone(effect: Effect) -> None:
             break
 
 
+def test_compaction_of_a_damaged_file_raises_an_error_and_withdraws_itself(
+    table: WrittenTable,
+) -> None:
+    path = f"partition_stats/.partition-stats-0000-0_{at(6)}.log.1_0-0-1"
+    content = table.inner.storage.read(path)
+    table.inner.storage.put(path, content[:-9])
+    with pytest.raises(FormatError, match="partition_stats"):
+        compact(table)
+    assert not pending_here(table)
+    assert not [path for path in objects_of(table.storage) if path.endswith(f"{at(AFTER)}.hfile")]
+    table.inner.storage.put(path, content)
+    before = seen(table)
+    assert compact(table, AFTER + 1) is not None
+    assert seen(table) == before
+
+
 # Beside other processes.
 
 
@@ -256,7 +272,7 @@ def test_process_that_is_overtaken_by_another_compaction_fails_and_leaves_nothin
     slow = Meanwhile(table.storage, ".compaction.inflight", withdraw)  # type: ignore[arg-type]
     with pytest.raises(CommitConflictError, match="withdrew this compaction"):
         compact(table.seen_by(slow))
-    assert not [path for path in objects_of(table.storage) if path.endswith(f"{AFTER}.hfile")]
+    assert not [path for path in objects_of(table.storage) if path.endswith(f"{at(AFTER)}.hfile")]
     assert seen(table) == before
     assert not pending_here(table)
     assert compact(table, AFTER + 1) is not None
