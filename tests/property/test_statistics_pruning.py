@@ -6,12 +6,12 @@ The conditions are built as trees, and the Arrow filter of bucketlake says which
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.metadata.file_statistics import column_stats_of, rows_statistics
+from bucketlake.metadata.credible_statistics import credible_statistics
+from bucketlake.metadata.file_statistics import (
+    FileStatistics,
+    column_stats_of,
+    rows_statistics,
+)
 from bucketlake.metadata.statistics_lookup import FoundStatistics
 from bucketlake.model.column_type import TIMESTAMP
 from bucketlake.read.pruning import statistics
@@ -105,28 +110,60 @@ def matching(rows: pa.Table, predicate: Predicate) -> pa.Table:
     return rows.filter(to_arrow_expression(predicate, rows.schema))
 
 
+Unit: TypeAlias = list[list[dict[str, Any]]]
+"""The rows of the files of a slice."""
+
+
 def bounds_of(
-    units: Sequence[Sequence[list[dict[str, Any]]]], is_tight: bool, without: set[int]
+    units: Sequence[Unit], how: str = "ours", without: Set[int] = frozenset()
 ) -> dict[str, statistics.ColumnBounds]:
-    """Return the bounds of units of files; the files with some numbers have no statistics."""
+    """Return the bounds of slices; files with some numbers have no statistics.
+
+    With ``how`` "hudi" the statistics have the faults of Hudi's.
+    """
     files = [file for unit in units for file in unit]
     unit_of_file = np.repeat(np.arange(len(units)), [len(unit) for unit in units])
-    places, columns, held = [], [], []
+    places: list[int] = []
+    columns: list[int] = []
+    held = []
     for place, file in enumerate(files):
         if place not in without:
-            table = pa.Table.from_pylist(file, SCHEMA)
-            held.append((f"f{place}", rows_statistics(table, SCHEMA)))
+            found = rows_statistics(pa.Table.from_pylist(file, SCHEMA), SCHEMA)
+            held.append((f"f{place}", found if how == "ours" else with_faults(found, file)))
             places += [place] * len(SCHEMA)
             columns += range(len(SCHEMA))
     if not held:
         return {}
     stats = column_stats_of(held)
-    if not is_tight:  # As other writers store them.
-        loose = pa.array(np.zeros(len(stats), np.bool_))
-        stats = replace(stats, is_tight_bound=loose)
-    found = FoundStatistics(np.array(places), np.array(columns), stats)
+    if how != "ours":
+        stats = replace(stats, is_tight_bound=pa.array(np.zeros(len(stats), np.bool_)))
+    found_stats = FoundStatistics(np.array(places), np.array(columns), credible_statistics(stats))
     counts = np.array([len(unit) for unit in units])
-    return statistics._bounds(found, SCHEMA, unit_of_file, counts)
+    return statistics._bounds(found_stats, SCHEMA, unit_of_file, counts)
+
+
+def with_faults(found: FileStatistics, rows: list[dict[str, Any]]) -> FileStatistics:
+    """Return statistics as Hudi would have them, if each row were a row group of a base file."""
+    columns = dict(found.columns)
+    for name in ("f", "d"):
+        values = [row[name] for row in rows if row[name] is not None]
+        if any(math.isnan(value) for value in values):
+            known = [0.0, *(value for value in values if not math.isnan(value))]
+            kind, held = columns[name]
+            columns[name] = kind, replace(held, low=min(known), high=max(known))
+    texts = [row["text"] for row in rows if row["text"] is not None]
+    kind, held = columns["text"]
+    short = [text for text in texts if text != "z"]  # As if the others were long.
+    columns["text"] = (
+        kind,
+        replace(
+            held,
+            null_count=len(rows) - len(short),
+            low=min(short, default=None),
+            high=max(short, default=None),
+        ),
+    )
+    return FileStatistics(columns)
 
 
 @settings(max_examples=4 * settings().max_examples)
@@ -135,25 +172,22 @@ def bounds_of(
         st.lists(st.lists(ROW, max_size=3), min_size=1, max_size=3), min_size=1, max_size=4
     ),
     predicate=PREDICATES,
-    is_tight=st.booleans(),
+    how=st.sampled_from(["ours", "hudi"]),
     without=st.sets(st.integers(0, 5), max_size=2),
 )
-def test_no_unit_with_a_matching_row_is_skipped(
-    units: list[list[list[dict[str, Any]]]],
-    predicate: Predicate,
-    is_tight: bool,
-    without: set[int],
+def test_no_slice_with_a_matching_row_is_skipped(
+    units: list[Unit], predicate: Predicate, how: str, without: set[int]
 ) -> None:
-    kept = statistics.bounds_may_match(predicate, bounds_of(units, is_tight, without), len(units))
+    kept = statistics.bounds_may_match(predicate, bounds_of(units, how, without), len(units))
     for unit, is_kept in zip(units, kept.tolist(), strict=True):
         rows = pa.Table.from_pylist([row for file in unit for row in file], SCHEMA)
         assert is_kept or matching(rows, predicate).num_rows == 0
 
 
-def test_units_whose_values_are_all_outside_are_skipped() -> None:
+def test_slices_whose_values_are_all_outside_are_skipped() -> None:
     blank = dict.fromkeys(SCHEMA.names)
     unit = [[{**blank, "n": 5, "d": 2.5, "text": "b"}, {**blank, "n": 7, "d": 7.0, "text": "bz"}]]
-    bounds = bounds_of([unit], True, set())
+    bounds = bounds_of([unit])
     outside: list[Predicate] = [
         Comparison("n", Operator.LESS, 5),
         Comparison("n", Operator.GREATER, 7),
@@ -184,18 +218,14 @@ def test_units_whose_values_are_all_outside_are_skipped() -> None:
         assert statistics.bounds_may_match(predicate, bounds, 1).tolist() == [True], predicate
 
 
-def test_nan_may_be_above_the_bounds_of_other_writers() -> None:
+def test_nan_is_above_every_number() -> None:
     blank = dict.fromkeys(SCHEMA.names)
-    unit = [[{**blank, "d": 2.5}]]
     above = Comparison("d", Operator.GREATER, 7.0)
-    between = And((above, Comparison("d", Operator.LESS, 9.0)))
-    for is_tight in (True, False):
-        bounds = bounds_of([unit], is_tight, set())
-        assert statistics.bounds_may_match(above, bounds, 1).tolist() == [not is_tight]
-        # A NaN is not between numbers, so the bounds of the numbers decide.
-        assert statistics.bounds_may_match(between, bounds, 1).tolist() == [False]
-        equal = Comparison("d", Operator.EQUAL, 7.0)
-        assert statistics.bounds_may_match(equal, bounds, 1).tolist() == [False]
+    for values, may_match in (([2.5], False), ([2.5, math.nan], True), ([math.nan], True)):
+        unit = [[{**blank, "d": value} for value in values]]
+        assert statistics.bounds_may_match(above, bounds_of([unit]), 1).tolist() == [may_match]
+        # Bounds of Hudi may lack numbers beside a NaN.
+        assert statistics.bounds_may_match(above, bounds_of([unit], "hudi"), 1).tolist() == [True]
 
 
 # Tables.

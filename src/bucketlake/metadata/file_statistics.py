@@ -43,7 +43,6 @@ TEXT_BYTES_MAX = 1024
 
 _DATA = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA})
 _WRAPPED = {branch: node.arrow for branch, node in enumerate(WRAPPERS, 1)}
-_FLOATING = frozenset({ValueType.FLOAT, ValueType.DOUBLE})
 _AS_BYTES = frozenset({ValueType.BYTES, ValueType.DECIMAL})
 _LAST_CHARACTER, _SURROGATES_FIRST, _SURROGATES_LAST = 0x10FFFF, 0xD800, 0xDFFF
 
@@ -120,8 +119,8 @@ class FileStatistics:
 def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
     """Return the statistics of some files, by file name, as columns: a row for each column.
 
-    Floating columns have tight bounds, which say that a NaN counts. Hudi's statistics of files are
-    never tight, and leave NaN out.
+    They say that their bounds are tight. Those of Hudi never do, and may be wrong
+    (``metadata/credible_statistics.py``).
     """
     rows = [
         (file_name, name, stored_as, held)
@@ -130,7 +129,6 @@ def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
     ]
     ranges = [held for _, _, _, held in rows]
     types = [stored_as for _, _, stored_as, _ in rows]
-    is_floating = [stored_as.value_type in _FLOATING for stored_as in types]
     return ColumnStats(
         names=pa.array([file_name for file_name, _, _, _ in rows], pa.string()),
         columns=pa.array([name for _, name, _, _ in rows], pa.string()),
@@ -141,7 +139,7 @@ def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
         stored_bytes=pa.array([held.stored_bytes for held in ranges], pa.int64()),
         uncompressed_bytes=pa.array([held.uncompressed_bytes for held in ranges], pa.int64()),
         is_deleted=pa.array(np.zeros(len(rows), np.bool_)),
-        is_tight_bound=pa.array(is_floating, pa.bool_()),
+        is_tight_bound=pa.array(np.ones(len(rows), np.bool_)),
         value_types=pa.StructArray.from_arrays(
             [
                 pa.array([held.value_type for held in types], pa.int32()),

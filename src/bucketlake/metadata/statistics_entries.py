@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.format.metadata_record.bounds import ValueType, stored_types
 from bucketlake.format.metadata_record.column_stats import ColumnStats, encode_column_stats
 from bucketlake.format.metadata_record.keys import (
     column_stats_keys,
@@ -66,7 +67,8 @@ def entries_of_partition_stats(
     overwritten : collection of str
         Data partitions that have no other files; their bounds are tight.
     """
-    held = {path: stats for path, stats in statistics.items() if len(stats)}
+    held = {path: _with_types(stats) for path, stats in statistics.items()}
+    held = {path: stats for path, stats in held.items() if len(stats)}
     if not held:
         return GroupEntries()
     every = ColumnStats.concat(list(held.values()))
@@ -84,6 +86,16 @@ def entries_of_partition_stats(
     pairs = zip(named.columns.to_pylist(), paths, strict=True)
     keys = pa.array([partition_stats_key(column, path) for column, path in pairs], pa.binary())
     return GroupEntries.of(keys, encode_column_stats(RecordKind.PARTITION_STATS, named))
+
+
+def _with_types(stats: ColumnStats) -> ColumnStats:
+    """Return the statistics without those of log files that only delete.
+
+    They say nothing about a partition. Hudi cannot unite their value type with another.
+    """
+    places, types = stored_types(stats.value_types)
+    has_type = np.array([held.value_type != ValueType.NULL for held in types], np.bool_)
+    return stats.take(np.flatnonzero(has_type[places]))
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

@@ -138,6 +138,17 @@ def test_overwritten_partition_has_tight_bounds(
     require_statistics(table)
 
 
+def test_commit_that_only_deletes_leaves_the_statistics_of_partitions_alone(
+    new_path: Callable[[], str],
+) -> None:
+    # Hudi cannot unite the value type of a log file without rows with another value type.
+    table = make_indexed(new_path(), MOR)
+    before = facts_of(records_of(table, "partition_stats"))
+    table.delete(rows(1).slice(0, 3).select(["id", "day"]))
+    assert facts_of(records_of(table, "partition_stats")) == before
+    require_statistics(table)
+
+
 @pytest.mark.parametrize("table_type", [COW, MOR])
 def test_commit_of_a_writer_that_opened_the_table_before_the_build_has_statistics(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, table_type: str

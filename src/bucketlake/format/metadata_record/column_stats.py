@@ -83,6 +83,14 @@ class WrappedValues:
             pieces.append((branch, held, values.take(pa.array(found[held]))))
         return self.gather(len(indices), pieces)
 
+    def only(self, rows: Ints) -> Self:
+        """Return the values of some rows; the other rows stay, without values."""
+        pieces = (
+            (branch, held[np.isin(held, rows)], values.filter(pa.array(np.isin(held, rows))))
+            for branch, (held, values) in self.parts.items()
+        )
+        return self.gather(self.count, pieces)
+
     @property
     def branches(self) -> Ints:
         """The branch of each row; 0 if it has no value."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ from bucketlake.format.avro.reading import spread
 from bucketlake.format.metadata_record.bounds import has_bounds, unwrap_bounds
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.credible_statistics import credible_statistics
 from bucketlake.metadata.merged_statistics import unite_statistics
 from bucketlake.metadata.statistics_lookup import (
     FoundStatistics,
@@ -50,7 +50,6 @@ from bucketlake.where.predicate import (
 from bucketlake.where.sql_literal import Value
 
 _WHERE = "statistics of the metadata table"
-_NAN_COLUMNS_MAX = 4
 _MEMBERS_MAX = 256
 # Java and Spark order such characters differently, and both orders occur in statistics.
 _ORDERED_DIFFERENTLY = "[\ue000-\U0010ffff]"
@@ -135,6 +134,7 @@ def _in_partitions(
     if found is None:
         return list(slices)
     counts = np.ones(len(paths), np.int64)
+    found = replace(found, stats=credible_statistics(found.stats, of_partitions=True))
     bounds = _bounds(found, columns, np.arange(len(paths)), counts)
     # A file that lacks a column has nulls, but no statistics that could tell it.
     nulls = np.ones(len(paths), np.bool_)
@@ -152,6 +152,7 @@ def _by_files(
     found = find_column_stats(table, columns.names, files)
     if found is None:
         return list(slices)
+    found = replace(found, stats=credible_statistics(found.stats))
     bounds = _bounds(found, columns, np.repeat(np.arange(len(slices)), counts), counts)
     may_match = bounds_may_match(predicate, bounds, len(slices))
     return [held for held, is_kept in zip(slices, may_match, strict=True) if is_kept]
@@ -167,23 +168,15 @@ class ColumnBounds:
     Parameters
     ----------
     minima, maxima : pyarrow.Array
-        Bounds of the values that are neither null nor NaN, in the type of the column; null if they
-        are not known.
-    may_have_values, may_be_null, may_be_nan : ndarray of bool
-        Whether there may be a value that is not null, a null, and a NaN.
+        Bounds of the values, in the type of the column; null if they are not known.
+    may_have_values, may_be_null : ndarray of bool
+        Whether there may be a value that is not null, and a null.
     """
 
     minima: pa.Array
     maxima: pa.Array
     may_have_values: Mask
     may_be_null: Mask
-    may_be_nan: Mask
-
-    def as_nan(self) -> ColumnBounds:
-        """Return the bounds of the rows with NaN."""
-        nan = pa.array(np.full(len(self.minima), np.nan), pa.float64()).cast(self.minima.type)
-        none = np.zeros(len(nan), np.bool_)
-        return ColumnBounds(nan, nan, self.may_be_nan, none, self.may_be_nan)
 
 
 def _bounds(
@@ -206,58 +199,37 @@ def _bounds(
     codes = found.columns * count + unit_of_file[found.units]
     keys, groups, sizes = np.unique(codes, return_inverse=True, return_counts=True)
     is_whole = sizes == file_counts[keys % count]  # Otherwise a file has no statistics.
-    stats = found.stats
-    empty = pc.fill_null(pc.equal(stats.value_counts, stats.null_counts), False)
-    is_tight = pc.or_(stats.is_tight_bound, empty).to_numpy(zero_copy_only=False)
-    tight = np.bincount(groups, is_tight) == sizes
-    united = unite_statistics(stats, groups, len(keys), _WHERE)
+    united = unite_statistics(found.stats, groups, len(keys), _WHERE)
     bounds = {}
     for place, field in enumerate(columns):
         rows = np.flatnonzero((keys // count == place) & is_whole)
-        units = keys[rows] % count
         bounds[field.name] = _column_bounds(
-            united.take(rows), tight[rows], units, count, field.type
+            united.take(rows), keys[rows] % count, count, field.type
         )
     return bounds
 
 
 def _column_bounds(
-    stats: ColumnStats, is_tight: Mask, units: Ints, count: int, data_type: pa.DataType
+    stats: ColumnStats, units: Ints, count: int, data_type: pa.DataType
 ) -> ColumnBounds:
     low, high = (
         unwrap_bounds(wrapped, stats.value_types, data_type, _WHERE, is_minimum=is_minimum)
         for wrapped, is_minimum in ((stats.minima, True), (stats.maxima, False))
     )
-    nan = np.zeros(len(units), np.bool_)
-    if pa.types.is_floating(data_type):
-        # Statistics of other writers leave NaN out; those of bucketlake are tight.
-        is_nan = pc.fill_null(pc.is_nan(high), True)
-        nan = is_nan.to_numpy(zero_copy_only=False) | ~is_tight
-        high = pc.if_else(is_nan, None, high)
-    elif pa.types.is_string(data_type):
+    if pa.types.is_string(data_type):
         low, high = (_ordered_alike(bounds) for bounds in (low, high))
-    rows, nulls = stats.value_counts, stats.null_counts
-    values = pc.fill_null(pc.greater(rows, nulls), True).to_numpy(zero_copy_only=False)
-    null = pc.fill_null(pc.greater(nulls, 0), True).to_numpy(zero_copy_only=False)
-    return ColumnBounds(
-        spread(low, units, count),
-        spread(high, units, count),
-        _scattered(values, units, count),
-        _scattered(null, units, count),
-        _scattered(nan & values, units, count, is_floating=pa.types.is_floating(data_type)),
-    )
+    has_values = pc.fill_null(pc.greater(stats.value_counts, stats.null_counts), True)
+    has_nulls = pc.fill_null(pc.not_equal(stats.null_counts, 0), True)
+    masks = []
+    for known in (has_values, has_nulls):
+        masks.append(np.ones(count, np.bool_))
+        masks[-1][units] = known.to_numpy(zero_copy_only=False)
+    return ColumnBounds(spread(low, units, count), spread(high, units, count), *masks)
 
 
 def _ordered_alike(bounds: pa.Array) -> pa.Array:
     """Return the bounds of texts that all writers order alike; the others are not known."""
     return pc.if_else(pc.match_substring_regex(bounds, _ORDERED_DIFFERENTLY), None, bounds)
-
-
-def _scattered(mask: Mask, units: Ints, count: int, *, is_floating: bool = True) -> Mask:
-    """Return the mask for all units; where nothing is known, True."""
-    every = np.full(count, is_floating)
-    every[units] = mask
-    return every
 
 
 # Predicates.
@@ -274,28 +246,12 @@ def bounds_may_match(predicate: Predicate, bounds: dict[str, ColumnBounds], coun
         What is known about columns.
     count : int
         Number of partitions or slices.
-
-    Notes
-    -----
-    NaN is greater than every number. So that a NaN does not widen the bounds of the numbers beside
-    it, rows with NaN are asked on their own.
     """
-    with_nan = [name for name, held in bounds.items() if held.may_be_nan.any()]
-    for name in with_nan[_NAN_COLUMNS_MAX:]:  # Their number of combinations would be too large.
-        maxima = pa.nulls(count, bounds[name].maxima.type)
-        bounds = {**bounds, name: replace(bounds[name], maxima=maxima)}
-    may_match = np.zeros(count, np.bool_)
-    with_nan = with_nan[:_NAN_COLUMNS_MAX]
-    for is_nan in product((False, True), repeat=len(with_nan)):
-        names = [name for name, chosen in zip(with_nan, is_nan, strict=True) if chosen]
-        asked = {**bounds, **{name: bounds[name].as_nan() for name in names}}
 
-        def answer(test: ColumnTest, asked: dict[str, ColumnBounds] = asked) -> Outcome | None:
-            return _outcome(test, asked[test.column]) if test.column in asked else None
+    def answer(test: ColumnTest) -> Outcome | None:
+        return _outcome(test, bounds[test.column]) if test.column in bounds else None
 
-        true = evaluate(predicate, answer, count).can_be_true
-        may_match |= np.logical_and.reduce([true, *(bounds[name].may_be_nan for name in names)])
-    return may_match
+    return evaluate(predicate, answer, count).can_be_true
 
 
 def _outcome(test: ColumnTest, held: ColumnBounds) -> Outcome:
