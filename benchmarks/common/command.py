@@ -90,7 +90,8 @@ def count(text: str) -> int:
     return number
 
 
-def _rows(text: str) -> int:
+def row_count(text: str) -> int:
+    """Parse a number of rows, such as 200k or 2m."""
     scale = {"k": 1_000, "m": 1_000_000}.get(text[-1:].lower(), 1)
     rows = int(float(text.rstrip("kKmM").replace("_", "")) * scale)
     if not 1_000 <= rows <= 100_000_000:
@@ -118,7 +119,7 @@ def _parser(benchmark: Benchmark) -> tuple[argparse.ArgumentParser, tuple[str, .
     )
     everyone = contenders_of(benchmark.race.families)
     add = parser.add_argument
-    add("--rows", type=_rows, default=2_000_000, help="rows of the load: 100k to 50m (2m)")
+    add("--rows", type=row_count, default=2_000_000, help="rows of the load: 100k to 50m (2m)")
     add("--rounds", type=count, default=5, help="rounds whose median counts (5)")
     add(
         "--contenders",
@@ -136,7 +137,7 @@ def _parser(benchmark: Benchmark) -> tuple[argparse.ArgumentParser, tuple[str, .
     add("--cores", type=count, default=2, help="cores of each contender (2)")
     add("--driver-memory", default="4g", help="heap of each Spark process (4g)")
     add("--zstd-level", type=int, default=1, help="of the peers; 1 is what bucketlake writes (1)")
-    add("--warmup-rows", type=_rows, default=200_000, help="rows of the warm-up's load (200k)")
+    add("--warmup-rows", type=row_count, default=200_000, help="rows of the warm-up's load (200k)")
     add("--warmup-rounds", type=int, default=2, help="rounds before those that count (2)")
     add("--step-limit", type=float, default=3_600, help="seconds after which a step is ended")
     add(

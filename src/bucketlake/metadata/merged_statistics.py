@@ -27,66 +27,18 @@ from bucketlake.format.metadata_record.bounds import (
 from bucketlake.format.metadata_record.column_stats import (
     ColumnStats,
     WrappedValues,
-    decode_column_stats,
-    encode_column_stats,
 )
-from bucketlake.format.metadata_record.schema import RecordKind
 
 _Piece: TypeAlias = tuple[int, Ints, pa.Array]  # A branch, rows, and their values.
 
 _NONE = -1
 
 
-def merge_statistics_values(
-    older: pa.BinaryArray, newer: pa.BinaryArray, path: str
-) -> pa.BinaryArray:
-    """Merge values of ``column_stats`` or ``partition_stats``; see :func:`merge_statistics`.
-
-    Parameters
-    ----------
-    older, newer : pyarrow.BinaryArray
-        Values of HFile cells. The values at one place have the same key.
-    path : str
-        The file, for messages.
-    """
-    if len(newer) == 0:
-        return newer
-    _, old = decode_column_stats(older, path)
-    kinds, new = decode_column_stats(newer, path)
-    (kind,) = set(kinds.tolist())  # A partition of the metadata table has one kind.
-    return encode_column_stats(RecordKind(kind), merge_statistics(old, new, path))
-
-
-def merge_statistics(older: ColumnStats, newer: ColumnStats, path: str) -> ColumnStats:
-    """Merge records of ``column_stats`` or ``partition_stats`` that have the same key.
-
-    Parameters
-    ----------
-    older, newer : ColumnStats
-        Of equal length: row ``i`` of ``newer`` changes row ``i`` of ``older``.
-    path : str
-        The file, for messages.
-
-    Returns
-    -------
-    ColumnStats
-        A newer record replaces the older one if its bounds are tight, or if one of the two is a
-        removal. Otherwise both are united.
-    """
-    assert len(older) == len(newer), "an older record for each newer one"
-    replaces = pc.or_(pc.or_(older.is_deleted, newer.is_deleted), newer.is_tight_bound)
-    rows = np.flatnonzero(~replaces.to_numpy(zero_copy_only=False))
-    if len(rows) == 0:
-        return newer
-    both = ColumnStats.concat([older.take(rows), newer.take(rows)])
-    united = unite_statistics(both, np.tile(np.arange(len(rows)), 2), len(rows), path)
-    places = np.arange(len(newer))
-    places[rows] = len(newer) + np.arange(len(rows))
-    return ColumnStats.concat([newer, united]).take(places)
-
-
 def merge_layers(codes: Ints, stats: ColumnStats, path: str) -> tuple[Ints, ColumnStats]:
-    """Merge all records of each key, as :func:`merge_statistics` merges two.
+    """Merge all records of each key.
+
+    A record replaces the older ones if its bounds are tight, or if it is a removal. Otherwise they
+    are united.
 
     Parameters
     ----------

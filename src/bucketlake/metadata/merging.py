@@ -13,10 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.format.hfile.reader import Entries
+from bucketlake.format.metadata_record.column_stats import (
+    decode_column_stats,
+    encode_column_stats,
+)
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.files import FILE_MAP, FILES_KINDS, encode_file_maps
+from bucketlake.format.metadata_record.schema import RecordKind
 from bucketlake.metadata.file_listing import FileRecords
-from bucketlake.metadata.merged_statistics import merge_statistics_values
+from bucketlake.metadata.merged_statistics import merge_layers
 from bucketlake.metadata.slice_reader import SliceEntries
 
 Merge = Callable[[SliceEntries], Entries]
@@ -33,21 +38,19 @@ def _newest(entries: SliceEntries) -> Entries:
 
 
 def _united(entries: SliceEntries) -> Entries:
-    """Merge statistics: the second entry of each key with its first, then the third with both."""
+    """Merge statistics; a key with one entry keeps its value as it is stored."""
     keyed = entries.keys.dictionary_encode()
     codes = keyed.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    counts = np.diff(starts, append=len(order))
-    merged = entries.values.take(pa.array(order[starts]))
-    for older in range(1, int(counts.max(initial=0))):
-        places = np.flatnonzero(counts > older)
-        newer = entries.values.take(pa.array(order[starts[places] + older]))
-        united = merge_statistics_values(merged.take(pa.array(places)), newer, entries.where)
-        chosen = np.arange(len(merged))
-        chosen[places] = len(merged) + np.arange(len(places))
-        merged = pa.concat_arrays([merged, united]).take(pa.array(chosen))
-    return Entries(keyed.dictionary, merged)
+    is_alone = np.bincount(codes, minlength=len(keyed.dictionary))[codes] == 1
+    alone, several = pa.array(np.flatnonzero(is_alone)), pa.array(np.flatnonzero(~is_alone))
+    keys, values = [entries.keys.take(alone)], [entries.values.take(alone)]
+    if len(several):
+        kinds, stats = decode_column_stats(entries.values.take(several), entries.where)
+        (kind,) = set(kinds.tolist())  # A partition of the metadata table has one kind.
+        found, merged = merge_layers(codes[~is_alone].astype(np.int64), stats, entries.where)
+        keys.append(keyed.dictionary.take(pa.array(found)))
+        values.append(encode_column_stats(RecordKind(kind), merged))
+    return Entries(pa.concat_arrays(keys), pa.concat_arrays(values))
 
 
 def _live_files(entries: SliceEntries) -> Entries:

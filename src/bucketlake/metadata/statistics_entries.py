@@ -46,7 +46,11 @@ def entries_of_statistics(
     """
     held = {path: stats for path, stats in statistics.items() if len(stats)}
     keys = [keys_of_statistics(s.columns, path, s.names) for path, s in held.items()]
-    values = [encode_column_stats(RecordKind.COLUMN_STATS, stats) for stats in held.values()]
+    # Encoded together, because the cost of a call is far above that of a row.
+    values = [
+        encode_column_stats(RecordKind.COLUMN_STATS, stats)
+        for stats in ([ColumnStats.concat(list(held.values()))] if held else [])
+    ]
     removed = [
         column_stats_keys(column, path, names)
         for path, names in deleted.items()

@@ -23,12 +23,9 @@ from bucketlake.format.metadata_record.column_stats import (
     VALUE_TYPE,
     ColumnStats,
     WrappedValues,
-    encode_column_stats,
 )
-from bucketlake.format.metadata_record.schema import RecordKind
 from bucketlake.metadata.merged_statistics import (
-    merge_statistics,
-    merge_statistics_values,
+    merge_layers,
     unite_statistics,
 )
 
@@ -198,40 +195,40 @@ def test_bounds_without_a_value_type_are_united_by_their_wrappers() -> None:
     assert bounds_of(found, pa.int32()) == [(3, 5)]
 
 
-@pytest.mark.parametrize("how", ["tight", "removed", "was removed"])
+@pytest.mark.parametrize("how", ["tight", "was removed"])
 def test_newer_record_replaces_the_older_one(how: str) -> None:
     yes = pa.array([True])
     older, newer = Part((1,)).stats("old"), Part((5,)).stats("new")
     if how == "tight":
         newer = replace(newer, is_tight_bound=yes)
-    elif how == "removed":
-        newer = replace(newer, is_deleted=yes)
     else:
         older = replace(older, is_deleted=yes)
-    found = merge_statistics(older, newer, PATH)
+    _, found = merge_layers(np.zeros(2, np.int64), ColumnStats.concat([older, newer]), PATH)
     assert bounds_of(found, pa.int32()) == [(5, 5)]
     assert numbers_of(found) == [1, 0, 10, 20]
     assert found.is_tight_bound.to_pylist() == [how == "tight"]
 
 
-def test_merged_records_keep_their_order() -> None:
+def test_removal_is_newer_than_the_record_so_that_the_key_is_gone() -> None:
+    removal = replace(Part((5,)).stats("new"), is_deleted=pa.array([True]))
+    stats = ColumnStats.concat([Part((1,)).stats("old"), removal])
+    codes, found = merge_layers(np.zeros(2, np.int64), stats, PATH)
+    assert (len(codes), len(found)) == (0, 0)
+
+
+def test_merged_records_are_in_the_order_of_their_codes() -> None:
     yes = pa.array([True])
-    older = ColumnStats.concat([Part((i,)).stats(f"old{i}") for i in range(4)])
-    newer = ColumnStats.concat(
-        [
-            replace(stats, is_tight_bound=yes) if i % 2 else stats
-            for i in range(4)
-            for stats in [Part((10 + i,)).stats(f"new{i}")]
-        ]
-    )
-    found = merge_statistics(older, newer, PATH)
+    older = [Part((i,)).stats(f"old{i}") for i in range(4)]
+    newer = [
+        replace(stats, is_tight_bound=yes) if i % 2 else stats
+        for i in range(4)
+        for stats in [Part((10 + i,)).stats(f"new{i}")]
+    ]
+    stats = ColumnStats.concat([*reversed(older), *newer])
+    codes, found = merge_layers(np.array([3, 2, 1, 0, 0, 1, 2, 3]), stats, PATH)
+    assert codes.tolist() == [0, 1, 2, 3]
     assert bounds_of(found, pa.int32()) == [(0, 10), (11, 11), (2, 12), (13, 13)]
     assert found.names.to_pylist() == [f"new{i}" for i in range(4)]
-    kind = RecordKind.PARTITION_STATS
-    values = merge_statistics_values(
-        encode_column_stats(kind, older), encode_column_stats(kind, newer), PATH
-    )
-    assert values.equals(encode_column_stats(kind, found))
 
 
 def test_unknown_counts_stay_unknown() -> None:

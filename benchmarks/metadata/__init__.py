@@ -1,0 +1,1 @@
+"""What the metadata table costs: the same writes of bucketlake with and without it."""

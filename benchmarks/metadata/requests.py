@@ -1,0 +1,77 @@
+"""Requests and bytes that a write sends to storage, counted at the storage in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.storage.memory import MemoryStorage
+
+WRITES = ("put", "put_if_absent", "put_if_version")
+OTHERS = (
+    "read",
+    "read_range",
+    "read_version",
+    "stat",
+    "list",
+    "list_folders",
+    "duplicate",
+    "delete",
+    "delete_folder",
+)
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent to storage.
+
+    Attributes
+    ----------
+    requests : Counter of str
+        Calls by name; each is a request to an object store.
+    written_bytes, metadata_bytes : int
+        Bytes written to the whole table, and to its metadata table alone.
+    """
+
+    requests: Counter[str] = field(default_factory=Counter)
+    written_bytes: int = 0
+    metadata_bytes: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "requests": self.requests.total(),
+            "requests_by_name": dict(sorted(self.requests.items())),
+            "written_bytes": self.written_bytes,
+            "metadata_bytes": self.metadata_bytes,
+        }
+
+    def add(self, name: str, path: str, data: Any = None) -> None:
+        self.requests[name] += 1
+        if data is not None:
+            self.written_bytes += len(data)
+            if path.startswith(METADATA_TABLE_FOLDER):
+                self.metadata_bytes += len(data)
+
+
+@contextmanager
+def counting() -> Iterator[Sent]:
+    """Count what all handles of the storage in memory are asked for, until the block ends."""
+    sent = Sent()
+    counted = {name: _counted(sent, name) for name in (*WRITES, *OTHERS)}
+    with patch.multiple(MemoryStorage, **counted):
+        yield sent
+
+
+def _counted(sent: Sent, name: str) -> Callable[..., Any]:
+    original = getattr(MemoryStorage, name)
+
+    def call(self: MemoryStorage, path: str, *arguments: Any, **named: Any) -> Any:
+        sent.add(name, path, arguments[0] if name in WRITES else None)
+        return original(self, path, *arguments, **named)
+
+    return call
