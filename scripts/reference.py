@@ -22,6 +22,7 @@ from bucketlake.cli.main import main as command_line
 from bucketlake.config import key_entries, resize_options, write_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
+from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
 from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
@@ -71,6 +72,7 @@ RETURNED = (
     ),
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
     *(Finding, RepairReport),
+    *(MetadataTableFacts, MetadataPartitionFacts),
 )
 HELP_WIDTH = 100
 

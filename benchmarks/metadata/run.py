@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ class _Run:
         pair: Pair = {}
         for mode in _modes(number):
             table = self._table(case, mode, str(self.folder / f"{case}-{mode}"))
-            pair[mode] = _measured(lambda table=table: table.upsert(self.batches.changes))
+            pair[mode] = _measured(partial(table.upsert, self.batches.changes))
         _say(f"  {case} {number}: {_ratio_text(pair)}")
         return pair
 
@@ -142,7 +143,7 @@ class _Run:
             rows = self.batches.small(number)
             pair: Pair = {}
             for mode in _modes(number):
-                pair[mode] = _measured(lambda mode=mode: tables[mode].upsert(rows))
+                pair[mode] = _measured(partial(tables[mode].upsert, rows))
             yield pair
             if number % ARCHIVED_EVERY == ARCHIVED_EVERY - 1:
                 for table in tables.values():

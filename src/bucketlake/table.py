@@ -33,6 +33,7 @@ from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
 from bucketlake.index.settings import TableIndex, require_index, resolve_index
+from bucketlake.metadata.overview import MetadataTableFacts, metadata_table_facts
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import Names, names_of
 from bucketlake.model.result import WriteResult
@@ -1002,6 +1003,21 @@ class Table:
             If storage failed after the restore may have begun; the next write then continues it.
         """
         return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
+
+    def metadata_table(self) -> MetadataTableFacts:
+        """Return what Hudi's metadata table of this table consists of.
+
+        Returns
+        -------
+        MetadataTableFacts
+            Without partitions if the table has no metadata table.
+
+        Raises
+        ------
+        MetadataTableError
+            If the metadata table is missing, or lacks file groups.
+        """
+        return metadata_table_facts(*self._open())
 
     def rebuild_metadata_table(
         self,

@@ -324,6 +324,61 @@ def test_metadata_table_of_hudi_is_taken_off_where_asked_for(
     assert bl.open_table(str(path)).config().metadata_partitions == ()
 
 
+def test_metadata_table_is_shown_with_its_files_and_the_commits_since_its_compaction(
+    run: Run,
+) -> None:
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", *CREATE, "--metadata-table")
+    run("upsert", "flights", "flights.csv")
+    facts = answer(run("metadata", "flights", "--output", "json"))
+    found = {partition["name"]: partition for partition in facts["partitions"]}
+    assert sorted(found) == ["column_stats", "files", "partition_stats"]
+    assert {partition["state"] for partition in found.values()} == {"valid"}
+    assert (found["files"]["base_files"], found["files"]["log_files"]) == (1, 1)
+    assert all(p["file_groups"] >= p["base_files"] and p["size_bytes"] for p in found.values())
+    assert (facts["commits_since_compaction"], facts["last_compaction"]) == (1, None)
+    assert "partition_stats" in run("metadata", "flights").stdout
+
+
+def test_metadata_table_is_built_and_turned_off_once_it_is_asked_for(run: Run) -> None:
+    Path("flights.csv").write_text(FLIGHTS_CSV)
+    run("create", "flights", *CREATE, "--no-metadata-table")
+    run("upsert", "flights", "flights.csv")
+
+    def partitions() -> tuple[str, ...]:
+        return bl.open_table("flights").config().metadata_partitions
+
+    planned = answer(run("metadata", "flights", "--rebuild", "--output", "json"))
+    assert planned == {"would_build": ["files", "column_stats", "partition_stats"]}
+    assert partitions() == ()
+    built = answer(run("metadata", "flights", "--rebuild", "--run", "--output", "json"))
+    assert {p["name"] for p in built["partitions"]} == {*partitions()} == {*planned["would_build"]}
+    again = ("metadata", "flights", "--rebuild", "--partition", "column_stats")
+    assert answer(run(*again, "--output", "json")) == {"would_build": ["column_stats"]}
+    run(*again, "--run")
+    planned = answer(run("metadata", "flights", "--drop", "--output", "json"))
+    assert {*planned["would_drop"]} == {*partitions()} != set()
+    run("metadata", "flights", "--drop", "--run")
+    assert partitions() == ()
+    assert not Path("flights/.hoodie/metadata").exists()
+    assert answer(run("metadata", "flights", "--output", "json"))["partitions"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--rebuild", "--drop"), ("--partition", "files"), ("--run",)],
+)
+def test_metadata_that_is_not_clear_is_wrong_usage(
+    flights: Run, arguments: tuple[str, ...]
+) -> None:
+    flights("metadata", "flights", *arguments, exit_code=2)
+
+
+def test_metadata_rejects_a_partition_that_bucketlake_does_not_maintain(flights: Run) -> None:
+    said = flights("metadata", "flights", "--rebuild", "--partition", "bloom_filters", exit_code=1)
+    assert "bloom_filters" in said.stderr
+
+
 def test_partitions_are_rescaled_once_it_is_asked_for(run: Run) -> None:
     Path("flights.csv").write_text(FLIGHTS_CSV)
     run("create", "flights", *CREATE, "--rules", "01-02,4")

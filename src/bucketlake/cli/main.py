@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from bucketlake.cli.metadata import metadata
 from bucketlake.cli.options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
@@ -103,6 +104,7 @@ for _command in (
     archive,
     rescale,
     resize,
+    metadata,
     rollback,
     savepoint,
     restore,

@@ -29,7 +29,7 @@ from bucketlake.model.table_type import TableType
 metadata_table_option = click.option(
     "--without-metadata-table",
     is_flag=True,
-    help="Remove Hudi's metadata table first; Hudi's next write creates it again.",
+    help="Turn the metadata table off first, and delete it; Hudi's next write builds it again.",
 )
 
 
@@ -94,6 +94,11 @@ metadata_table_option = click.option(
     metavar="BYTES",
     help="Let a bucket have several file groups; the next is opened at this size.",
 )
+@click.option(
+    "--metadata-table/--no-metadata-table",
+    default=None,
+    help="Whether the table gets Hudi's metadata table; if not set: as create_table decides.",
+)
 def create(
     path: str,
     storage_options: dict[str, str],
@@ -111,6 +116,7 @@ def create(
     hive_style: bool,
     url_encode: bool,
     name: str | None,
+    metadata_table: bool | None,
 ) -> None:
     """Create an empty table at PATH."""
     table = bl.create_table(
@@ -124,6 +130,7 @@ def create(
         hive_style=hive_style,
         url_encode=url_encode,
         name=name,
+        metadata_table=metadata_table,
         storage_options=storage_options,
     )
     output.facts(table_facts(table))

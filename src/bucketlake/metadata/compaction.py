@@ -86,6 +86,24 @@ def is_compaction_due(
     return _is_due(load_timeline(table.storage, table.config), delta_commits)
 
 
+def last_compaction(known: Timeline) -> InstantTime | None:
+    """Return the last completed compaction on the timeline of a metadata table."""
+    compactions = (i.requested_at for i in known.completed() if i.action is Action.COMMIT)
+    return max(compactions, default=None)
+
+
+def updates_since_compaction(known: Timeline) -> list[Instant]:
+    """Return the delta commits of a metadata table that its base files do not include."""
+    last = last_compaction(known) or ""
+    return [
+        instant
+        for instant in known.completed()
+        if instant.action is Action.DELTA_COMMIT
+        and (instant.completed_at or "") > last
+        and not instant.requested_at.startswith(_INITIAL)
+    ]
+
+
 def compact_metadata(
     storage: Storage,
     config: TableConfig,
@@ -342,16 +360,7 @@ class _Work:
 
 
 def _is_due(known: Timeline, delta_commits: int) -> bool:
-    completed = known.completed()
-    compactions = [i.requested_at for i in completed if i.action is Action.COMMIT]
-    last = max(compactions, default=InstantTime(""))
-    later = [
-        instant
-        for instant in completed
-        if instant.action is Action.DELTA_COMMIT and (instant.completed_at or "") > last
-    ]
-    updates = [instant for instant in later if not instant.requested_at.startswith(_INITIAL)]
-    return len(updates) >= delta_commits
+    return len(updates_since_compaction(known)) >= delta_commits
 
 
 def _is_undoing(data: Timeline) -> bool:

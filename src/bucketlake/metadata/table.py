@@ -168,7 +168,7 @@ class MetadataTable:
         """
         if partition in self.partitions:
             return [found.file_id for found in self.slices(partition)]
-        files = _files(self.storage.list(partition, recursive=False), partition)
+        files = list_files_of(self.storage, partition)
         found = sorted({file.name.file_id for file in files})
         if not found and partition != MetadataPartition.RECORD_INDEX:
             raise self.damaged(f"its partition {partition} has no file groups")
@@ -232,7 +232,7 @@ class MetadataTable:
 
     def _slices(self, partition: str) -> list[MetadataSlice]:
         groups: dict[FileId, list[DataFile]] = defaultdict(list)
-        for file in _files(self.storage.list(partition, recursive=False), partition):
+        for file in list_files_of(self.storage, partition):
             if self._may_count(file):
                 groups[file.name.file_id].append(file)
         slices = [self._slice(file_id, groups[file_id]) for file_id in sorted(groups)]
@@ -345,12 +345,16 @@ def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
     return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
 
 
+def list_files_of(storage: Storage, partition: str) -> list[DataFile]:
+    """Return the files of a partition, valid or not; ``storage`` is the metadata table's."""
+    return list(_files(storage.list(partition, recursive=False), partition))
+
+
 def list_all_files(storage: Storage) -> list[DataFile]:
     """Return the files of all partitions, valid or not; ``storage`` is the metadata table's."""
     partitions = [path for path in storage.list_folders("") if path != HOODIE_FOLDER]
-    listed = at_once(storage, lambda path: list(storage.list(path, recursive=False)), partitions)
-    pairs = zip(partitions, listed, strict=True)
-    return [file for partition, objects in pairs for file in _files(objects, partition)]
+    listed = at_once(storage, lambda path: list_files_of(storage, path), partitions)
+    return [file for files in listed for file in files]
 
 
 def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> list[DataFile]:

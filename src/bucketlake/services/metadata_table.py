@@ -127,7 +127,7 @@ def build_metadata_table(
     """
     config = read_table_config(storage)
     check_writable(config, storage.root)
-    chosen = _chosen(config, partitions)
+    chosen = partitions_to_build(config, partitions)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     work = _Work(storage, config, clock, lock)
@@ -168,10 +168,13 @@ def drop_metadata_table(
     _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition))
 
 
-def _chosen(config: TableConfig, given: Sequence[str]) -> tuple[MetadataPartition, ...]:
-    """Return the partitions to build, in the order in which Hudi builds them.
+def partitions_to_build(
+    config: TableConfig, given: Sequence[str] = ()
+) -> tuple[MetadataPartition, ...]:
+    """Return the partitions that a build makes, in the order in which Hudi builds them.
 
-    Other partitions are valid only together with the list of files.
+    Other partitions are valid only together with the list of files. See
+    :func:`build_metadata_table` for the parameters and the error.
     """
     known = {partition.value: partition for partition in MetadataPartition}
     for name in given:
