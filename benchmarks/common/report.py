@@ -53,6 +53,8 @@ def measured(result: Result, step: str) -> list[str]:
 
 def rounds_held(result: Result) -> int:
     """How often each contender took its turn; a run may have been stopped before its last round."""
+    if "contenders" not in result:
+        return int(result["settings"]["rounds"])  # Pairs; a run that is stopped leaves no result.
     return max((len(rounds_of(result, name)) for name in result["contenders"]), default=0)
 
 
