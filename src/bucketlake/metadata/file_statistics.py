@@ -71,6 +71,8 @@ class ColumnRange:
     @classmethod
     def of_parts(cls, parts: Sequence[Self]) -> Self:
         """Return the range of all parts of a column."""
+        if len(parts) == 1:
+            return parts[0]  # The usual case, for each column of each written file.
         lows = [part.low for part in parts if part.null_count < part.row_count]
         highs = [part.high for part in parts if part.null_count < part.row_count]
         numbers = [low for low in lows if low == low]  # NaN is not equal to itself.
