@@ -159,8 +159,8 @@ PASSES: dict[str, list[tuple[str, Callable[[bl.Table], object], list[Action]]]] 
 
 COMPLETES_NOTHING = set(
     "archive buckets config delete_savepoint doctor drop_metadata_table explain index locate lock "
-    "log_format path read rebuild_metadata_table record_locations recorded_counts rule_versions "
-    "schema storage_options timeline to_arrow".split()
+    "log_format metadata_table path read rebuild_metadata_table record_locations recorded_counts "
+    "rule_versions schema storage_options timeline to_arrow".split()
 )
 
 
