@@ -44,6 +44,8 @@ class TableKind:
         Whether updates go to log files; Hudi compacts where it is told to.
     max_file_size : int or None
         Bytes at which a bucket's next file group is opened; None for one group a bucket.
+    metadata_table : bool
+        Whether both writers maintain a metadata table; Hudi builds it where there is none.
     """
 
     schema: pa.Schema = EVENT
@@ -58,6 +60,7 @@ class TableKind:
     rules: tuple[tuple[str, int], ...] = ()
     merge_on_read: bool = False
     max_file_size: int | None = None
+    metadata_table: bool = False
 
     @property
     def index(self) -> bl.SimpleBucket | bl.PartitionBucket:
@@ -80,6 +83,7 @@ class TableKind:
             url_encode=self.url_encode,
             timestamp_partition=self.timestamp,
             table_type="merge_on_read" if self.merge_on_read else "copy_on_write",
+            metadata_table=self.metadata_table or None,
         )
 
     def open(self, path: Path) -> bl.Table:
@@ -93,14 +97,14 @@ class TableKind:
         return pa.Table.from_pylist(rows, self.schema)
 
     def write_options(self, path: Path) -> dict[str, str]:
-        """Tell Hudi to write such a table, without a metadata table."""
+        """Tell Hudi to write such a table."""
         options = {
             "hoodie.table.name": path.name,
             "hoodie.datasource.write.recordkey.field": ",".join(self.record_key),
             "hoodie.datasource.write.partitionpath.field": ",".join(self.partition_by),
             "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": str(self.url_encode).lower(),
-            METADATA_ENABLE: "false",
+            METADATA_ENABLE: str(self.metadata_table).lower(),
             # The bloom filter in each base file's footer takes 430 kB and time by default.
             "hoodie.index.bloom.num_entries": "10",
             "hoodie.bloom.index.filter.dynamic.max.entries": "10",
