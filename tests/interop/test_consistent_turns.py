@@ -224,7 +224,6 @@ def test_copies_of_a_write_that_hudi_rolled_back_are_gone_once_the_resize_is_com
         call = f"rollback_to_instant(table => '{executor.value}', instant_time => '{undone}')"
         hudi.sql(f"CALL {call}")
         assert table.copies(planned) == left != []
-        table.ours.drop_metadata_table()  # The procedure builds one.
         table.execute(executor)
         if executor is HUDI:
             report = table.ours.repair(dry_run=False, min_age_seconds=0)
@@ -398,10 +397,12 @@ def test_the_metadata_table_of_hudi_knows_our_resizes_and_copies(
     table.upsert(BUCKETLAKE, rows(range(20, 50), 2))
     table.upsert(HUDI, rows(range(30, 60), 3), WITH_METADATA)
     table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
-    table.ours.drop_metadata_table()
     table.upsert(BUCKETLAKE, rows(range(40, 70), 4))
-    table.execute(BUCKETLAKE)
-    table.upsert(HUDI, rows(range(50, 80), 5), WITH_METADATA)
     table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
-    table.ours.drop_metadata_table()
-    go_on(table, 6)
+    table.execute(BUCKETLAKE)
+    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
+    table.upsert(HUDI, rows(range(50, 80), 5), WITH_METADATA)
+    table.upsert(BUCKETLAKE, rows(range(60, 90), 6))
+    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
+    assert "files" in table.ours.config().metadata_partitions
+    go_on(table, 7)

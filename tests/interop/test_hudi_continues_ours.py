@@ -14,7 +14,6 @@ from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import (
     BUCKETLAKE,
     HUDI,
-    WITH_METADATA,
     WITHOUT_METADATA,
     SharedTable,
     Writer,
@@ -136,28 +135,3 @@ def test_table_whose_columns_were_renamed_on_read_is_refused(table: SharedTable)
         table.ours.upsert(table.kind.rows(rows(range(4), 3)).rename_columns(names))
     held = in_order(table.model.rows.values(), schema)
     assert rows_of(table.ours.to_arrow(as_of=before), schema) == held
-
-
-def test_metadata_table_of_hudi_is_built_refused_dropped_and_built_anew(
-    table: SharedTable,
-) -> None:
-    table.upsert(BUCKETLAKE, rows(range(24), 1))
-    table.delete(BUCKETLAKE, rows(range(3), 0))
-    table.upsert(HUDI, rows(range(20, 30), 2), WITH_METADATA)
-    assert table.ours.config().metadata_partitions
-    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
-
-    with pytest.raises(UnsupportedFeatureError, match="drop_metadata_table"):
-        table.ours.upsert(table.kind.rows(rows(range(5), 9)))
-    table.assert_read_by_all(WITH_METADATA)
-
-    table.ours.drop_metadata_table()
-    table.upsert(BUCKETLAKE, rows(range(28, 40), 3, ("us", "asia")))
-    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
-
-    table.upsert(HUDI, rows(range(38, 44), 4, ("asia", "eu")), WITH_METADATA)
-    assert table.ours.config().metadata_partitions
-    table.assert_read_by_all(WITH_METADATA, WITHOUT_METADATA)
-    newest = [row for row in table.model.rows.values() if row["ts"] >= 3]
-    found = table.hudi.read(table.path, WITH_METADATA, where="ts >= 3")
-    assert rows_of(found, table.kind.schema) == in_order(newest, table.kind.schema)

@@ -89,14 +89,15 @@ class MetadataChange:
         commit: CommitMetadata,
         statistics: Mapping[str, ColumnStats] | None = None,
         side_files: Sequence[WriteStat] = (),
+        shown: Sequence[WriteStat] = (),
     ) -> Self:
         """Return the change of a commit, delta commit, replace commit, compaction or clustering.
 
         File groups that a commit replaces keep their files until a clean. A deletion of partitions
-        lists none, as in Hudi.
+        lists none, as in Hudi. The files of ``shown`` are those of earlier commits.
         """
         written: dict[str, dict[str, int]] = defaultdict(dict)
-        for stat in commit.stats:
+        for stat in [*commit.stats, *shown]:
             if stat.path:
                 written[stat.partition_path][stat.path.rpartition("/")[2]] = stat.file_size_bytes
         return cls(

@@ -84,6 +84,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config, update_table_properties
 from bucketlake.write.commit import after_turn
 from bucketlake.write.conflict import retried
+from bucketlake.write.log_copies import committed_copies
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
@@ -249,8 +250,15 @@ class _Found:
 
     @kept_property
     def _files(self) -> dict[str, list[DataFile]]:
+        resizes = {pending.requested_at for pending in self.timeline.pending_clusterings()}
+        # Commits list their copies for a pending resize.
+        copies = {stat.path for stat in committed_copies(self.storage, self.timeline, resizes)}
         return {
-            path: [file for file in files if self.timeline.is_completed(file.name.instant)]
+            path: [
+                file
+                for file in files
+                if self.timeline.is_completed(file.name.instant) or file.path in copies
+            ]
             for path, files in list_partitions(self.storage).items()
         }
 

@@ -18,10 +18,10 @@ copies in the order of their writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bucketlake.model.file_name import InstantTime, LogFileName, file_path
+from bucketlake.model.file_name import InstantTime, LogFileName, file_path, log_instant
 from bucketlake.model.write_stat import LogCopy, WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
@@ -91,6 +91,21 @@ def log_copies(
         )
         copies.append(LogCopyFile(stat.path, own))
     return copies
+
+
+def committed_copies(
+    storage: Storage, timeline: Timeline, resizes: Collection[InstantTime]
+) -> list[WriteStat]:
+    """Return the copies that completed commits have for some resizes.
+
+    A metadata table that was built while the resize was pending may lack them: Hudi lists only the
+    files of completed instants then.
+    """
+    if not resizes:
+        return []
+    commits = timeline.read_commits(storage, timeline.completed_commits())
+    stats = (stat for _, commit in commits for stat in commit.stats)
+    return [stat for stat in stats if log_instant(stat.path) in resizes]
 
 
 def make_log_copies(storage: Storage, instant: InstantTime, copies: Sequence[LogCopyFile]) -> None:

@@ -64,6 +64,7 @@ def prepare_commit(
     turn: Turn | None,
     index_files: Sequence[WriteStat] | None = None,
     copies: Mapping[str, str] = MappingProxyType({}),
+    shown: Sequence[WriteStat] = (),
 ) -> bytes | None:
     """Write the log files of the metadata table for a commit, before it takes its turn.
 
@@ -84,6 +85,8 @@ def prepare_commit(
         keys, so that the index cannot be maintained.
     copies : mapping of str to str
         Paths of copies of log files that the commit is still to make, and the paths of the files.
+    shown : sequence of WriteStat
+        Files of earlier commits that readers see from this commit on. They are listed again.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def prepare_commit(
     if maintained is None:
         return None
     statistics = _statistics(storage, maintained, commit, copies)
-    change = MetadataChange.of_commit(commit, statistics, index_files or ())
+    change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
     return _write(storage, maintained, timeline, instant, change)
 
 

@@ -23,6 +23,7 @@ from bucketlake.write import commit
 from bucketlake.write.completion import complete_instant
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_listings import listed_files, stored_files
+from tests.ring_tables import SPLIT_ALL
 from tests.unit.write.test_completion import (
     BROKEN,
     COW,
@@ -221,3 +222,21 @@ def test_record_index_is_built_beside_a_table_and_taken_off_by_a_write_that_know
     storage, config = opened(table)
     assert read_index_definitions(storage, config)["record_index"].is_partitioned == partitioned
     assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+
+
+@pytest.mark.parametrize("lists_copies", [True, False], ids=["by bucketlake", "by Hudi"])
+def test_copies_for_a_resize_that_is_pending_at_a_build_are_listed_once_it_completes(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, lists_copies: bool
+) -> None:
+    table = make(new_path(), RINGS, metadata_table=False)
+    table.resize(**SPLIT_ALL, schedule_only=True)
+    table.upsert(rows(2))
+    with monkeypatch.context() as patched:
+        if not lists_copies:  # Hudi lists the files of completed instants.
+            patched.setattr(building, "committed_copies", lambda *_: [])
+        table.rebuild_metadata_table()
+    table.upsert(rows(3, "b"))
+    before = table.to_arrow().sort_by("id")
+    table.resize()
+    assert listed(table) == stored(table)
+    assert table.to_arrow().sort_by("id") == before

@@ -51,6 +51,7 @@ from bucketlake.write.commit import after_turn, by_partition
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.log_copies import committed_copies
 from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.progress import LOGGER, telling_progress
@@ -168,7 +169,10 @@ def _complete(
             continue
         rings = _new_rings(service, timeline, instant, distributions)
         save_rings(storage, instant, rings)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
+        copies = committed_copies(storage, timeline, {instant} if service.appends else ())
+        metadata_commit = prepare_commit(
+            storage, config, timeline, instant, commit, turn, shown=copies
+        )
         if take_turn(storage, instant, after=turn):
             break
     if service.appends:
