@@ -99,7 +99,7 @@ def _with_types(stats: ColumnStats) -> ColumnStats:
     """
     places, types = stored_types(stats.value_types)
     has_type = np.array([held.value_type != ValueType.NULL for held in types], np.bool_)
-    return stats.take(np.flatnonzero(has_type[places]))
+    return stats if has_type.all() else stats.take(np.flatnonzero(has_type[places]))
 
 
 def _joined(arrays: Sequence[pa.Array]) -> pa.Array:

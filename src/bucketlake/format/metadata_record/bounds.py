@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -111,9 +112,7 @@ class StoredType:
     @property
     def branch(self) -> int:
         """Branch of the wrapper in which bounds of such a column are stored."""
-        arrow = self.arrow
-        assert arrow is not None, self
-        return BRANCHES[_wrapped_type(arrow)]
+        return _branch_of(self)
 
     def widens_to(self, wider: StoredType) -> bool:
         """Return whether bounds of this value type can be read as bounds of another one."""
@@ -124,6 +123,13 @@ class StoredType:
             digits = into.precision - into.scale >= held.precision - held.scale
             return bool(digits and into.scale >= held.scale)
         return into in _WIDER.get(held, ())
+
+
+@lru_cache(maxsize=1024)
+def _branch_of(stored_as: StoredType) -> int:
+    arrow = stored_as.arrow
+    assert arrow is not None, stored_as
+    return BRANCHES[_wrapped_type(arrow)]
 
 
 def stored_types(value_types: pa.Array) -> tuple[Ints, list[StoredType]]:

@@ -67,9 +67,11 @@ class WrappedValues:
         parts = {}
         for branch, held in by_branch.items():
             rows = np.concatenate([rows for rows, _ in held])
-            order = np.argsort(rows)
             values = pa.concat_arrays([values for _, values in held])
-            parts[branch] = (rows[order], values.take(pa.array(order)))
+            if (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows)
+                rows, values = rows[order], values.take(pa.array(order))
+            parts[branch] = (rows, values)
         return cls(count, parts)
 
     def take(self, indices: Ints) -> Self:
