@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.located_arrow import LocatedArrow
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write of an Arrow table and its commit."""
-    write = ArrowSource.write_slots
+    for owner, name in ((ArrowSource, "write_slots"), (LocatedArrow, "write")):
+        monkeypatch.setattr(owner, name, _slowly(monkeypatch, getattr(owner, name), other))
 
-    def write_slowly(self: ArrowSource, *arguments: object) -> object:
-        written = write(self, *arguments)  # type: ignore[arg-type]
+
+def _slowly(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any], other: Callable[[], object]
+) -> Callable[..., Any]:
+    def write_slowly(*arguments: object) -> object:
+        written = write(*arguments)
         monkeypatch.undo()
         other()
         return written
 
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
+    return write_slowly

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bucketlake.hudi_job import save
     from bucketlake.index.consistent import ConsistentBucket
     from bucketlake.index.partition import PartitionBucket
+    from bucketlake.index.record import RecordIndex
     from bucketlake.index.simple import SimpleBucket
     from bucketlake.model.keys import TimestampPartition
     from bucketlake.model.result import WriteResult
@@ -23,6 +24,7 @@ __all__ = [
     "FileSystemLock",
     "InProcessLock",
     "PartitionBucket",
+    "RecordIndex",
     "SimpleBucket",
     "StorageLock",
     "Table",
@@ -39,6 +41,7 @@ _MODULES = {
     "FileSystemLock": "timeline.locks",
     "InProcessLock": "timeline.locks",
     "PartitionBucket": "index.partition",
+    "RecordIndex": "index.record",
     "SimpleBucket": "index.simple",
     "StorageLock": "timeline.locks",
     "Table": "table",

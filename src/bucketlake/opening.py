@@ -62,7 +62,7 @@ def create_table(
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket, PartitionBucket or ConsistentBucket
+    index : SimpleBucket, PartitionBucket, ConsistentBucket or RecordIndex
         How keys find their file group.
     partition_by : str or sequence of str
         Partition columns, outermost first; empty for a table without partitions.
@@ -80,7 +80,8 @@ def create_table(
     timestamp_partition : TimestampPartition, optional
         How to format the times of the only partition column as text.
     metadata_table : bool, optional
-        Whether the table gets Hudi's metadata table: readers then need not list the storage.
+        Whether the table gets Hudi's metadata table: readers then need not list the storage. A
+        ``RecordIndex`` is a part of it.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -145,7 +146,7 @@ def open_table(
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket, PartitionBucket or ConsistentBucket, optional
+    index : SimpleBucket, PartitionBucket, ConsistentBucket or RecordIndex, optional
         Needed only to *write* to a table of Hudi, which stores no bucket setting.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.

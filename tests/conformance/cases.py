@@ -152,20 +152,28 @@ class Checked:
     def expect_upserted(self, batch: list[Row]) -> None:
         """Change the expected rows as an upsert of these rows does."""
         for row in batch:
-            key = row["day"], row["id"]
-            held = self.rows.get(key)
+            held_at = self.key_held(row)
+            held = self.rows.get(held_at)
             if held is not None and self.ordered and row["at"] < held["at"]:
                 continue
-            if row.get(FLAG):
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = {name: row[name] for name in SCHEMA.names}
+            self.rows.pop(held_at, None)
+            if not row.get(FLAG):
+                self.rows[row["day"], row["id"]] = {name: row[name] for name in SCHEMA.names}
+
+    def key_held(self, row: Row) -> tuple[str, str]:
+        """Return under which key of the dictionary the row with a record key is, if it is there."""
+        if self.case.kind.keys_are_global:
+            found = [key for key in self.rows if key[1] == row["id"]]
+            assert len(found) <= 1, found
+            if found:
+                return found[0]
+        return row["day"], row["id"]
 
     def delete(self, batch: list[Row]) -> WriteResult:
         """Delete the keys of rows."""
         result = self.table.delete(arrow(batch).select(["id", "day"]))
         for row in batch:
-            self.rows.pop((row["day"], row["id"]), None)
+            self.rows.pop(self.key_held(row), None)
         return result
 
     def overwrite(self, batch: list[Row], *, whole_table: bool = False) -> WriteResult:

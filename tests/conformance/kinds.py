@@ -66,6 +66,8 @@ class Kind:
         that are only a part of the key; otherwise the record key is ``id``.
     damages : tuple of Damage
         Damages that apply to its tables.
+    keys_are_global : bool
+        Whether a key is unique in the whole table; otherwise it is unique in its partition.
     is_variant : bool
         Whether this is only another setting of a kind above, without damages and Spark tests.
     """
@@ -76,7 +78,30 @@ class Kind:
     table_types: tuple[str, ...] = TABLE_TYPES
     keyed_by_partition: bool = False
     damages: tuple[Damage, ...] = ()
+    keys_are_global: bool = False
     is_variant: bool = False
+
+    @property
+    def is_rescaled(self) -> bool:
+        """Whether partitions may get other bucket counts by rules."""
+        return isinstance(self.index, bl.SimpleBucket | bl.PartitionBucket)
+
+    @property
+    def needs_metadata_table(self) -> bool:
+        """Whether the index is a part of the metadata table."""
+        return isinstance(self.index, bl.RecordIndex)
+
+    def id_in(self, partition: str, number: int) -> str:
+        """Return the id of a record that never moves to another partition."""
+        return f"{partition}{number}" if self.keys_are_global else f"k{number}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether several tasks may share a slot without stored rows, or the lookup of its keys.
+
+        A global index has its shards from the start, and keys are looked up in all of them.
+        """
+        return self.index.max_file_size is not None and not self.keys_are_global
 
     def record_key(self, partition_column: str) -> list[str]:
         """Return the record key of a table with this partition column."""
@@ -124,6 +149,16 @@ KINDS = (
         is_variant=True,
     ),
     Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=(*COMMON, *RINGS)),
+    # Their damages wait: those of COMMON are written for tables without a metadata table.
+    Kind(
+        "record_index", bl.RecordIndex(max_file_size=FULL_BYTES), bl.RecordIndex(partitioned=False)
+    ),
+    Kind(
+        "global_record_index",
+        bl.RecordIndex(partitioned=False, max_file_size=FULL_BYTES),
+        bl.RecordIndex(),
+        keys_are_global=True,
+    ),
     Kind(
         "consistent_hash_fields",
         bl.ConsistentBucket(2, hash_fields=["id"]),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +19,7 @@ from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.placed import LocatedRecords
 from tests.conformance.cases import (
     Case,
     Checked,
@@ -54,19 +57,42 @@ class AttemptedAgain(ArrowSource):
         self.late: Callable[[], object] = lambda: None
 
     def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
+        sources = [ArrowSource(own, threads=1) for own in _arrivals(self._batch)]
+        return self._in_attempts([partial(one.write_slots, plan, task) for one in sources])
+
+    def locate(self, plan, task):  # type: ignore[no-untyped-def]
+        sources = [ArrowSource(own, threads=1) for own in _arrivals(self._batch)]
+        located = [one.locate(plan, task) for one in sources]
+        assert located[0].results == located[1].results == located[2].results
+        return LocatedAgain(self, located)
+
+    def _in_attempts(self, writes: list[Callable[[], Any]]) -> Any:
         before = data_files(self._table)
         results = []
-        for own in _arrivals(self._batch):
-            source = ArrowSource(own, threads=1)
-            results.append(source.write_slots(plan, task))
+        for write in writes:
+            results.append(write())
             files = data_files(self._table)
             self.attempts.append({path: files[path] for path in files.keys() - before.keys()})
             if len(self.attempts) == 1:
                 for path in self.attempts[0]:
                     storage_of(self._table).delete(path)
         assert results[0] == results[1] == results[2]
-        self.late = lambda: ArrowSource(arrow(self._batch), threads=1).write_slots(plan, task)
+        self.late = writes[0]
         return results[2]
+
+
+class LocatedAgain:
+    """The located records of three attempts of the first stage; each is written by one attempt."""
+
+    def __init__(self, source: AttemptedAgain, located: list[LocatedRecords]) -> None:
+        self._source, self._located = source, located
+        self.results = located[0].results
+
+    def write(self, plan, task):  # type: ignore[no-untyped-def]
+        return self._source._in_attempts([partial(one.write, plan, task) for one in self._located])
+
+    def close(self) -> None:
+        """Keep the records for the late attempt."""
 
 
 def _arrivals(batch: list[Row]) -> Iterator[pa.Table]:

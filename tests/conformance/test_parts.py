@@ -16,6 +16,7 @@ from bucketlake.write import plan
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.locate import LocateTask
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
 from tests.conformance.test_attempts import write_in_attempts
 
@@ -25,22 +26,30 @@ MANY = 600
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
-    """Tasks hold 20 records at most; the list notes the parts that they write."""
+    """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
     monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
-    write, written, lock = GroupWriter.write, [], threading.Lock()
+    write, locate = GroupWriter.write, LocateTask.locate
+    written: list[SlotPart] = []
+    lock = threading.Lock()
 
     def noted(self, slot, incoming):  # type: ignore[no-untyped-def]
         with lock:
             written.append(slot.part)
         return write(self, slot, incoming)
 
+    def noted_lookups(self, lookups, *arguments):  # type: ignore[no-untyped-def]
+        with lock:
+            written.extend(lookup.part for lookup in lookups)
+        return locate(self, lookups, *arguments)
+
     monkeypatch.setattr(GroupWriter, "write", noted)
+    monkeypatch.setattr(LocateTask, "locate", noted_lookups)
     return written
 
 
 def require_cut(case: Case, parts: list[SlotPart]) -> None:
     """Require that the last write had slots in parts, if and only if the kind allows it."""
-    may_be_cut = case.index.max_file_size is not None
+    may_be_cut = case.kind.is_cut
     assert any(part.count > 1 for part in parts) is may_be_cut
     parts.clear()
 
@@ -93,6 +102,9 @@ class Losing(ArrowSource):
     def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
         return ArrowSource(self._rows[:-1]).write_slots(plan, task)
 
+    def locate(self, plan, task):  # type: ignore[no-untyped-def]
+        return ArrowSource(self._rows[:-1]).locate(plan, task)
+
 
 def test_an_input_that_changes_before_its_parts_are_written_is_an_error(
     case: Case, new_path: object, parts: list[SlotPart]
@@ -101,7 +113,8 @@ def test_an_input_that_changes_before_its_parts_are_written_is_an_error(
     storage = storage_of(table)
     target = open_target(storage, read_table_config(storage), None)
     with pytest.raises(
-        IndexStateError, match=r"counted \d+ records for slot .* \d+ arrived: the input"
+        IndexStateError,
+        match=r"counted \d+ records.* \d+ arrived: the input",
     ):
         write_records(target, Operation.UPSERT, Losing(arrow(rows(range(MANY)))))
     require_cut(case, parts)

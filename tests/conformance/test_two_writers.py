@@ -87,6 +87,8 @@ def test_writers_of_different_buckets_of_a_partition_both_commit(
 def test_writers_of_different_partitions_both_commit(
     table: Checked, monkeypatch: pytest.MonkeyPatch, second: str
 ) -> None:
+    if table.case.kind.keys_are_global:
+        pytest.skip("writers that add keys to one shard conflict, also in different partitions")
     writes: dict[str, Callable[[], object]] = {
         "upsert": lambda: table.upsert(rows(range(1, 20, 2), 8)),
         "delete": lambda: table.delete(rows([1, 3])),

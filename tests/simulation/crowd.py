@@ -28,6 +28,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     TimelineError,
 )
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import ArchivalLimits, archive
@@ -35,6 +36,7 @@ from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Severity
+from bucketlake.services.metadata_table import build_metadata_table
 from bucketlake.services.repair import repair
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.restore_service import restore
@@ -45,15 +47,14 @@ from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
-from bucketlake.write.plan import WritePlan
-from bucketlake.write.source import SlotCounts, WriteTask
+from bucketlake.write.source import SlotCounts
 from bucketlake.write.tag import Tagger
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.simulation.late_tasks import LateTasks, RememberingSource
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
 from tests.simulation.resizes import (
@@ -67,7 +68,6 @@ from tests.simulation.world import (
     PARTITIONS,
     SCHEMA,
     Rows,
-    moved_to,
     one_by_one,
     rescale,
     upserted,
@@ -94,21 +94,17 @@ _SERVICES = (
 )
 
 
-class LateSource(ArrowSource):
-    """An Arrow source in one thread that keeps its tasks, so that they can run again."""
+class LateSource(RememberingSource):
+    """An Arrow source in one thread that keeps its tasks, and may be slow."""
 
     def __init__(self, rows: pa.Table, crowd: Crowd) -> None:
-        super().__init__(rows, threads=1)
+        super().__init__(rows, crowd.late_tasks)
         self._crowd = crowd
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
         if self._crowd.random.random() < 0.2:  # As if the batch were large.
             self._crowd.stage.sleep(self._crowd.random.random() * 4)
         return super().count_slots(tagger)
-
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> Any:
-        self._crowd.late_tasks.append((plan, task, self._rows))
-        return super().write_slots(plan, task)
 
 
 class Crowd:
@@ -136,7 +132,7 @@ class Crowd:
             ordering="ts" if self.by_event_time else None,
             index=self.kind.index,
             table_type=table_type,
-            metadata_table=self.random.random() < 0.4,
+            metadata_table=self.random.random() < 0.4 or self.kind.needs_metadata_table,
         )
         self.names = [f"writer {n}" for n in range(writers)]
         skew = self.random.choice(SKEWS_MS)
@@ -145,7 +141,7 @@ class Crowd:
         self.delivered = -1  # The last batch whose write succeeded.
         self.record = Record(self.memory, self.undoes, self.story)
         self.processes = Processes(self.stage, renew=self.random.random() < 0.5)
-        self.late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = []
+        self.late_tasks: list[LateTasks] = []
 
     def run(self) -> None:
         """Run all actors, then check the table."""
@@ -179,8 +175,11 @@ class Crowd:
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
             rings = has_rings(self.kind.index)
-            choices = [*choices, self._drop, self._draw_resize if rings else self._rescale]
-            weights = [*weights, 1, 5 if rings else 2]
+            choices, weights = [*choices, self._drop], [*weights, 1]
+            if rings:
+                choices, weights = [*choices, self._draw_resize], [*weights, 5]
+            elif self.kind.is_rescaled:
+                choices, weights = [*choices, self._rescale], [*weights, 2]
             if self.merges_on_read:
                 choices, weights = [*choices, self._compact], [*weights, 4]
             if self.rolls_back:
@@ -377,11 +376,10 @@ class Crowd:
         """Run the tasks of an earlier write again."""
         if not self.late_tasks:
             return
-        plan, task, rows = self.random.choice(self.late_tasks)
-        late = moved_to(StagedStorage(self.memory, self.stage), task)
-        self.record.log.append(f"{name}: tasks of {task.writer.instant} once more")
+        late = self.random.choice(self.late_tasks)
+        self.record.log.append(f"{name}: tasks of {late.instant} once more")
         try:
-            ArrowSource(rows, threads=1).write_slots(plan, late)
+            late.run(StagedStorage(self.memory, self.stage))
         except BucketLakeError as error:
             self.record.log.append(f"{name}:   {error!r}")
 
@@ -405,7 +403,27 @@ class Crowd:
     ) -> object:
         source = LateSource(rows, self)
         of_stream = None if batch is None else Batch(STREAM, batch)
-        return retried(lambda: write_records(target(), operation, source, batch=of_stream))
+
+        def write() -> object:
+            return retried(lambda: write_records(target(), operation, source, batch=of_stream))
+
+        try:
+            return write()
+        except IndexStateError:
+            if not self._lacks_index():
+                raise
+        # An undo took the index off, because it could not take back its entries.
+        build_metadata_table(
+            target().storage,
+            [MetadataPartition.RECORD_INDEX],
+            lock=self.lock,
+            now_ms=lambda: self.stage.now_ms,
+        )
+        return write()
+
+    def _lacks_index(self) -> bool:
+        ready = read_table_config(self.memory).metadata_partitions
+        return self.kind.needs_metadata_table and MetadataPartition.RECORD_INDEX not in ready
 
     def _perform(
         self,
@@ -465,15 +483,7 @@ class Crowd:
 
     def _rows(self, rows_max: int = 3) -> tuple[list[dict[str, Any]], pa.Table]:
         """Draw rows, sometimes with a wider type or a new column."""
-        rows = [
-            {
-                "id": f"k{self.random.randrange(8)}",
-                "p": self.random.choice(PARTITIONS),
-                "v": self.random.randrange(10_000),
-                "ts": self.random.randrange(5),
-            }
-            for _ in range(self.random.randrange(1, rows_max + 1))
-        ]
+        rows = [self._row() for _ in range(self.random.randrange(1, rows_max + 1))]
         schema = _NARROW
         if self.evolves and self.random.random() < 0.2:
             schema = SCHEMA
@@ -484,6 +494,15 @@ class Crowd:
             for row in rows:
                 row["x"] = self.random.choice([None, 1, 2])
         return rows, pa.Table.from_pylist(rows, schema)
+
+    def _row(self) -> dict[str, Any]:
+        number, partition = self.random.randrange(8), self.random.choice(PARTITIONS)
+        return {
+            "id": self.kind.id_in(partition, number),
+            "p": partition,
+            "v": self.random.randrange(10_000),
+            "ts": self.random.randrange(5),
+        }
 
     def _has_new_column(self) -> bool:
         return "x" in bl.Table(self.memory.root).schema().names

@@ -73,7 +73,7 @@ def test_archival_among_all_steps_loses_nothing(
 def test_worlds_archive_every_kind_of_commit() -> None:
     """Show that the test above can fail."""
     seen: set[str] = set()
-    for seed in range(12):
+    for seed in range(18):
         world = World(seed, fault_rate=0, archival_rate=0.7)
         for _ in range(STEPS):
             world.step()

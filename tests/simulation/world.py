@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -51,12 +51,12 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
-from bucketlake.write.plan import SlotResult, WritePlan
+from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
-from bucketlake.write.source import WriteTask
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.metadata_listings import listed_files, live_files, stored_files
+from tests.simulation.late_tasks import LateTasks, RememberingSource
 from tests.simulation.resizes import (
     drawn_limits,
     has_rings,
@@ -104,25 +104,6 @@ def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult
     return [result for job in jobs for result in rehash.run(job)]
 
 
-def moved_to(storage: Storage, task: WriteTask) -> WriteTask:
-    """Return a task that uses another storage: that of its own process may be dead."""
-    stored_keys = replace(task.writer.stored_keys, storage=storage)
-    writer = replace(task.writer, storage=storage, stored_keys=stored_keys)
-    return replace(task, writer=writer)
-
-
-class RememberingSource(ArrowSource):
-    """An Arrow source in one thread that keeps its tasks, so that a task can run late."""
-
-    def __init__(self, rows: pa.Table, world: World) -> None:
-        super().__init__(rows, threads=1)
-        self._world = world
-
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
-        self._world.late_tasks.append((plan, task, self._rows))
-        return super().write_slots(plan, task)
-
-
 @dataclass
 class World:
     """One run; ``step`` does a random operation and compares the table with the model."""
@@ -131,7 +112,7 @@ class World:
     fault_rate: float = 0.6
     archival_rate: float = 0.0  # How often an archival follows a step.
     kind_name: str | None = None  # By default the seed picks a kind.
-    late_tasks: list[tuple[WritePlan, WriteTask, pa.Table]] = field(default_factory=list)
+    late_tasks: list[LateTasks] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -150,7 +131,7 @@ class World:
             ordering=None if self.merges_on_read else "ts",
             index=self.kind.index,
             table_type=table_type,
-            metadata_table=self.seed % 2 == 1,
+            metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
         )
         self.states: list[Rows] = [{}]
         self.commits: set[tuple[str, str | None]] = set()  # Active and archived.
@@ -233,6 +214,9 @@ class World:
         """Give partitions other bucket counts, or resize buckets of rings; no row changes."""
         if has_rings(self.kind.index):
             self.resize()
+            return
+        if not self.kind.is_rescaled:
+            self.upsert()
             return
         rules = {p: self.random.randrange(1, 5) for p in PARTITIONS if self.random.random() < 0.7}
         default = self.random.randrange(1, 4)
@@ -377,10 +361,10 @@ class World:
         """Run the tasks of an earlier write again; they may crash."""
         if not self.late_tasks:
             return
-        plan, task, rows = self.random.choice(self.late_tasks)
+        late = self.random.choice(self.late_tasks)
         faulty = self._plan_faults()
         try:
-            ArrowSource(rows, threads=1).write_slots(plan, moved_to(faulty, task))
+            late.run(faulty)
         except (BucketLakeError, SimulatedCrash) as error:
             self.log.append(f"  late task: {error!r}")
 
@@ -389,7 +373,10 @@ class World:
     ) -> None:
         table = pa.Table.from_pylist(rows, SCHEMA)
         self._attempt(
-            lambda target: write_records(target, operation, RememberingSource(table, self)), after
+            lambda target: write_records(
+                target, operation, RememberingSource(table, self.late_tasks)
+            ),
+            after,
         )
 
     def _attempt(
@@ -432,15 +419,16 @@ class World:
         return self.faulty
 
     def _rows(self) -> list[dict[str, object]]:
-        return [
-            {
-                "id": f"k{self.random.randrange(6)}",
-                "p": self.random.choice(PARTITIONS),
-                "v": self.random.randrange(1000),
-                "ts": self.random.randrange(5),
-            }
-            for _ in range(self.random.randrange(1, 6))
-        ]
+        return [self._row() for _ in range(self.random.randrange(1, 6))]
+
+    def _row(self) -> dict[str, object]:
+        number, partition = self.random.randrange(6), self.random.choice(PARTITIONS)
+        return {
+            "id": self.kind.id_in(partition, number),
+            "p": partition,
+            "v": self.random.randrange(1000),
+            "ts": self.random.randrange(5),
+        }
 
     def _pending(self, action: Action) -> list[Instant]:
         timeline = load_timeline(self.storage, read_table_config(self.storage))

@@ -17,6 +17,8 @@ from bucketlake.errors import InputError
 from bucketlake.model.result import WriteResult
 from bucketlake.spark.source import SparkSource
 from bucketlake.write import plan
+from bucketlake.write.lookups import Lookup, LookupPlan
+from bucketlake.write.plan import SlotPlan
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
 from tests.conformance.kinds import Kind, kinds_named
 from tests.spark.frames import frame_of, rows_of
@@ -55,7 +57,7 @@ class ByFrames:
     def delete(self, batch: list[Row]) -> None:
         self.table.delete(self.frame(arrow(batch).select(["id", "day"])))
         for row in batch:
-            self.held.rows.pop((row["day"], row["id"]), None)
+            self.held.rows.pop(self.held.key_held(row), None)
 
     def overwrite(self, batch: list[Row]) -> WriteResult:
         result = self.table.insert_overwrite(self.frame(arrow(batch)))
@@ -104,23 +106,30 @@ def test_spark_and_arrow_write_read_and_undo_in_turns(
 def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     spark: SparkSession, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans: list[plan.WritePlan] = []
-    write_slots = SparkSource.write_slots
+    planned: list[list[SlotPlan | Lookup]] = []
+    write_slots, locate = SparkSource.write_slots, SparkSource.locate
 
-    def noted(self: SparkSource, planned: plan.WritePlan, task: Any) -> Any:
-        plans.append(planned)
-        return write_slots(self, planned, task)
+    def noted_slots(self: SparkSource, found: plan.WritePlan, task: Any) -> Any:
+        planned.append([*found.slots])
+        return write_slots(self, found, task)
 
-    monkeypatch.setattr(SparkSource, "write_slots", noted)
+    def noted_lookups(self: SparkSource, found: LookupPlan, task: Any) -> Any:
+        planned.append([*found.lookups])
+        return locate(self, found, task)
+
+    monkeypatch.setattr(SparkSource, "write_slots", noted_slots)
+    monkeypatch.setattr(SparkSource, "locate", noted_lookups)
     monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
     world = ByFrames(spark, case, tmp_path)
     world.upsert([*rows(range(600)), *rows(range(5), 1)])
     world.check()
     world.upsert(rows(range(300, 900), 2))
     world.check()
-    first, later = plans
-    parts = [slot for slot in first.slots if slot.part.count > 1]
-    assert bool(parts) is (case.index.max_file_size is not None)
+    first, later = planned
+    parts = [slot for slot in first if slot.part.count > 1]
+    assert bool(parts) is case.kind.is_cut
     assert len({slot.task for slot in parts}) == len(parts)
-    assert all(slot.part.count == 1 for slot in later.slots)
-    assert len(world.table.buckets()) >= len(first.slots)
+    assert all(slot.part.count == 1 for slot in later)
+    # Each part of a slot opens a group; parts of a lookup share groups.
+    opened = [slot for slot in first if isinstance(slot, SlotPlan)]
+    assert len(world.table.buckets()) >= len(opened)

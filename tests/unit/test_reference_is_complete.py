@@ -29,7 +29,12 @@ PAGE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 MODULES_WITH_JOB_OPTIONS = [
     *(
         SOURCE / "config" / name
-        for name in ("write_options.py", "key_entries.py", "resize_options.py")
+        for name in (
+            "write_options.py",
+            "key_entries.py",
+            "record_options.py",
+            "resize_options.py",
+        )
     ),
     SOURCE / "timeline" / "lock_options.py",
     *(SOURCE / "index").rglob("*.py"),

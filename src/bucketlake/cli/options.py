@@ -19,6 +19,8 @@ from bucketlake.storage.store_options import HIDDEN, StoreOptions
 # Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
+_RECORD_KINDS = {"record": True, "global-record": False}
+"""Record-level indexes by name; whether each partition has an index of its own."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
@@ -141,11 +143,12 @@ def index_options(default: int | None) -> Decorator[Any]:
             click.option(
                 "--index",
                 "kind",
-                type=click.Choice(["simple", "consistent"]),
+                type=click.Choice(["simple", "consistent", *_RECORD_KINDS]),
                 default="simple",
                 show_default=True,
-                help="Buckets of a fixed number, or buckets of a hash ring, which "
-                f'"bucketlake resize" splits and merges.{where}',
+                help="Buckets of a fixed number; buckets of a hash ring, which "
+                '"bucketlake resize" splits and merges; or a record-level index, which has no '
+                f"buckets: of each partition, or global, of the whole table.{where}",
             ),
             click.option(
                 "--buckets",
@@ -184,10 +187,14 @@ def _index_of(
     min_buckets: int | None,
     max_buckets: int | None,
     hash_fields: list[str],
-) -> bl.SimpleBucket | bl.ConsistentBucket | None:
+) -> bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None:
     """Return the index of the options, or None without a number of buckets."""
     limits = {"min": min_buckets, "max": max_buckets}
     given = {name: count for name, count in limits.items() if count is not None}
+    if kind in _RECORD_KINDS:
+        if given or hash_fields:
+            raise click.UsageError(f"--index {kind} has no buckets and hashes no field")
+        return bl.RecordIndex(_RECORD_KINDS[kind])
     if kind == "simple" and given:
         raise click.UsageError("--min-buckets and --max-buckets need --index consistent")
     if buckets is None:

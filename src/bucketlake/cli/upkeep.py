@@ -151,7 +151,7 @@ def resize(
     path: str,
     storage_options: dict[str, str],
     output: Output,
-    index: bl.SimpleBucket | bl.ConsistentBucket | None,
+    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
     max_file_size: int,
     split_threshold: float,
     merge_threshold: float,

@@ -92,7 +92,8 @@ metadata_table_option = click.option(
     "--max-file-size",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Let a bucket have several file groups; the next is opened at this size.",
+    help="Let a bucket have several file groups; the next is opened at this size. With a "
+    "record-level index: the size to which new keys fill a file group.",
 )
 @click.option(
     "--metadata-table/--no-metadata-table",
@@ -109,7 +110,7 @@ def create(
     key: list[str],
     partition_by: list[str],
     ordering: str | None,
-    index: bl.SimpleBucket | bl.ConsistentBucket,
+    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex,
     max_file_size: int | None,
     rules: str | None,
     table_type: str,
@@ -154,7 +155,7 @@ def upsert(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    index: bl.SimpleBucket | bl.ConsistentBucket | None,
+    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
     add_columns: bool,
     without_metadata_table: bool,
 ) -> None:
@@ -190,7 +191,7 @@ def delete(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    index: bl.SimpleBucket | bl.ConsistentBucket | None,
+    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
     without_metadata_table: bool,
 ) -> None:
     """Delete records by key.
@@ -208,13 +209,19 @@ def delete(
 
 
 def _whole_index(
-    index: bl.SimpleBucket | bl.ConsistentBucket, rules: str | None, max_file_size: int | None
+    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex,
+    rules: str | None,
+    max_file_size: int | None,
 ) -> TableIndex:
     """Return the index with rules and a maximum file size, where the command has them."""
     if isinstance(index, bl.ConsistentBucket):
         if rules is not None or max_file_size is not None:
             raise click.UsageError("--rules and --max-file-size need --index simple")
         return index
+    if isinstance(index, bl.RecordIndex):
+        if rules is not None:
+            raise click.UsageError("--rules need --index simple")
+        return index.with_max_file_size(max_file_size)
     if rules is None:
         return index.with_max_file_size(max_file_size)
     expressions = split_expressions(rules)

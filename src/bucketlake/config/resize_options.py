@@ -46,8 +46,9 @@ USED = {
     "executes; not together with the option before. With engine `SIMPLE` it must be `false`, the "
     "default.",
     _SCHEDULE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
-    MAX_FILE_SIZE: f"Engine `{ENGINE}`: bytes that a bucket should have. Default: 120 MiB. "
-    "With engine `SIMPLE` it has no effect.",
+    MAX_FILE_SIZE: f"Engine `{ENGINE}`: bytes that a bucket should have. Index types "
+    "`RECORD_LEVEL_INDEX` and `GLOBAL_RECORD_LEVEL_INDEX`: bytes to which new keys fill a file "
+    "group. Default: 120 MiB. With engine `SIMPLE` it has no effect.",
     _SPLIT_THRESHOLD: "Buckets of more than this times the file size are split. Default: 2.0.",
     _MERGE_THRESHOLD: "Neighbours of at most this times the file size are merged. Default: 0.2.",
     _MAX_GROUPS: "Most splits and merges of one resize. Default: 30.",

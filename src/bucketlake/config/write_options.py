@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bucketlake.config import record_options as record
 from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
@@ -94,7 +95,8 @@ _USED = {
     CLEAN_COUNTS[CleanPolicy.COMMITS][0]: "Commits that a clean retains. Default: 10.",
     CLEAN_COUNTS[CleanPolicy.HOURS][0]: "Hours that a clean retains. Default: 24.",
     CLEAN_COUNTS[CleanPolicy.VERSIONS][0]: "File versions that a clean retains. Default: 3.",
-    "hoodie.index.type": "Must be `BUCKET`. No default.",
+    record.INDEX_TYPE: "`BUCKET`, `RECORD_LEVEL_INDEX` or `GLOBAL_RECORD_LEVEL_INDEX` (also "
+    "`RECORD_INDEX`). No default.",
     resizing.ENGINE_OPTION: "`SIMPLE` (default) or `CONSISTENT_HASHING`.",
     "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
     "a rule; the number with which a hash ring begins. No default.",
@@ -107,14 +109,14 @@ _USED = {
     "hoodie.bucket.index.partition.rule": "The same, in the spelling of RFC-89's draft.",
 }
 
+_LAYOUT = "hoodie.storage.layout.type"
+
 _ONLY_VALUE = {
     keys.BASE_FILE_FORMAT: "PARQUET",
     keys.POPULATE_META_FIELDS: "true",
     keys.DROP_PARTITION_COLUMNS: "false",
     keys.CDC_ENABLED: "false",
     keys.SLASH_SEPARATED_DATES: "false",
-    "hoodie.index.type": "BUCKET",
-    "hoodie.storage.layout.type": "BUCKET",
     "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
     "hoodie.write.table.version": "9",
     "hoodie.datasource.write.insert.drop.duplicates": "false",
@@ -125,13 +127,17 @@ _ONLY_VALUE = {
     "hoodie.datasource.write.reconcile.schema": "false",
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "false",
     "hoodie.allow.operation.metadata.field": "false",
-    "hoodie.metadata.record.level.index.enable": "false",
-    "hoodie.metadata.global.record.level.index.enable": "false",
-    "hoodie.metadata.record.index.enable": "false",
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.streaming.disable.compaction": "true",
 }
+
+_BUCKET_ONLY = {
+    record.INDEX_TYPE: "BUCKET",
+    _LAYOUT: "BUCKET",
+    **dict.fromkeys(record.ENABLE, "false"),
+}
+_RECORD_ONLY = {_LAYOUT: "DEFAULT", METADATA_ENABLE: "true"}
 
 _TUNING = re.compile(
     r"hoodie\.("
@@ -227,7 +233,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         If bucketlake cannot follow an option and ignoring it would change the result.
     """
     given = {_ALIASES.get(key, key): str(value) for key, value in options.items()}
-    for key, only in _ONLY_VALUE.items():
+    of_index = _RECORD_ONLY if record.names_record_index(given) else _BUCKET_ONLY
+    for key, only in {**_ONLY_VALUE, **of_index}.items():
         if given.get(key, only).strip().upper() != only.upper():
             raise ConfigError(key, given[key], f"bucketlake only supports {only or 'no value'!r}")
     entries = Entries(given)
@@ -241,7 +248,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         ordering_fields=_ordering(given, entries),
-        index_options={k: v for k, v in given.items() if "index" in k},
+        index_options={k: v for k, v in given.items() if "index" in k or k in record.SIZES},
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
         without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
@@ -362,6 +369,8 @@ def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
 def _understood(key: str, given: Mapping[str, str]) -> bool:
     return (
         key in _USED
+        or key in record.USED
+        or key == _LAYOUT
         or resizing.is_understood(key, given)
         or key in _ONLY_VALUE
         or key.startswith(keys.TIMESTAMP_PREFIX)

@@ -7,7 +7,6 @@ digits of a file id are the bucket of the file group. Which groups a bucket may 
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.hashing.index_key import hash_index_keys
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
 
 BUCKET_COUNT_MAX = 99_999_999  # A bucket id is eight digits of a file id.
 ORDINALS_MAX = 10_000  # An ordinal is four digits of a file id.
@@ -120,8 +119,7 @@ def new_file_id(
     """
     names = [instant, partition_path, str(bucket_id)]
     names += [] if ordinal is None else [str(ordinal)]
-    digest = hashlib.sha256("\0".join(names).encode()).digest()
-    unique = str(uuid.UUID(bytes=digest[:16], version=4))
+    unique = derived_uuid(*names)
     text = file_id_prefix(bucket_id, unique)
     if ordinal is not None:
         assert 0 <= ordinal < ORDINALS_MAX, ordinal

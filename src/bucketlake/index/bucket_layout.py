@@ -26,7 +26,7 @@ from bucketlake.index.bucket_hash import (
     new_file_id,
     ordinal_of_file_id,
 )
-from bucketlake.index.conflict_keys import ConflictKey, key_of_slot
+from bucketlake.index.conflict_keys import ConflictKey, key_of_group, key_of_slot
 from bucketlake.index.layout import (
     Damage,
     DamagedGroups,
@@ -83,6 +83,11 @@ class BucketLayout:
     def looks_up(self) -> bool:
         """Whether a bucket may have several file groups."""
         return self.counts.max_file_size is not None
+
+    @property
+    def locates(self) -> bool:
+        """A key's hash gives its bucket."""
+        return False
 
     @property
     def opens_with_logs(self) -> bool:
@@ -144,6 +149,10 @@ class BucketLayout:
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)
+
+    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
+        """Return the key of a file group: that of its bucket."""
+        return key_of_group(partition_path, file_id)
 
     def is_kept_by(
         self,

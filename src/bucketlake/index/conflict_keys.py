@@ -10,12 +10,14 @@ for dependents of a rollback use this module.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Self, TypeAlias
 
 from bucketlake.errors import FormatError
 from bucketlake.index.bucket_hash import bucket_of_file_id, bucket_text
+from bucketlake.model.file_name import FileId
 from bucketlake.model.write_stat import CommitMetadata
 
 ConflictKey: TypeAlias = tuple[str, str]
@@ -23,6 +25,8 @@ ConflictKey: TypeAlias = tuple[str, str]
 
 ConflictKeys: TypeAlias = AbstractSet[ConflictKey]
 
+_SHARD = "shard:"
+_SHARDS = "bucketlake.index_shards"
 _LOOKED_AT = "bucketlake.looked_at"
 """Key in the extra metadata of a commit; its value is a JSON object, partition path to slots."""
 
@@ -46,6 +50,19 @@ def key_of_group(partition_path: str, file_id: str) -> ConflictKey:
     )
 
 
+def key_of_shard(data_partition: str | None, shard: int) -> ConflictKey:
+    """Return the key of a shard of the record-level index, for changes of its entries.
+
+    In a global index, the shard belongs to no partition.
+
+    Examples
+    --------
+    >>> key_of_shard("dt=1", 3)
+    ('dt=1', 'shard:3')
+    """
+    return data_partition or "", f"{_SHARD}{shard}"
+
+
 def describe_key(key: ConflictKey) -> str:
     """Return a key in words, for messages.
 
@@ -55,13 +72,58 @@ def describe_key(key: ConflictKey) -> str:
     "bucket 3 of partition 'dt=1'"
     """
     partition, name = key
-    what = f"bucket {int(name)}" if name.isdecimal() else f"file group {name}"
+    if name.startswith(_SHARD):
+        what = f"new or deleted keys of index shard {name.removeprefix(_SHARD)}"
+    else:
+        what = f"bucket {int(name)}" if name.isdecimal() else f"file group {name}"
     return f"{what} of partition {partition!r}"
 
 
-def written_keys(commit: CommitMetadata) -> set[ConflictKey]:
-    """Return the keys of the file groups that a commit wrote or removed."""
-    return {key_of_group(partition, file_id) for partition, file_id in commit.file_groups}
+def written_keys(
+    commit: CommitMetadata, group_key: Callable[[str, FileId], ConflictKey] = key_of_group
+) -> set[ConflictKey]:
+    """Return the keys of the file groups that a commit wrote or removed.
+
+    ``group_key`` is the rule of the table's layout (``Layout.conflict_key_of_group``).
+    """
+    return {group_key(partition, FileId(file_id)) for partition, file_id in commit.file_groups}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedShards:
+    """Shards of the record-level index whose entries a commit changed.
+
+    Attributes
+    ----------
+    added, removed : set of ConflictKey
+        Shards with new keys, and shards with removed keys.
+    """
+
+    added: frozenset[ConflictKey] = frozenset()
+    removed: frozenset[ConflictKey] = frozenset()
+
+    def to_metadata(self) -> dict[str, str]:
+        """Return the entry in the extra metadata of the commit."""
+        return {_SHARDS: json.dumps([sorted(self.added), sorted(self.removed)])}
+
+    @classmethod
+    def of_commit(cls, commit: CommitMetadata, where: str) -> Self | None:
+        """Return the shards that a commit names; None if its writer does not name any.
+
+        Raises
+        ------
+        FormatError
+            If the entry cannot be read; ``where`` names the commit.
+        """
+        text = commit.extra.get(_SHARDS)
+        if text is None:
+            return None
+        try:
+            added, removed = json.loads(text)
+            return cls(_keys(added), _keys(removed))
+        except (ValueError, TypeError) as error:
+            expected = f"two lists of partition and shard in {_SHARDS}"
+            raise FormatError(where, expected, text[:80]) from error
 
 
 def looked_at_metadata(keys: Iterable[ConflictKey]) -> dict[str, str]:
@@ -95,3 +157,7 @@ def looked_at_keys(commit: CommitMetadata, where: str) -> set[ConflictKey]:
         }
     except (ValueError, TypeError, AttributeError) as error:
         raise FormatError(where, f"slots by partition in {_LOOKED_AT}", text[:80]) from error
+
+
+def _keys(pairs: Iterable[tuple[str, str]]) -> frozenset[ConflictKey]:
+    return frozenset((str(path), str(name)) for path, name in pairs)

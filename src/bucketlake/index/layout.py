@@ -183,6 +183,14 @@ class Layout(Protocol):
         ...
 
     @property
+    def locates(self) -> bool:
+        """Whether a write looks its keys up in the record-level index before it places records.
+
+        Then the slots of its plan are file groups (``write/locate.py``).
+        """
+        ...
+
+    @property
     def opens_with_logs(self) -> bool:
         """Whether the first records of a group go into a log file in merge-on-read tables."""
         ...
@@ -272,6 +280,10 @@ class Layout(Protocol):
 
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the name by which the slot is compared with what other commits wrote."""
+        ...
+
+    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
+        """Return the name by which a file group, also of another commit, is compared."""
         ...
 
     def is_kept_by(

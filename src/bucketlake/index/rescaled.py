@@ -8,6 +8,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler
+from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex
 from bucketlake.index.simple import SimpleBucket
 
@@ -50,6 +51,13 @@ def rescaled_index(
             held,
             "a rescale sets bucket counts by rules; the buckets of a ConsistentBucket split and "
             "merge by Table.resize (bucketlake resize)",
+        )
+    if isinstance(held, RecordIndex):
+        raise ConfigError(
+            "rescale",
+            held,
+            "a rescale sets bucket counts by rules; a RecordIndex has no buckets, and opens file "
+            "groups as they are needed",
         )
     pairs = _pairs(rules if rules is not None else add or ())
     if isinstance(held, SimpleBucket):

@@ -13,8 +13,6 @@ for changed nodes when it completes (``services/resize/``).
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -42,7 +40,7 @@ from bucketlake.index.layout import (
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
 from bucketlake.index.rings import create_ring, publish_rings
 from bucketlake.merge.records import IncomingRecords
-from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 from bucketlake.storage.at_once import at_once
@@ -75,6 +73,11 @@ class RingLayout:
     @property
     def looks_up(self) -> bool:
         """A node has one file group."""
+        return False
+
+    @property
+    def locates(self) -> bool:
+        """A key's hash gives its node."""
         return False
 
     @property
@@ -169,6 +172,10 @@ class RingLayout:
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a node: that of its file group."""
         return key_of_group(partition_path, self.state(partition_path).file_id(slot))
+
+    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
+        """Return the key of a file group: that of its node."""
+        return key_of_group(partition_path, file_id)
 
     def is_kept_by(
         self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
@@ -374,5 +381,4 @@ def new_prefix(instant: InstantTime, partition_path: str, value: int) -> str:
     >>> new_prefix("20240101120000000", "region=eu", 1073741824)
     'd01901a2-0f00-4501-8d51-5a5bf8128919'
     """
-    name = "\0".join([instant, partition_path, str(value)])
-    return str(uuid.UUID(bytes=hashlib.sha256(name.encode()).digest()[:16], version=4))
+    return derived_uuid(instant, partition_path, str(value))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.record_options import names_record_index
 from bucketlake.config.resize_options import ENGINE, names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -26,6 +27,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.group_sizes import latest_size
 from bucketlake.index.hashing_config import (
@@ -37,22 +39,27 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
+from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import recorded_counts, with_recorded
 from bucketlake.index.rings import has_rings
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.table_properties import read_table_config
 
-TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket
+TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket | RecordIndex
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
 _WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of the settings file.
 _RINGS = 1  # The version for hash rings.
+_RECORD_ENGINE, _RECORD = "RECORD_INDEX", 1  # The engine and version for the record-level index.
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
     """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
+    if names_record_index(options):
+        return RecordIndex.from_options(options)
     if names_rings(options):
         return ConsistentBucket.from_options(options)
     if options.get(EXPRESSIONS_OPTION, "").strip():
@@ -66,14 +73,14 @@ class StoredSetting:
 
     Attributes
     ----------
-    index : SimpleBucket or ConsistentBucket
+    index : SimpleBucket, ConsistentBucket or RecordIndex
         Bucket count, hash fields and maximum file size before the first version; or the limits of
-        the rings.
+        the rings; or the sizes of file groups.
     has_versions : bool
         Whether the maximum file size may have versions (``index/group_sizes.py``).
     """
 
-    index: SimpleBucket | ConsistentBucket
+    index: SimpleBucket | ConsistentBucket | RecordIndex
     has_versions: bool = False
 
 
@@ -88,6 +95,9 @@ def read_stored(storage: Storage) -> StoredSetting | None:
         engine, version = stored["engine"], stored["version"]
         if engine == ENGINE and version == _RINGS:
             return StoredSetting(_decode_rings(stored))
+        if engine == _RECORD_ENGINE and version == _RECORD:
+            sizes = stored["maxFileSize"], stored["smallFileLimit"]
+            return StoredSetting(RecordIndex(stored["partitioned"], *sizes))
         size = stored["maxFileSize"] if version == _WITH_SIZE else None
         index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None, size)
     except (ValueError, KeyError, TypeError) as error:
@@ -114,7 +124,7 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         # Save the rules first: a table that stores only a count would be read as a simple index.
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
-    basis = index if isinstance(index, ConsistentBucket) else _as_simple(index)
+    basis = index if isinstance(index, _WITHOUT_VERSIONS) else _as_simple(index)
     try:
         storage.put_if_absent(SETTINGS_FILE, _encode(basis, basis.max_file_size is not None))
     except AlreadyExistsError:
@@ -132,15 +142,21 @@ def keep_versions(storage: Storage) -> None:
         storage.put(SETTINGS_FILE, _encode(stored.index, with_size=True))
 
 
+_WITHOUT_VERSIONS = (ConsistentBucket, RecordIndex)
+"""Kinds that are bound to the state of a table, and whose settings do not change."""
+
+
 def _as_simple(index: SimpleBucket | PartitionBucket) -> SimpleBucket:
     if isinstance(index, SimpleBucket):
         return index
     return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
 
 
-def _encode(index: SimpleBucket | ConsistentBucket, with_size: bool) -> bytes:
+def _encode(index: SimpleBucket | ConsistentBucket | RecordIndex, with_size: bool) -> bytes:
     if isinstance(index, ConsistentBucket):
         return json.dumps(_ring_entries(index), indent=2).encode()
+    if isinstance(index, RecordIndex):
+        return json.dumps(_record_entries(index), indent=2).encode()
     entries: dict[str, object] = {
         "engine": "SIMPLE",
         "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
@@ -160,6 +176,16 @@ def _ring_entries(index: ConsistentBucket) -> dict[str, object]:
         "minBucketCount": index.min,
         "maxBucketCount": index.max,
         "hashFields": list(index.hash_fields or ()),
+    }
+
+
+def _record_entries(index: RecordIndex) -> dict[str, object]:
+    return {
+        "engine": _RECORD_ENGINE,
+        "version": _RECORD,
+        "partitioned": index.partitioned,
+        "maxFileSize": index.max_file_size,
+        "smallFileLimit": index.small_file_limit,
     }
 
 
@@ -204,7 +230,10 @@ def resolve_index(
     """
     stored = stored or read_stored(storage)
     basis = given if stored is None else stored.index
-    if isinstance(basis, ConsistentBucket):
+    if isinstance(basis, RecordIndex) and isinstance(given, RecordIndex):
+        # Each write may fill file groups to another size.
+        basis = given if given.partitioned == basis.partitioned else basis
+    if isinstance(basis, _WITHOUT_VERSIONS):
         return basis.bound(storage, timeline)
     if stored is None and has_rings(storage):
         return None  # Only Hudi's writers know their settings, and those given are of another kind.
@@ -251,6 +280,8 @@ def setting_origin(
     """Return in words which instant set the index setting of a partition."""
     if isinstance(index, ConsistentBucket):
         return "a resize or an overwrite"
+    if isinstance(index, RecordIndex):
+        return "its metadata table"
     config, size = latest_config(storage, timeline), latest_size(storage, timeline)
     if size is not None and (config is None or config.instant < size.instant):
         return f"the conversion of instant {size.instant}"
@@ -262,7 +293,7 @@ def setting_origin(
 
 def without_state(index: TableIndex) -> TableIndex:
     """Return the settings of an index alone, as a user passes them."""
-    return replace(index) if isinstance(index, ConsistentBucket) else index
+    return replace(index) if isinstance(index, _WITHOUT_VERSIONS) else index
 
 
 def has_rules(index: TableIndex | None) -> bool:
@@ -283,7 +314,8 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
             f"{storage.root} holds {found!r}",
             "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
             "to change max_file_size use bucketlake.convert, to split or merge the buckets of a "
-            "ConsistentBucket use Table.resize (bucketlake resize)",
+            "ConsistentBucket use Table.resize (bucketlake resize); the kind of a RecordIndex "
+            "cannot be changed",
         )
 
 
@@ -302,7 +334,7 @@ def require_index(
             "the table stores no bucket setting; open it with "
             f"open_table(path, index={_kind_of(storage)}), on the command line with "
             f"{_option_of(storage)}; the count is that of the table's Hudi writers "
-            "(hoodie.bucket.index.num.buckets)",
+            f"(hoodie.bucket.index.num.buckets){_record_index_of(storage)}",
         )
     return index
 
@@ -320,6 +352,17 @@ def require_rings(
             "of others use Table.rescale (bucketlake rescale)",
         )
     return index
+
+
+def _record_index_of(storage: Storage) -> str:
+    """Return what to do if the writers of a table use its record-level index."""
+    if MetadataPartition.RECORD_INDEX not in read_table_config(storage).metadata_partitions:
+        return ""
+    return (
+        "; the table has a record-level index: if its writers use it (hoodie.index.type), open it "
+        "with index=RecordIndex(partitioned=True or False), on the command line with --index "
+        "record or --index global-record"
+    )
 
 
 def _kind_of(storage: Storage) -> str:

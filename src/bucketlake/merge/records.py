@@ -188,15 +188,22 @@ def collapse_duplicates(records: IncomingRecords, positions: IntArray | None) ->
     IncomingRecords
         Records with distinct keys, in undefined order.
     """
-    codes = records.keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    if len(codes) == 0 or codes.max() + 1 == len(codes):
-        return records
-    repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
-    winners = _winners(records.take(repeated), codes[repeated], positions, repeated)
-    keep = np.ones(len(codes), np.bool_)
-    keep[repeated] = False
-    keep[winners] = True
-    return records.take(np.flatnonzero(keep))
+    codes = codes_of_repeated_keys(records.keys)
+    return records if codes is None else records.take(_distinct(records, codes, positions))
+
+
+def codes_of_repeated_keys(keys: pa.Array) -> npt.NDArray[np.int32] | None:
+    """Return equal numbers for equal keys; None if all keys differ."""
+    codes: npt.NDArray[np.int32] = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return None if len(codes) == 0 or codes.max() + 1 == len(codes) else codes
+
+
+def distinct_rows(records: IncomingRecords, positions: IntArray | None) -> IntArray:
+    """Return the rows that :func:`collapse_duplicates` keeps, ascending."""
+    codes = codes_of_repeated_keys(records.keys)
+    if codes is None:
+        return np.arange(len(records))
+    return _distinct(records, codes, positions)
 
 
 def key_order(keys: pa.Array) -> IntArray:
@@ -215,6 +222,17 @@ def key_order(keys: pa.Array) -> IntArray:
     if len(tied) == 0:
         return order.astype(np.int64)
     return _positions(pc.sort_indices(keys))
+
+
+def _distinct(
+    records: IncomingRecords, codes: npt.NDArray[np.int32], positions: IntArray | None
+) -> IntArray:
+    repeated = np.flatnonzero(np.bincount(codes)[codes] > 1)
+    winners = _winners(records.take(repeated), codes[repeated], positions, repeated)
+    keep = np.ones(len(codes), np.bool_)
+    keep[repeated] = False
+    keep[winners] = True
+    return np.flatnonzero(keep)
 
 
 def _winners(

@@ -82,6 +82,11 @@ def log_file_name(
     return LogFileName(file_id, instant, _VERSION, write_token)
 
 
+def birth_file_name(file_id: FileId, instant: InstantTime) -> LogFileName:
+    """Return the name of the log file that opens a file group."""
+    return LogFileName(file_id, instant, _VERSION, _BIRTH_TOKEN)
+
+
 def encode_log_file(
     partition: str, entries: GroupEntries, *, instant: InstantTime, created_at_ms: int
 ) -> bytes:
@@ -184,7 +189,7 @@ def open_file_group(
     instant : InstantTime
         The instant that opens it.
     """
-    name = LogFileName(file_id, instant, _VERSION, _BIRTH_TOKEN).to_file_name()
+    name = birth_file_name(file_id, instant).to_file_name()
     storage.put(file_path(partition, name), encode_birth_block(instant))
 
 

@@ -152,27 +152,35 @@ class RecordIndexReader:
         located = (_aligned(keys, _joined([next(read) for _ in pairs])) for pairs in asked)
         return [each for each in located if (each.codes != NOT_FOUND).any()]
 
+    def find_in(self, held: MetadataSlice, keys: pa.Array) -> KeyLocations:
+        """Look up keys in a slice of one shard, without listing the index; see :meth:`find`."""
+        return self._located(keys, [(held, Wanted.of_keys(keys))])
+
+    def read_slice(self, held: MetadataSlice) -> KeyLocations:
+        """Return all entries of a slice of one shard, without listing the index."""
+        return _joined(self._read([(held, EVERYTHING)]))
+
     def read_shard(self, shard: Shard) -> KeyLocations:
         """Return all entries of a shard; the order of the keys is undefined."""
-        held = self._slices[shard.data_partition][shard.number]
-        return _joined(self._read([(held, EVERYTHING)]))
+        return self.read_slice(self.slices[shard.data_partition][shard.number])
 
     def read_partition(self, data_partition: str) -> KeyLocations:
         """Return all entries of a data partition; the order of the keys is undefined."""
         if not self.shards.is_partitioned:
-            everything = _joined(self._read([(held, EVERYTHING) for held in self._slices[None]]))
+            everything = _joined(self._read([(held, EVERYTHING) for held in self.slices[None]]))
             return _of_partition(everything, data_partition).found
-        held = self._slices.get(data_partition, [])
+        held = self.slices.get(data_partition, [])
         return _joined(self._read([(each, EVERYTHING) for each in held]))
 
     @kept_property
-    def _slices(self) -> dict[str | None, list[MetadataSlice]]:
+    def slices(self) -> dict[str | None, list[MetadataSlice]]:
+        """Slices of the shards by data partition, in order; None in a global index."""
         return self.table.shards(MetadataPartition.RECORD_INDEX)
 
     def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[MetadataSlice, Wanted]]:
         """Return the slices that can have the entries of keys."""
         path = data_partition if self.shards.is_partitioned else None
-        held = self._slices.get(path, [])
+        held = self.slices.get(path, [])
         if not held or len(keys) == 0:
             return []
         if len(held) == 1:

@@ -32,7 +32,9 @@ from bucketlake.timeline.table_properties import read_table_config
 
 BASE_EXTENSION = "hfile"
 
-_INITIAL = "0" * 14  # The time of an initialisation is a counter, after digits that are no date.
+INITIAL = "0" * 14
+"""Begin of the times of initialisations, which are a counter, after digits that are no date."""
+
 _LOG_COMPACTION = "LOG_COMPACT"
 
 BUILD_OPERATION = "BULK_INSERT_PREPPED"
@@ -211,7 +213,7 @@ class MetadataTable:
             return False
         if instant in self._data_instants:
             return not self._data_instants[instant]
-        if instant.startswith(_INITIAL) or (data.start is not None and instant < data.start):
+        if instant.startswith(INITIAL) or (data.start is not None and instant < data.start):
             return True
         if data.until is not None and instant > data.until:
             return False
@@ -255,7 +257,7 @@ class MetadataTable:
 
     def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
         """Return whether a log file belongs to the slice of a base file."""
-        if instant.startswith(_INITIAL):
+        if instant.startswith(INITIAL):
             return instant >= base  # A compaction finds the file group, so it comes later.
         return self._completions.is_after(instant, base)
 
@@ -264,7 +266,7 @@ class MetadataTable:
         instant = log.name.instant
         if self.timeline.layout_version == 1:
             return "", log.order
-        if instant.startswith(_INITIAL):
+        if instant.startswith(INITIAL):
             return instant, log.order
         return self._completions.time(instant) or instant, log.order
 
@@ -294,7 +296,8 @@ class MetadataTable:
         """
         if partition != MetadataPartition.RECORD_INDEX:
             return False
-        commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
+        counted = [c for c in self.timeline.completed_commits() if self.counts(c.requested_at)]
+        commits = self.timeline.read_commits(self.storage, counted)
         return not any(partition in commit.write_stats for _, commit in commits)
 
 
@@ -401,13 +404,13 @@ def _may_be_build(commit: Instant, data: Timeline) -> bool:
     """
     at = commit.requested_at
     actions = {instant.action for instant in data.instants if instant.requested_at == at}
-    return at.startswith(_INITIAL) or actions <= {Action.INDEXING}
+    return at.startswith(INITIAL) or actions <= {Action.INDEXING}
 
 
 def _known_until(build: Instant) -> InstantTime:
     """Return until when commits of the data table are in the entries of a build."""
     at = build.requested_at
-    return (build.completed_at or at) if at.startswith(_INITIAL) else at
+    return (build.completed_at or at) if at.startswith(INITIAL) else at
 
 
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:

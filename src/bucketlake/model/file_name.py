@@ -6,7 +6,9 @@ markers, checksums and temporary files.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import uuid
 from dataclasses import dataclass
 from typing import NewType, Self
 
@@ -32,6 +34,18 @@ def file_path(partition_path: str, file_name: str) -> str:
     ('day=1/a.parquet', 'a.parquet')
     """
     return f"{partition_path}/{file_name}" if partition_path else file_name
+
+
+def derived_uuid(*names: str) -> str:
+    """Derive a UUID from names, where Hudi draws a random one: every attempt gets the same.
+
+    Examples
+    --------
+    >>> derived_uuid("20240101120000000", "region=eu", "3")
+    '4c0bd88b-40ff-474c-a2dc-4dbcb6fd150c'
+    """
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
+    return str(uuid.UUID(bytes=digest[:16], version=4))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.errors import ConfigError
+from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot
@@ -52,6 +53,10 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
     ConfigError
         If the index differs from the table's in more than its ``max_file_size``.
     """
+    if isinstance(held, RecordIndex):
+        raise ConfigError(
+            "index", index, "a RecordIndex is not converted: open the table with other sizes"
+        )
     if held.with_max_file_size(index.max_file_size) != index:
         raise ConfigError(
             "index",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from bucketlake.index.conflict_keys import looked_at_keys, written_keys
+from bucketlake.index.conflict_keys import ChangedShards, looked_at_keys, written_keys
 from bucketlake.index.settings import TableIndex, resolve_index, without_records
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, log_instant
@@ -68,6 +68,10 @@ def _builds_on(
     if later.operation == Operation.INSERT_OVERWRITE_TABLE.value:
         return True  # It also overwrote partitions that had no files then.
     looked = looked_at_keys(later, later_instant.requested_at)
+    added = ChangedShards.of_commit(later, later_instant.requested_at)
+    removed = ChangedShards.of_commit(earlier, earlier_instant.requested_at)
+    if added is not None and removed is not None and (looked | added.added) & removed.removed:
+        return True  # It found no entry of a key whose entry comes back.
     if later.resizes or earlier.resizes:
         # A resize leaves the other buckets of its partitions alone.
         return not looked.isdisjoint(written_keys(earlier))

@@ -9,6 +9,7 @@ errors of tasks to the driver.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +33,15 @@ from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arro
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
-from bucketlake.write.source import INPUT_CHANGED, STABLE_INPUT, SlotCounts, WriteTask
+from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import SLOT_COUNTS, Tagger
+
+if TYPE_CHECKING:  # Most writes do not locate their records.
+    from bucketlake.write.locate import LocateTask
+    from bucketlake.write.lookups import LookupPlan
+    from bucketlake.write.placed import LocatedRecords
 
 _TASKS_USUAL = 200
 
@@ -107,6 +114,12 @@ class SparkSource:
         with changed_settings(rows.sparkSession, SHUFFLE_SETTINGS):
             results = collect(written)
         return [SlotResult.from_text(row.result) for row in results]
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
+        """Send each record to the task of its lookup, and keep the located records."""
+        from bucketlake.spark.located import LocatedFrame
+
+        return LocatedFrame.of(self._rows(), self.schema, plan, task)
 
     def close(self) -> None:
         """Drop the spooled copy, if there is one."""

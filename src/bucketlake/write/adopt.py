@@ -31,6 +31,8 @@ def require_matching_index(storage: Storage, slices: Sequence[FileSlice], layout
     IndexStateError
         If a stored key belongs to another slot than its file; the error names the key.
     """
+    # Raises an error if the table has no such index.
+    layout.pinned({file_slice.partition_path for file_slice in slices}, creates=False)
     layout.live_slots(slices)
     based = [s for s in slices if s.base_file is not None]
     step = max(1, len(based) // FILES_CHECKED_MAX)

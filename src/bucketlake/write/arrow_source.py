@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,11 @@ import pyarrow as pa
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, WriteTask
 from bucketlake.write.tag import TaggedRecords, Tagger
+
+if TYPE_CHECKING:  # Most writes do not locate their records.
+    from bucketlake.write.locate import LocateTask
+    from bucketlake.write.lookups import LookupPlan
+    from bucketlake.write.placed import LocatedRecords
 
 
 class ArrowSource:
@@ -67,6 +73,12 @@ class ArrowSource:
             return [
                 result for results in pool.map(run, sorted(slots_of_task)) for result in results
             ]
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
+        """Locate all records in several threads, and keep them in memory."""
+        from bucketlake.write.located_arrow import LocatedArrow
+
+        return LocatedArrow.of(self._rows, self._tagged, plan, task, self._threads)
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""

@@ -129,11 +129,14 @@ class CommitView:
         The newest timeline.
     since : sequence of (InstantTime, CommitMetadata)
         Commits of other writers since the write pinned the table.
+    turn : Turn or None
+        The turn after which the write takes its own.
     """
 
     write: PendingWrite
     timeline: Timeline
     since: Commits
+    turn: Turn | None
 
 
 CommitStep = Callable[[CommitView], None]
@@ -171,6 +174,8 @@ class CommitPlan:
     served : mapping of InstantTime to set of ConflictKey
         Resizes that the write serves: their commits are no conflict. Once one is completed, other
         writes touch the keys in place of those of the write (``Layout.served_resizes``).
+    group_key : callable
+        The conflict key of a file group (``Layout.conflict_key_of_group``).
     """
 
     stats: Sequence[WriteStat] = ()
@@ -182,13 +187,14 @@ class CommitPlan:
     batch: Batch | None = None
     index_files: Sequence[WriteStat] | None = None
     served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group
 
     @property
     def touched(self) -> ConflictKeys:
         """The conflict keys of the file groups that the write wrote or removed."""
         written = {(stat.partition_path, stat.file_id) for stat in self.stats}
         replaced = {(path, file_id) for path, ids in self.replaced.items() for file_id in ids}
-        return {key_of_group(path, file_id) for path, file_id in written | replaced}
+        return {self.group_key(path, file_id) for path, file_id in written | replaced}
 
 
 def _action(config: TableConfig, operation: Operation) -> Action:
@@ -276,7 +282,7 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         turn = last_turn(storage)
         timeline = after_turn(storage, config, write.clock, turn, instant)
         timeline.recall(write.pinned)
-        view = _checked(write, plan, timeline)
+        view = _checked(write, plan, timeline, turn)
         _mark_partitions(write, by_partition(plan.stats))
         for check in plan.checks:
             check(view)
@@ -293,7 +299,9 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
             return _CheckedCommit(timeline, turn, content, metadata_commit, copies)
 
 
-def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> CommitView:
+def _checked(
+    write: PendingWrite, plan: CommitPlan, timeline: Timeline, turn: Turn | None
+) -> CommitView:
     """Run the checks of every write; return the state that they saw."""
     _require_inflight(write, timeline)
     # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
@@ -305,8 +313,8 @@ def _checked(write: PendingWrite, plan: CommitPlan, timeline: Timeline) -> Commi
     )
     others = [(instant, commit) for instant, commit in since if instant not in plan.served]
     touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
-    require_no_conflict(write.instant, touched, others, cleaned=cleaned)
-    return CommitView(write, timeline, since)
+    require_no_conflict(write.instant, touched, others, cleaned=cleaned, group_key=plan.group_key)
+    return CommitView(write, timeline, since, turn)
 
 
 def _taken_over(plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:

@@ -14,8 +14,14 @@ from typing import TypeVar
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, ObjectNotFoundError
-from bucketlake.index.conflict_keys import ConflictKeys, describe_key, written_keys
-from bucketlake.model.file_name import InstantTime
+from bucketlake.index.conflict_keys import (
+    ConflictKey,
+    ConflictKeys,
+    describe_key,
+    key_of_group,
+    written_keys,
+)
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -119,16 +125,18 @@ def require_no_conflict(
     since: Commits,
     *,
     cleaned: bool = False,
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
 ) -> None:
     """Raise CommitConflictError if another commit has one of the write's conflict keys.
 
     A compaction changes no row and is skipped, unless the table was `cleaned` after it: then a
-    write that was planned before may have missed the file group.
+    write that was planned before may have missed the file group. ``group_key`` is the rule of the
+    table's layout.
     """
     for other, commit in since:
         if commit.compacted and not cleaned:
             continue
-        common = touched & written_keys(commit)
+        common = touched & written_keys(commit, group_key)
         if common:
             raise CommitConflictError(
                 instant,

@@ -19,6 +19,7 @@ from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
@@ -29,8 +30,10 @@ from bucketlake.metadata.creation import (
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.index_definitions import update_index_definitions
+from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
+from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
@@ -97,37 +100,59 @@ def make_table(
         ordering_fields=ordering_fields,
         create_schema=avro_from_arrow(stored, table_name),
     )
+    is_indexed = isinstance(index, RecordIndex)
+    if is_indexed and metadata_table is False:
+        raise ConfigError("metadata_table", False, "a RecordIndex is a part of the metadata table")
     if storage.stat(PROPERTIES_FILE) is not None:
         raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
-    if metadata_table if metadata_table is not None else METADATA_TABLE_DEFAULT:
-        partitions = _make_metadata_table(storage, config, stored)
-        config = replace(config, metadata_partitions=partitions)
+    if metadata_table if metadata_table is not None else (METADATA_TABLE_DEFAULT or is_indexed):
+        record_index = index if isinstance(index, RecordIndex) else None
+        config = _with_metadata_table(storage, config, stored, record_index)
     # An unfinished creation may have left rules.
     require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
 
-def _make_metadata_table(
-    storage: Storage, config: TableConfig, schema: pa.Schema
-) -> tuple[str, ...]:
-    """Make the metadata table of a table without records; return its partitions."""
+def _with_metadata_table(
+    storage: Storage, config: TableConfig, schema: pa.Schema, record_index: RecordIndex | None
+) -> TableConfig:
+    """Make the metadata table of a table without records; return the properties with it."""
     create_metadata_table(storage, config)
     clock = table_clock(storage.root, config.timeline_timezone)
     at = clock.next_instant(load_timeline(storage, config))
-    for number, partition in enumerate(USUAL_PARTITIONS):
-        groups = dict.fromkeys(usual_file_groups(partition), GroupEntries())
-        if partition is MetadataPartition.FILES:
-            (group,) = groups
-            groups[group] = entries_of_table({})
+    partitions = [*USUAL_PARTITIONS]
+    definitions = [IndexDefinition.of_column_stats(usual_columns(schema))]
+    if record_index is not None:
+        partitions.append(MetadataPartition.RECORD_INDEX)
+        is_partitioned = record_index.partitioned
+        definitions.append(IndexDefinition.of_record_index(is_partitioned=is_partitioned))
+    for number, partition in enumerate(partitions):
+        groups = _groups(partition, record_index)
         initialise_partition(
             storage, config, partition, groups, instant=initial_instant(number), completed_at=at
         )
-    definition = IndexDefinition.of_column_stats(usual_columns(schema))
-    update_index_definitions(storage, config, [definition])
-    return tuple(sorted(USUAL_PARTITIONS))
+    update_index_definitions(storage, config, definitions)
+    return replace(config, metadata_partitions=tuple(sorted(partitions)))
+
+
+def _groups(
+    partition: MetadataPartition, record_index: RecordIndex | None
+) -> dict[FileId, GroupEntries]:
+    """Return the file groups of a partition, with the entries of a table without records."""
+    if partition is MetadataPartition.RECORD_INDEX:
+        assert record_index is not None, "the table has the index"
+        # A partitioned index gets its shards with the first records of each data partition.
+        count = None if record_index.partitioned else GLOBAL_LIMITS.shard_count(0)
+        shards = IndexShards(count)
+        return {shard.file_id: GroupEntries() for shard in shards.shards()}
+    groups = dict.fromkeys(usual_file_groups(partition), GroupEntries())
+    if partition is MetadataPartition.FILES:
+        (group,) = groups
+        groups[group] = entries_of_table({})
+    return groups
 
 
 def _require_named_columns(

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.index_entries import GoneKeys, NewKeys, index_entries
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.log_files import (
     GroupEntries,
+    birth_file_name,
     encode_log_file,
     log_file_name,
     log_file_stat,
@@ -23,7 +25,7 @@ from bucketlake.metadata.log_files import (
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
-from bucketlake.storage.base import Storage
+from bucketlake.storage.base import Buffer, Storage
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.data_file import put_data_file
 
@@ -57,6 +59,11 @@ class IndexLogWriter:
     inflight: str
     shards: IndexShards
 
+    def open(self, shard: Shard) -> None:
+        """Write the empty log file that opens a new shard."""
+        name = birth_file_name(shard.file_id, self.instant).to_file_name()
+        self._publish(name, encode_birth_block(self.instant))
+
     def write(
         self, task: int, new: Iterable[NewKeys], gone: Iterable[GoneKeys]
     ) -> tuple[WriteStat, ...]:
@@ -84,8 +91,7 @@ class IndexLogWriter:
         data = encode_log_file(
             _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
         )
-        marker = Marker(_PARTITION, name, MarkerType.CREATE)
-        put_data_file(self.storage, self.instant, self.inflight, marker, data, place=self.metadata)
+        self._publish(name, data)
         return log_file_stat(
             _PARTITION,
             name,
@@ -93,3 +99,7 @@ class IndexLogWriter:
             delete_count=len(entries.removed),
             size_bytes=len(data),
         )
+
+    def _publish(self, file_name: str, data: Buffer) -> None:
+        marker = Marker(_PARTITION, file_name, MarkerType.CREATE)
+        put_data_file(self.storage, self.instant, self.inflight, marker, data, place=self.metadata)

@@ -26,6 +26,7 @@ from bucketlake.errors import (
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
+from bucketlake.index.record_layout import RecordLayout
 from bucketlake.index.settings import (
     StoredSetting,
     TableIndex,
@@ -53,6 +54,7 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.adopt import require_matching_index
+from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batches import Batch, is_committed
 from bucketlake.write.commit import (
     CommitPlan,
@@ -65,6 +67,7 @@ from bucketlake.write.commit import (
 from bucketlake.write.conflict import require_untouched_partitions
 from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.indexed import IndexedWrite
 from bucketlake.write.plan import SlotResult, WritePlan, plan_write
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import roll_back_own, settle_failed_writes
@@ -204,6 +207,8 @@ def write_records(
     wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
     with _begun(target, operation) as write:
         listed.require_uncleaned(write.begun)
+        if target.layout.locates:
+            return _write_indexed(write, target, source, tagger, counts, listed.slices, batch)
         return _write(write, target, source, tagger, counts, listed.slices, batch=batch)
 
 
@@ -245,7 +250,7 @@ def overwrite_partitions(
         return _write(write, renewed, source, tagger, counts, slices, check)
 
 
-def rewrite_partition(target: Target, partition: str, source: SlotSource) -> WriteResult:
+def rewrite_partition(target: Target, partition: str, source: RecordSource) -> WriteResult:
     """Rewrite a partition with its own rows: each row in its bucket, one row per key.
 
     Parameters
@@ -254,7 +259,7 @@ def rewrite_partition(target: Target, partition: str, source: SlotSource) -> Wri
         The table.
     partition : str
         Path of the partition. Its files may contradict the index.
-    source : SlotSource
+    source : RecordSource
         All rows of the partition as ``target`` pins it, older ones first.
 
     Raises
@@ -269,6 +274,8 @@ def rewrite_partition(target: Target, partition: str, source: SlotSource) -> Wri
     counts = source.count_slots(tagger)
     _require_own_rows(counts, [partition])
     with _begun(target, Operation.INSERT_OVERWRITE) as write:
+        if target.layout.locates:
+            return _write_indexed(write, target, source, tagger, counts, slices)
         return _write(write, target, source, tagger, counts, slices)
 
 
@@ -293,7 +300,18 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
         own = CommitPlan(
             checks=(partial(_require_same_settings, target, layout, dict.fromkeys(held, ())),),
             saves=(partial(_record, target.index, layout, ()),),
+            group_key=layout.conflict_key_of_group,
         )
+        if isinstance(layout, RecordLayout):
+            tagger = target.tagger(target.snapshot.schema)
+            indexed = _indexed(write, target, layout, tagger)
+            index_files, changed = indexed.remove([*held])
+            own = replace(
+                own,
+                checks=(*own.checks, indexed.require_same_index),
+                extra=changed.to_metadata(),
+                index_files=index_files,
+            )
         return _commit(write, target, plan, target.snapshot.schema, own)
 
 
@@ -313,21 +331,7 @@ def _write(
     layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     tagger = replace(tagger, layout=layout)
     plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
-    writer = GroupWriter(
-        target.storage,
-        write.instant,
-        tagger.schema,
-        _merge_rule(target.config, operation),
-        layout,
-        StoredKeyReader(target.storage, write.pinned if layout.looks_up else None),
-        _schema_text(target, tagger.schema),
-        instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
-        slot_count=len(plan.slots),
-        appends=target.appends,
-        opens_with_logs=layout.opens_with_logs and operation in _LOGGED,
-        log_format=target.log_format,
-        indexed=indexed_columns(target.storage, target.config, tagger.schema),
-    )
+    writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
     task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
@@ -344,8 +348,71 @@ def _write(
         checks=(check or partial(_require_same_settings, target, layout, slots),),
         saves=(partial(_record, target.index, layout, written),),
         batch=batch,
+        group_key=layout.conflict_key_of_group,
     )
     return _commit(write, target, plan, tagger.schema, own)
+
+
+def _write_indexed(
+    write: PendingWrite,
+    target: Target,
+    source: RecordSource,
+    tagger: Tagger,
+    counts: SlotCounts,
+    slices: Sequence[FileSlice],
+    batch: Batch | None = None,
+) -> WriteResult:
+    """Locate the records, let tasks write file groups and the index, and commit."""
+    slots = _slots_by_partition(counts)
+    layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
+    assert isinstance(layout, RecordLayout), layout
+    indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned))
+    done = indexed.run(source, counts, slices)
+    _require_complete(done.plan, done.slots)
+    own = CommitPlan(
+        [stat for result in done.slots for stat in result.stats],
+        looked_at=done.looked_at,
+        checks=(
+            partial(_require_same_settings, target, layout, slots),
+            indexed.require_same_index,
+            partial(done.require_alone, frozenset(slots) if layout.partitioned else None),
+        ),
+        batch=batch,
+        extra=done.changed.to_metadata(),
+        group_key=layout.conflict_key_of_group,
+        index_files=done.index_files,
+    )
+    return _commit(write, target, done.plan, tagger.schema, own)
+
+
+def _indexed(
+    write: PendingWrite, target: Target, layout: RecordLayout, tagger: Tagger
+) -> IndexedWrite:
+    writer = _group_writer(write, target, layout.unpinned, tagger.schema)
+    deletes_by_key = write.operation is Operation.DELETE
+    marker = _delete_marker(target.config)
+    reader = BatchReader(target.storage.root, tagger.schema, writer.rule, deletes_by_key, marker)
+    return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer)
+
+
+def _group_writer(
+    write: PendingWrite, target: Target, layout: Layout, schema: pa.Schema, slot_count: int = 0
+) -> GroupWriter:
+    return GroupWriter(
+        target.storage,
+        write.instant,
+        schema,
+        _merge_rule(target.config, write.operation),
+        layout,
+        StoredKeyReader(target.storage, write.pinned if layout.looks_up else None),
+        _schema_text(target, schema),
+        instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
+        slot_count=slot_count,
+        appends=target.appends,
+        opens_with_logs=layout.opens_with_logs and write.operation in _LOGGED,
+        log_format=target.log_format,
+        indexed=indexed_columns(target.storage, target.config, schema),
+    )
 
 
 def _keys_of(layout: Layout, slots: Iterable[Slot]) -> set[ConflictKey]:
@@ -498,7 +565,11 @@ def _commit(
             *own.checks,
             partial(_require_schema_kept, target, schema),
         ),
-        extra={**target.index.to_options(), "schema": _schema_text(target, schema)},
+        extra={
+            **own.extra,
+            **target.index.to_options(),
+            "schema": _schema_text(target, schema),
+        },
     )
     commit_write(write, commit)
     stats = commit.stats

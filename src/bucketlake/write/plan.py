@@ -240,11 +240,11 @@ def plan_write(
     """
     if operation.replaces:
         live: dict[Slot, tuple[FileSlice, ...]] = {}
-        replaced = _file_ids(slices)
+        replaced = file_ids_by_partition(slices)
     else:
         live, replaced = layout.live_slots(slices), {}
     if operation is Operation.BULK_INSERT:
-        _require_new_partitions(counts, live)
+        require_new_partitions(counts, live)
     # A delete does nothing in a slot without file groups.
     wanted = [
         (slot, part, records)
@@ -256,7 +256,8 @@ def plan_write(
         SlotPlan(*slot, live.get(slot, ()), records, number, part=part)
         for number, (slot, part, records) in enumerate(wanted)
     ]
-    task_count = _task_count(slots, tasks_wanted)
+    records_total = sum(slot.records for slot in slots)
+    task_count = task_count_of(len(slots), records_total, wanted=tasks_wanted)
     return WritePlan(tuple(_place(slots, task_count)), replaced, task_count)
 
 
@@ -273,7 +274,8 @@ def _parts(records: int, layout: Layout, *, is_new: bool) -> Iterator[tuple[Slot
         yield SlotPart(number, count), records * (number + 1) // count - records * number // count
 
 
-def _require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, object]) -> None:
+def require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, object]) -> None:
+    """Raise InputError if a bulk insert writes to a partition that already holds records."""
     held = sorted({partition for partition, _ in live} & {partition for partition, _ in counts})
     if held:
         raise InputError(
@@ -292,21 +294,30 @@ def _find(codes: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.ND
     return np.where(held, found, NO_TASK)
 
 
-def _file_ids(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
+def file_ids_by_partition(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
+    """Return the file groups of slices, by partition path."""
     ids: dict[str, list[FileId]] = defaultdict(list)
     for file_slice in slices:
         ids[file_slice.partition_path].append(file_slice.file_id)
     return {partition: tuple(sorted(held)) for partition, held in ids.items()}
 
 
-def _task_count(slots: Sequence[SlotPlan], wanted: int) -> int:
-    """Return a number of tasks with equally many slots each, and not too many records."""
-    if not slots:
+def task_count_of(count: int, records: int, *, wanted: int) -> int:
+    """Return a number of tasks for some slots or lookups, equally many each.
+
+    Parameters
+    ----------
+    count : int
+        Number of slots or lookups.
+    records : int
+        Number of their records; a task does not get too many, unless it has a single slot.
+    wanted : int
+        Number of tasks that the engine prefers.
+    """
+    if count == 0:
         return 1
-    records = sum(slot.records for slot in slots)
     needed = max(1, wanted, -(-records // RECORDS_PER_TASK_MAX))
-    slots_of_task = max(1, len(slots) // needed)
-    return -(-len(slots) // slots_of_task)
+    return -(-count // max(1, count // needed))
 
 
 def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:

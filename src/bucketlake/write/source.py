@@ -10,32 +10,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError, InputError
+from bucketlake.errors import InputError
 from bucketlake.index.layout import WHOLE_SLOT, Slot
-from bucketlake.merge.records import (
-    IncomingRecords,
-    collapse_duplicates,
-    commit_time_deletes,
-    comparable,
-    delete_flags,
-)
-from bucketlake.model.cast import require_valid
-from bucketlake.model.schema import cast_table
+from bucketlake.merge.records import collapse_duplicates
+from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.counted import require_count
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import UNCOUNTED, Placement, SlotPlan, SlotResult, WritePlan
+from bucketlake.write.plan import Placement, SlotPlan, SlotResult, WritePlan
 from bucketlake.write.tag import TaggedRecords, Tagger
+
+if TYPE_CHECKING:  # Most writes do not locate their records.
+    from bucketlake.write.locate import LocateTask
+    from bucketlake.write.lookups import LookupPlan
+    from bucketlake.write.placed import LocatedRecords
 
 SlotCounts = Mapping[Slot, int]
 """Incoming records by partition path and slot."""
-
-INPUT_CHANGED = "the input changed between two evaluations of it"
-STABLE_INPUT = "write from a stable input, or cache it to storage first"
 
 
 class SlotSource(Protocol):
@@ -74,6 +70,10 @@ class RecordSource(SlotSource, Protocol):
 
     def keep(self, columns: list[str]) -> None:
         """Drop all columns except these, each of which exists once."""
+        ...
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
+        """Locate all records in the record-level index, before they are placed."""
         ...
 
 
@@ -118,37 +118,28 @@ class WriteTask:
         tagged : TaggedRecords, optional
             Locations of the rows, if the caller has them.
         """
-        tagged = tagged or self.tagger.tag(rows)
+        tagged, reader = tagged or self.tagger.tag(rows), self.reader
         ordered = sorted(slots, key=lambda slot: slot.number)
         places = Placement.of_slots(ordered).positions(tagged)
         for place, slot in enumerate(ordered):
             chosen = np.flatnonzero(places == place)
             if slot.part == WHOLE_SLOT:
-                _require_count(slot.key, slot.records, len(chosen))
+                require_count(slot.key, slot.records, len(chosen))
             if len(chosen) == rows.num_rows:
-                incoming = self._incoming(rows, tagged.keys)
+                incoming = reader.read(rows, tagged.keys)
             else:
                 indices = pa.array(chosen)
-                incoming = self._incoming(rows.take(indices), tagged.keys.take(indices))
+                incoming = reader.read(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
             stats = self.writer.write(slot, collapse_duplicates(incoming, own))
             yield SlotResult(slot.number, len(chosen), stats)
 
-    def _incoming(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
-        if self.deletes_by_key:
-            every = np.ones(rows.num_rows, np.bool_)
-            return IncomingRecords(keys, rows.select([]), (), every, every)
-        require_valid(rows, where=f"write to {self.writer.storage.root}")
-        columns = cast_table(rows, self.writer.schema).combine_chunks()
-        rule = self.writer.rule
-        fields = rule.ordering_fields if rule.compares else ()
-        deleted = delete_flags(rows, self.delete_marker)
-        return IncomingRecords(
-            keys,
-            columns,
-            tuple(comparable(columns[field]) for field in fields),
-            deleted,
-            commit_time_deletes(deleted, columns, fields),
+    @property
+    def reader(self) -> BatchReader:
+        """Makes incoming records of rows."""
+        writer = self.writer
+        return BatchReader(
+            writer.storage.root, writer.schema, writer.rule, self.deletes_by_key, self.delete_marker
         )
 
 
@@ -183,14 +174,4 @@ def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:
             counted[slot.key] += slot.records
             found[slot.key] += result.records
     for key, records in counted.items():
-        _require_count(key, records, found[key])
-
-
-def _require_count(slot: Slot, counted: int, found: int) -> None:
-    if counted not in (found, UNCOUNTED):
-        raise IndexStateError(
-            f"the first pass over the input counted {counted} records for slot {slot[1]} "
-            f"of partition {slot[0]!r}",
-            f"{found} arrived: {INPUT_CHANGED}",
-            STABLE_INPUT,
-        )
+        require_count(key, records, found[key])

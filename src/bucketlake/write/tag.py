@@ -129,14 +129,23 @@ class Tagger:
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records; raise InputError if a key is missing."""
         columns = cast_table(columns.select(self.columns), self._stored)
-        keys = record_keys(columns, self.key_spec)
-        keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        keys = self._keys(columns)
         paths = partition_paths(columns, self.key_spec)
         paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
         partitions = paths.dictionary.to_pylist()
         codes = paths.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
         slots = self.layout.slots_of_keys(keys, partitions, codes)
         return TaggedRecords(keys, partitions, codes, slots)
+
+    def keys(self, columns: pa.Table | pa.RecordBatch) -> pa.StringArray:
+        """Return the record keys alone; raise InputError if a key is missing."""
+        names = list(dict.fromkeys(self.key_spec.record_key_fields))
+        stored = pa.schema([self.schema.field(name) for name in names])
+        return self._keys(cast_table(columns.select(names), stored))
+
+    def _keys(self, columns: pa.Table) -> pa.StringArray:
+        keys = record_keys(columns, self.key_spec)
+        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
 
 
 def slot_codes(

@@ -1,0 +1,329 @@
+"""The layout of the record-level index: a key is where the index of the metadata table says.
+
+A file group may hold any key of its partition, and the index knows which key is where
+(``metadata/record_locations.py``). So a write has two stages: it locates its records, and then
+places them (``write/locate.py``, ``write/placed.py``). For the rest of bucketlake, a partition is
+one slot with any number of file groups. In the plan of a write, each slot is one file group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.errors import IndexStateError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.index.layout import (
+    DamagedGroups,
+    GroupChoice,
+    Layout,
+    Slot,
+    SlotArray,
+    SlotPart,
+    StoredKeys,
+)
+from bucketlake.merge.records import IncomingRecords
+from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
+from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.metadata.table import INITIAL, MetadataSlice, open_metadata_table
+from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.table_properties import read_table_config
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Sizes of file groups.
+
+    Attributes
+    ----------
+    size_bytes_max : int
+        Size to which new keys fill a group.
+    small_bytes : int
+        Size below which a stored group gets new keys.
+    """
+
+    size_bytes_max: int
+    small_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedIndex:
+    """The record-level index at a pinned instant, for the partitions of a write.
+
+    Attributes
+    ----------
+    reader : RecordIndexReader
+        Reads it.
+    shards : IndexShards
+        Its shards, and those that new data partitions will get.
+    stored : mapping
+        The slices of all shards by data partition; None in a global index.
+    """
+
+    reader: RecordIndexReader
+    shards: IndexShards
+    stored: Mapping[str | None, Sequence[MetadataSlice]]
+
+    def was_built_again(self) -> bool:
+        """Return whether the index, or the whole metadata table, was built again meanwhile.
+
+        Then the pinned shards say nothing about the new ones.
+        """
+        table = self.reader.table
+        newest = load_timeline(table.storage, table.config)
+        return _initialisations(newest) != _initialisations(table.timeline)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSource:
+    """Opens the index of a table at a point of its timeline."""
+
+    storage: Storage
+    timeline: Timeline
+
+    def pinned(self, partitions: Collection[str], *, partitioned: bool) -> PinnedIndex:
+        """Open the index for some data partitions.
+
+        Raises
+        ------
+        IndexStateError
+            If the table has no such index.
+        InputError
+            If a partitioned index cannot have shards for a data partition.
+        """
+        config = read_table_config(self.storage)
+        name = MetadataPartition.RECORD_INDEX.value
+        wanted = "a partitioned" if partitioned else "a global"
+        if name not in config.metadata_partitions:
+            is_built = name in config.metadata_partitions_inflight
+            raise IndexStateError(
+                f"the table is written with {wanted} record-level index",
+                f"that of {self.storage.root} is being built"
+                if is_built
+                else f"{self.storage.root} has none (Hudi writers that do not enable it delete it)",
+                "wait for the build, or repeat it if it died: "
+                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
+            )
+        reader = RecordIndexReader(open_metadata_table(self.storage, config, self.timeline))
+        shards = reader.shards
+        if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
+            held = "partitioned" if shards.is_partitioned else "global"
+            raise IndexStateError(
+                f"the table is written with {wanted} record-level index",
+                f"the index of {self.storage.root} is {held}",
+                f"open it with index=RecordIndex(partitioned={shards.is_partitioned})",
+            )
+        pinned = shards.with_partitions(partitions, PARTITIONED_LIMITS.least)
+        for shard in pinned.shards(partitions):
+            _ = shard.file_id  # Raises InputError for a path that it cannot name.
+        return PinnedIndex(reader, pinned, reader.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """The record-level index at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
+
+    Attributes
+    ----------
+    partitioned : bool
+        Whether each partition has an index of its own; else keys are unique in the whole table.
+    limits : GroupLimits
+        Sizes of file groups.
+    source : IndexSource
+        Opens the index.
+    index : PinnedIndex or None
+        The index, for a write.
+    """
+
+    partitioned: bool
+    limits: GroupLimits
+    source: IndexSource
+    index: PinnedIndex | None = None
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        """No part of a key chooses its place."""
+        return ()
+
+    @property
+    def looks_up(self) -> bool:
+        """Keys are looked up in the index, so base files need no key filter."""
+        return False
+
+    @property
+    def locates(self) -> bool:
+        """Records are located in the index before they are placed."""
+        return True
+
+    @property
+    def opens_with_logs(self) -> bool:
+        """A group begins with a base file."""
+        return False
+
+    def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:  # noqa: ARG002
+        """Return the layout with the index, for the partitions that a write touches."""
+        return replace(self, index=self.source.pinned(partitions, partitioned=self.partitioned))
+
+    @property
+    def unpinned(self) -> RecordLayout:
+        """The layout without the index: small enough for the tasks of a write."""
+        return replace(self, index=None)
+
+    def renewed(self, partitions: Collection[str], instant: InstantTime) -> RecordLayout:  # noqa: ARG002
+        """Return the layout: ids of new file groups follow from the instant that opens them."""
+        return self
+
+    def slots_of_keys(
+        self,
+        keys: pa.Array,
+        partitions: Sequence[str],  # noqa: ARG002 -- as other kinds have it.
+        codes: npt.NDArray[np.int32],  # noqa: ARG002
+    ) -> SlotArray:
+        """Return slot 0 for each key: a partition is one slot."""
+        return np.zeros(len(keys), np.int32)
+
+    def slots_of_literals(
+        self,
+        partitions: Collection[str],
+        keys: Sequence[str],  # noqa: ARG002
+    ) -> dict[str, frozenset[int]]:
+        """Return slot 0 of each partition."""
+        return {path: frozenset({0}) for path in partitions}
+
+    def slot_count(self, partition_path: str) -> int:  # noqa: ARG002
+        """Return 1."""
+        return 1
+
+    def parts_max(self, size_bytes: int) -> int:  # noqa: ARG002
+        """Return 1: lookups have parts, but slots do not."""
+        return 1
+
+    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
+        """Return None: a group may hold any key."""
+        return None
+
+    def slot_text(self, slot: int) -> str:  # noqa: ARG002
+        """Return a slot in words."""
+        return "the partition"
+
+    @property
+    def slots_text(self) -> str:
+        """What slots are: ``file groups of the partition``."""
+        return "file groups of the partition"
+
+    def hash_range(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
+        """Return None: nothing is hashed."""
+        return
+
+    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:  # noqa: ARG002
+        """Return the key of a partition, which no commit has: writes touch groups and shards."""
+        return partition_path, ""
+
+    def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
+        """Return the key of a file group: its whole id, also if it looks like a bucket."""
+        return partition_path, file_id
+
+    def is_kept_by(
+        self,
+        newer: Layout,
+        partition_path: str,
+        slots: Collection[int],  # noqa: ARG002
+        *,
+        appends: bool,  # noqa: ARG002
+    ) -> bool:
+        """Return whether the table has the same kind of index."""
+        return self.setting_of(partition_path) == newer.setting_of(partition_path)
+
+    def served_resizes(
+        self,
+        slots: Mapping[str, Collection[int]],  # noqa: ARG002
+    ) -> dict[InstantTime, set[ConflictKey]]:
+        """Return none: a clustering conflicts with writes to its groups."""
+        return {}
+
+    def setting_of(self, partition_path: str) -> str:  # noqa: ARG002
+        """Return the kind of index in words."""
+        return f"a {'partitioned' if self.partitioned else 'global'} record-level index"
+
+    def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
+        """Return all slices of each partition; any file group is right."""
+        held: dict[Slot, list[FileSlice]] = {}
+        for file_slice in slices:
+            held.setdefault((file_slice.partition_path, 0), []).append(file_slice)
+        return {slot: tuple(found) for slot, found in held.items()}
+
+    def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:  # noqa: ARG002
+        """Find none: any file group is right."""
+        return iter(())
+
+    def strayed_keys(
+        self,
+        keys: pa.Array | pa.ChunkedArray,  # noqa: ARG002
+        partition_path: str,  # noqa: ARG002
+        file_id: FileId,  # noqa: ARG002
+    ) -> None:
+        """Return None: any file group may hold any key."""
+        return
+
+    def choose(
+        self,
+        slot: Slot,
+        slices: Sequence[FileSlice],
+        incoming: IncomingRecords,  # noqa: ARG002
+        instant: InstantTime,
+        stored: StoredKeys,  # noqa: ARG002
+        *,
+        appends: bool,  # noqa: ARG002
+        part: SlotPart,
+    ) -> list[GroupChoice]:
+        """Choose the file group of a slot in the plan of a write; the plan has decided it."""
+        assert part.count == 1, "a file group is not cut"
+        if slices:
+            (only,) = slices
+            return [GroupChoice(only.file_id, only)]
+        return [GroupChoice(new_group_id(instant, *slot), None)]
+
+    def groups_of_keys(
+        self,
+        slices: Sequence[FileSlice],
+        keys: Sequence[str],  # noqa: ARG002
+        stored: StoredKeys,  # noqa: ARG002
+    ) -> list[FileSlice]:
+        """Return all groups: which of them has a key is read from the index, not from groups."""
+        return [*slices]
+
+    def moves_to(self, new: Layout, partition_path: str) -> None:  # noqa: ARG002
+        """Return None: rows of one group may go into any other."""
+        return
+
+
+def _initialisations(timeline: Timeline) -> set[tuple[InstantTime, InstantTime | None]]:
+    """Return the instants at which partitions of a metadata table were initialised."""
+    return {
+        (instant.requested_at, instant.completed_at)
+        for instant in timeline.completed()
+        if instant.requested_at.startswith(INITIAL)
+    }
+
+
+def new_group_id(instant: InstantTime, partition_path: str, number: int) -> FileId:
+    """Derive the id of a file group that a write opens.
+
+    Hudi draws a random id. Here it follows from the instant, the partition and the number of the
+    group in the plan of the write, so that a repeated task makes the same. Lower-case hexadecimal
+    digits are what the index stores as numbers.
+
+    Examples
+    --------
+    >>> new_group_id("20240101120000000", "region=eu", 3)
+    '40ff4a1c-40ff-474c-a2dc-4dbcb6fd150c-0'
+    """
+    return FileId(f"{derived_uuid(instant, partition_path, str(number))}-0")

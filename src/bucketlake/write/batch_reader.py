@@ -1,0 +1,70 @@
+"""The rows of a batch as incoming records: cast to the table's schema, with their delete flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.merge.group_merge import MergeRule
+from bucketlake.merge.records import (
+    BoolArray,
+    IncomingRecords,
+    commit_time_deletes,
+    comparable,
+    delete_flags,
+)
+from bucketlake.model.cast import require_valid
+from bucketlake.model.schema import cast_table
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReader:
+    """Makes incoming records of the rows of a batch; a small picklable value.
+
+    Attributes
+    ----------
+    table : str
+        Path of the table, for messages.
+    schema : pa.Schema
+        Data schema of the write.
+    rule : MergeRule
+        Which record wins.
+    deletes_by_key : bool
+        Whether every row deletes its key; then the rows have only key columns.
+    delete_marker : (field, value) or None
+        The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
+    """
+
+    table: str
+    schema: pa.Schema
+    rule: MergeRule
+    deletes_by_key: bool
+    delete_marker: tuple[str, str] | None = None
+
+    def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
+        """Return rows with these keys as incoming records; InputError for values that do not fit.
+
+        Columns that the table does not have are ignored.
+        """
+        if self.deletes_by_key:
+            every = np.ones(rows.num_rows, np.bool_)
+            return IncomingRecords(keys, rows.select([]), (), every, every)
+        require_valid(rows, where=f"write to {self.table}")
+        columns = cast_table(rows, self.schema).combine_chunks()
+        fields = self.rule.ordering_fields if self.rule.compares else ()
+        deleted = self.delete_flags(rows)
+        return IncomingRecords(
+            keys,
+            columns,
+            tuple(comparable(columns[field]) for field in fields),
+            deleted,
+            commit_time_deletes(deleted, columns, fields),
+        )
+
+    def delete_flags(self, rows: pa.Table) -> BoolArray:
+        """Return which rows delete their key."""
+        if self.deletes_by_key:
+            return np.ones(rows.num_rows, np.bool_)
+        return delete_flags(rows, self.delete_marker)

@@ -1,0 +1,362 @@
+"""The steps of a write under a record-level index, between its begin and its commit.
+
+The records are located, the driver plans which file group gets which of them, and tasks write the
+groups and the changed entries of the index (``write/locate.py``, ``write/group_plan.py``,
+``write/placed.py``). The engine of the records runs the two stages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key, key_of_shard
+from bucketlake.index.record_layout import PinnedIndex, RecordLayout
+from bucketlake.metadata.index_shards import Shard
+from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.storage.at_once import at_once
+from bucketlake.timeline.instant import instant_to_ms
+from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.commit import CommitView, PendingWrite
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
+from bucketlake.write.group_plan import (
+    GroupPlan,
+    Removal,
+    dead_groups,
+    plan_groups,
+    weight_of_rows,
+)
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.index_log import IndexLogWriter
+from bucketlake.write.index_writer import PLACED_ENTRIES, IndexWriter, ShardPlan, ShardResult
+from bucketlake.write.locate import LocateTask, MovingKeys
+from bucketlake.write.located import Group, LookupResult
+from bucketlake.write.lookups import LookupPlan, plan_lookups
+from bucketlake.write.placed import LocatedRecords, PlacedResults, PlacedTask
+from bucketlake.write.plan import (
+    SlotResult,
+    WritePlan,
+    file_ids_by_partition,
+    require_new_partitions,
+)
+from bucketlake.write.progress import telling_progress
+from bucketlake.write.source import RecordSource, SlotCounts
+from bucketlake.write.tag import Tagger
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedResult:
+    """What a write under a record-level index did, for its commit.
+
+    Attributes
+    ----------
+    plan : WritePlan
+        The slots, and the replaced groups.
+    slots : list of SlotResult
+        A result for each slot.
+    index_files : tuple of WriteStat
+        Log files of the index, relative to the metadata table.
+    changed : ChangedShards
+        Shards whose entries it changed.
+    looked_at : set of ConflictKey
+        Shards in which it found no entry of a key to delete.
+    """
+
+    plan: WritePlan
+    slots: list[SlotResult]
+    index_files: tuple[WriteStat, ...]
+    changed: ChangedShards
+    looked_at: frozenset[ConflictKey] = frozenset()
+
+    def require_alone(self, partitions: frozenset[str] | None, view: CommitView) -> None:
+        """Raise CommitConflictError if another commit changed keys that the write did not find.
+
+        Parameters
+        ----------
+        partitions : set of str, or None
+            Partitions of the batch; None in a global index.
+        view : CommitView
+            The state right before the commit.
+
+        Notes
+        -----
+        A commit of another program does not name its new keys, so it may have added any key to its
+        partitions.
+        """
+        own = self.changed.added | self.looked_at
+        if not own:
+            return
+        for instant, commit in view.since:
+            if commit.compacted or commit.resizes:
+                continue
+            other = ChangedShards.of_commit(commit, instant)
+            if other is None and (partitions is None or commit.partitions & partitions):
+                raise CommitConflictError(
+                    view.write.instant,
+                    f"instant {instant} of another program may have added the same keys meanwhile; "
+                    "retry the write",
+                )
+            common = frozenset() if other is None else own & other.added
+            if common:
+                raise CommitConflictError(
+                    view.write.instant,
+                    f"instant {instant} changed {describe_key(min(common))} meanwhile; retry the "
+                    "write",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedWrite:
+    """A write under a record-level index that has begun.
+
+    Attributes
+    ----------
+    write : PendingWrite
+        The write.
+    snapshot : Snapshot
+        The table as pinned for the write.
+    layout : RecordLayout
+        The pinned layout.
+    tagger : Tagger
+        Finds key and partition of each row.
+    reader : BatchReader
+        Makes incoming records of rows.
+    writer : GroupWriter
+        Writes file groups.
+    """
+
+    write: PendingWrite
+    snapshot: Snapshot
+    layout: RecordLayout
+    tagger: Tagger
+    reader: BatchReader
+    writer: GroupWriter
+    _index: PinnedIndex = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.layout.index is not None, "the layout of a write is pinned"
+        object.__setattr__(self, "_index", self.layout.index)
+
+    def run(
+        self, source: RecordSource, counts: SlotCounts, slices: Sequence[FileSlice]
+    ) -> IndexedResult:
+        """Locate the records of a source and write them.
+
+        Parameters
+        ----------
+        source : RecordSource
+            The records.
+        counts : mapping of (partition path, slot) to int
+            Records of each partition, whose slot is 0.
+        slices : sequence of FileSlice
+            Live slices of the partitions of the batch; for a table overwrite, of all partitions.
+        """
+        operation = self.write.operation
+        if operation is Operation.BULK_INSERT:
+            require_new_partitions(counts, self.layout.live_slots(slices))
+        records = {path: count for (path, _), count in counts.items()}
+        removal, replaced = self._removal(records), {}
+        if operation.replaces:
+            replaced, slices = file_ids_by_partition(slices), ()
+        looked_up = {
+            path: held for path, held in self._index.stored.items() if not removal.has(path)
+        }
+        lookups = plan_lookups(
+            records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
+        )
+        located, live = self._located(source, lookups, removal, slices)
+        found = located.results
+        try:
+            _require_received(records, lookups, found)
+            plan = plan_groups(
+                lookups,
+                found,
+                live,
+                replaced,
+                self.layout.limits,
+                self._row_bytes(live, found),
+                shards=self._index.shards,
+                stored=self._index.stored,
+                removal=removal,
+                instant=self.write.instant,
+                tasks_wanted=source.tasks_wanted,
+            )
+            results = self._write(located, plan)
+        finally:
+            located.close()
+        return _result(plan, results, lookups, found)
+
+    def require_same_index(self, view: CommitView) -> None:
+        """Raise CommitConflictError if the index in which keys were looked up was built again."""
+        if view.turn is None or not view.turn.metadata_changed:
+            return
+        if self._index.was_built_again():
+            raise CommitConflictError(
+                view.write.instant, "the record-level index was built again meanwhile; retry it"
+            )
+
+    def _located(
+        self,
+        source: RecordSource,
+        lookups: LookupPlan,
+        removal: Removal,
+        slices: Sequence[FileSlice],
+    ) -> tuple[LocatedRecords, dict[Group, FileSlice]]:
+        """Locate the records, and return the live groups of the partitions that they concern.
+
+        An entry may name a group that is no longer live: the write of another program replaced it
+        and left the entry. Then the records are located again without such entries.
+        """
+        replaced = frozenset(removal.partitions or ())
+        task = LocateTask(
+            self.tagger,
+            lookups.placement,
+            RecordIndexReader(self._index.reader.table),
+            self.reader,
+            replaced,
+            removes_entries=not self.writer.appends,
+            moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
+        )
+        live = {(held.partition_path, held.file_id): held for held in slices}
+        listed = {*lookups.placement.partitions}
+        while True:
+            located = source.locate(lookups, task)
+            found = {path for result in located.results for path, _, n in result.groups if n}
+            if found - listed:
+                more = self.snapshot.listed(sorted(found - listed))
+                more.require_uncleaned(self.write.begun)
+                live |= {(held.partition_path, held.file_id): held for held in more.slices}
+                listed |= found
+            dead = dead_groups(located.results, live)
+            if not dead:
+                return located, live
+            assert not dead & task.dead, "an entry that is ignored is not found"
+            located.close()
+            task = replace(task, dead=task.dead | dead)
+
+    def _write(self, located: LocatedRecords, plan: GroupPlan) -> PlacedResults:
+        slots = plan.write.slots
+        if not slots:
+            return PlacedResults([], self._write_shards(plan.shards))
+        writer = replace(self.writer, slot_count=len(slots))
+        task = PlacedTask(self.tagger, writer, self.reader, self._index_writer())
+        doing = self.write.operation.value.lower().replace("_", " ")
+        with telling_progress(self.write.storage, self.write.instant, doing, len(slots)):
+            return located.write(plan, task)
+
+    def _write_shards(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
+        """Write shards in this process: their plans alone tell what changes."""
+        writer, none = self._index_writer(), PLACED_ENTRIES.empty_table()
+        written = at_once(self.write.storage, lambda plan: list(writer.write([plan], none)), plans)
+        return [result for results in written for result in results]
+
+    def remove(self, partitions: Sequence[str]) -> tuple[tuple[WriteStat, ...], ChangedShards]:
+        """Remove the entries of partitions whose file groups the write removes.
+
+        Returns
+        -------
+        tuple of WriteStat
+            Log files of the index.
+        ChangedShards
+            The shards of the partitions.
+        """
+        removal = Removal(tuple(partitions))
+        plans = [
+            ShardPlan(number, shard, (), 0, 0, stored=held, replaced=removal.partitions)
+            for number, (shard, held) in enumerate(removal.shards(self._index.stored))
+        ]
+        results = self._write_shards(plans)
+        changed = ChangedShards(removed=frozenset(_key(plan.shard) for plan in plans))
+        return tuple(r.stat for r in results if r.stat is not None), changed
+
+    def _index_writer(self) -> IndexWriter:
+        write, index = self.write, self._index.reader.table
+        instant_ms = instant_to_ms(write.instant, write.config.timeline_timezone)
+        logs = IndexLogWriter(
+            write.storage,
+            index.storage,
+            write.instant,
+            instant_ms,
+            self.writer.inflight,
+            self._index.shards,
+        )
+        return IndexWriter(RecordIndexReader(index), logs)
+
+    def _removal(self, records: Mapping[str, int]) -> Removal:
+        match self.write.operation:
+            case Operation.INSERT_OVERWRITE:
+                return Removal(tuple(sorted(records)))
+            case Operation.INSERT_OVERWRITE_TABLE:
+                return Removal(None)
+        return Removal()
+
+    def _row_bytes(self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]) -> float:
+        """Return the stored bytes of a row: from the largest base file, else a guess."""
+        if not any(result.new for result in found):
+            return 1.0
+        bases = [held.base_file for held in live.values() if held.base_file is not None]
+        largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
+        if largest is not None:
+            with BaseFileReader(self.write.storage, largest.path, largest.size_bytes) as reader:
+                if reader.row_count:
+                    return max(1.0, largest.size_bytes / reader.row_count)
+        return weight_of_rows(found)
+
+
+def _require_received(
+    records: Mapping[str, int], lookups: LookupPlan, found: Sequence[LookupResult]
+) -> None:
+    """Raise IndexStateError if the lookups got other records than were counted."""
+    numbers = [result.number for result in found]
+    assert numbers == [lookup.number for lookup in lookups.lookups], "each lookup has one result"
+    received = Counter[str | None]()
+    for lookup, result in zip(lookups.lookups, found, strict=True):
+        received[lookup.shard.data_partition] += result.records
+    counted = Counter[str | None](records)
+    if None in received:
+        counted = Counter({None: sum(records.values())})
+    for path, count in counted.items():
+        if received[path] != count:
+            where = "" if path is None else f" of partition {path!r}"
+            raise IndexStateError(
+                f"the first pass over the input counted {count} records{where}",
+                f"{received[path]} arrived: {INPUT_CHANGED}",
+                STABLE_INPUT,
+            )
+
+
+def _result(
+    plan: GroupPlan,
+    results: PlacedResults,
+    lookups: LookupPlan,
+    found: Sequence[LookupResult],
+) -> IndexedResult:
+    answered = sorted(result.number for result in results.shards)
+    assert answered == [shard.number for shard in plan.shards], "each shard has one result"
+    ordered = sorted(results.shards, key=lambda result: result.number)
+    looked_at = {
+        _key(lookup.shard)
+        for lookup, result in zip(lookups.lookups, found, strict=True)
+        if result.unknown
+    }
+    return IndexedResult(
+        plan.write,
+        results.slots,
+        tuple(result.stat for result in ordered if result.stat is not None),
+        ChangedShards(
+            frozenset(_key(shard.shard) for shard in plan.shards if shard.new),
+            frozenset(_key(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
+        ),
+        frozenset(looked_at),
+    )
+
+
+def _key(shard: Shard) -> ConflictKey:
+    return key_of_shard(shard.data_partition, shard.number)

@@ -1,0 +1,312 @@
+"""Locating the records of a batch: the first stage of a write under a record-level index.
+
+The task of a lookup reduces the records with one key to one record, looks their keys up, and adds
+to each record the place of its key (``write/located.py``). A delete of a key that the index does
+not have is dropped. The result depends on the records and on the pinned index alone, so a repeated
+task returns the same rows.
+
+In a global index a key may be stored in another partition than its record. Then the key moves: one
+row deletes it there, and another inserts it here. The rows of a moved key are in two file groups,
+so the task compares the ordering values: it reads those of stored rows, which other lookups do not
+need to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.merge.records import (
+    BoolArray,
+    IntArray,
+    codes_of_repeated_keys,
+    distinct_rows,
+    key_order,
+)
+from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import RECORD_KEY
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.located import (
+    ENTRIES,
+    LOOKUP,
+    MOVED,
+    NO_RANK,
+    PLACE,
+    RANK,
+    Group,
+    Located,
+    LookupResult,
+)
+from bucketlake.write.lookups import Lookup, LookupPlacement
+from bucketlake.write.tag import TaggedRecords, Tagger
+
+PlaceArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingKeys:
+    """Decides which incoming records win over stored rows in other partitions.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The pinned table.
+    """
+
+    snapshot: Snapshot
+
+    def winners(
+        self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
+    ) -> BoolArray:
+        """Return which records win over the stored row of their key.
+
+        Parameters
+        ----------
+        reader : BatchReader
+            Makes incoming records of the rows.
+        rows : pa.Table
+            The rows.
+        keys : pa.StringArray
+            Their keys.
+        stored : sequence of (str, FileId)
+            The group that has the key of each row.
+        """
+        wins = np.ones(len(keys), np.bool_)
+        if not reader.rule.compares:
+            return wins
+        incoming, fields = reader.read(rows, keys), reader.rule.ordering_fields
+        of_group: dict[Group, list[int]] = {}
+        for row, group in enumerate(stored):
+            of_group.setdefault(group, []).append(row)
+        slices = self._slices({path for path, _ in of_group})
+        slice_reader = SliceReader.of_snapshot(self.snapshot)
+        for group, numbers in sorted(of_group.items()):
+            held = slices.get(group)
+            if held is None:  # The driver finds that the group is gone.
+                continue
+            own = np.array(numbers, np.int64)
+            wanted = keys.take(pa.array(own))
+            for chunk in slice_reader.read(held, [RECORD_KEY, *fields]):
+                found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=wanted)
+                at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+                positions = own[found.drop_null().to_numpy()]
+                wins[positions] = incoming.wins_over(chunk, at, positions, fields)
+        return wins
+
+    def _slices(self, partitions: set[str]) -> Mapping[Group, FileSlice]:
+        held = self.snapshot.partition_slices(sorted(partitions))
+        return {(found.partition_path, found.file_id): found for found in held}
+
+
+@dataclass(frozen=True, slots=True)
+class LocateTask:
+    """Locates the records of a task; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    tagger : Tagger
+        Finds key and partition of each row.
+    placement : LookupPlacement
+        Finds the lookup of each row.
+    index : RecordIndexReader
+        The pinned index.
+    reader : BatchReader
+        Makes incoming records of rows.
+    replaced : set of str
+        Partitions whose stored rows the write replaces; only of a global index.
+    dead : set of (str, FileId)
+        File groups that are no longer live, though the index has entries with them.
+    removes_entries : bool
+        Whether deletes that are certain to win remove the entry of their key.
+    moving : MovingKeys or None
+        For a global index.
+    """
+
+    tagger: Tagger
+    placement: LookupPlacement
+    index: RecordIndexReader
+    reader: BatchReader
+    replaced: frozenset[str] = frozenset()
+    dead: frozenset[Group] = frozenset()
+    removes_entries: bool = False
+    moving: MovingKeys | None = None
+
+    def locate(
+        self,
+        lookups: Sequence[Lookup],
+        rows: pa.Table,
+        positions: IntArray | None,
+        tagged: TaggedRecords | None = None,
+    ) -> Iterator[Located]:
+        """Locate the records of some lookups; yield the result of each lookup.
+
+        Parameters
+        ----------
+        lookups : sequence of Lookup
+            The lookups of the task.
+        rows : pa.Table
+            Their records, in any order.
+        positions : ndarray of int64 or None
+            Positions of the rows in an ordered input, see ``collapse_duplicates``.
+        tagged : TaggedRecords, optional
+            Keys and partitions of the rows, if the caller has them.
+        """
+        tagged = tagged or self.tagger.tag(rows)
+        numbers = self.placement.numbers(tagged)
+        for lookup in lookups:
+            chosen = np.flatnonzero(numbers == lookup.number)
+            if len(chosen) == rows.num_rows:
+                yield self._locate(lookup, rows, tagged, positions)
+            else:
+                own = None if positions is None else positions[chosen]
+                yield self._locate(lookup, rows.take(pa.array(chosen)), tagged.take(chosen), own)
+
+    def _locate(
+        self, lookup: Lookup, rows: pa.Table, tagged: TaggedRecords, positions: IntArray | None
+    ) -> Located:
+        received = rows.num_rows
+        if codes_of_repeated_keys(tagged.keys) is not None:
+            records = self.reader.read(rows, tagged.keys)
+            rows, tagged = _taken(rows, tagged, distinct_rows(records, positions))
+        places, groups = self._find(lookup, tagged.keys)
+        deleted = self.reader.delete_flags(rows)
+        unknown = deleted & (places == NOT_FOUND)
+        if unknown.any():
+            kept = np.flatnonzero(~unknown)
+            rows, tagged = _taken(rows, tagged, kept)
+            places, deleted = places[kept], deleted[kept]
+        moved: BoolArray | None = None
+        if self.moving is not None:
+            rows, tagged, places, moved = self._move(rows, tagged, places, deleted, groups)
+            deleted = self.reader.delete_flags(rows) | moved
+        new = np.flatnonzero(places == NOT_FOUND)
+        places[new] = -1 - self._partitions(tagged)[new]
+        ranks = np.full(len(places), NO_RANK, np.int32)
+        ranks[new] = _ranks(tagged.keys.take(pa.array(new)), places[new])
+        gone = self._gone(rows, tagged.keys, deleted if moved is None else deleted & ~moved)
+        result = LookupResult(
+            lookup.number,
+            received,
+            rows.nbytes,
+            rows.num_rows,
+            tuple((*group, count) for group, count in _counts(groups, places)),
+            tuple(
+                (-1 - place, count)
+                for place, count in zip(
+                    *(found.tolist() for found in np.unique(places[new], return_counts=True)),
+                    strict=True,
+                )
+            ),
+            len(gone),
+            int(unknown.sum()),
+        )
+        rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
+        rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
+        if moved is not None:
+            rows = rows.append_column(MOVED, pa.array(moved))
+        entries = _entries(lookup.number, tagged.keys, places, ranks, np.concatenate([new, gone]))
+        return Located(result, rows, entries)
+
+    def _find(self, lookup: Lookup, keys: pa.Array) -> tuple[PlaceArray, list[Group]]:
+        """Return the place of each key among the groups, and the groups."""
+        if lookup.stored is None or len(keys) == 0:
+            return np.full(len(keys), NOT_FOUND, np.int32), []
+        found = self.index.find_in(lookup.stored, keys)
+        numbers: dict[Group, int] = {}
+        own = np.full(len(found.locations) + 1, NOT_FOUND, np.int32)
+        for code in np.unique(found.codes[found.codes != NOT_FOUND]).tolist():
+            location = found.locations[code]
+            group = location.partition_path, location.file_id
+            if location.partition_path not in self.replaced and group not in self.dead:
+                own[code] = numbers.setdefault(group, len(numbers))
+        return own[found.codes], list(numbers)
+
+    def _partitions(self, tagged: TaggedRecords) -> PlaceArray:
+        """Return the position of each record's partition in the plan."""
+        known = {path: place for place, path in enumerate(self.placement.partitions)}
+        places = np.array([known[path] for path in tagged.partitions], np.int32)
+        return places[tagged.partition_codes]
+
+    def _move(
+        self,
+        rows: pa.Table,
+        tagged: TaggedRecords,
+        places: PlaceArray,
+        deleted: BoolArray,
+        groups: Sequence[Group],
+    ) -> tuple[pa.Table, TaggedRecords, PlaceArray, BoolArray]:
+        """Replace each record whose key is stored in another partition by a delete and an insert.
+
+        A delete goes to the stored row, whatever its own partition columns say.
+        """
+        assert self.moving is not None
+        numbers: dict[str, int] = {path: n for n, path in enumerate(tagged.partitions)}
+        held = [numbers.setdefault(path, len(numbers)) for path, _ in groups]
+        stored = np.array([*held, NOT_FOUND], np.int32)[places]
+        moving = np.flatnonzero(
+            (places != NOT_FOUND) & ~deleted & (stored != tagged.partition_codes)
+        )
+        if len(moving) == 0:
+            return rows, tagged, places, np.zeros(len(places), np.bool_)
+        own_rows, own = _taken(rows, tagged, moving)
+        of_rows = [groups[place] for place in places[moving].tolist()]
+        wins = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
+        kept = np.ones(len(places), np.bool_)
+        kept[moving[~wins]] = False
+        inserted = places.copy()
+        inserted[moving] = NOT_FOUND
+        order = np.concatenate([np.flatnonzero(kept), moving[wins]])
+        moved = np.zeros(len(order), np.bool_)
+        moved[int(kept.sum()) :] = True
+        rows, tagged = _taken(rows, tagged, order)
+        return rows, tagged, np.where(moved, places[order], inserted[order]), moved
+
+    def _gone(self, rows: pa.Table, keys: pa.Array, deleted: BoolArray) -> IntArray:
+        """Return the rows whose keys are certain to be gone after the write."""
+        certain = np.flatnonzero(deleted) if self.removes_entries else np.empty(0, np.int64)
+        if len(certain) == 0 or self.reader.deletes_by_key or not self.reader.rule.compares:
+            return certain
+        indices = pa.array(certain)
+        return certain[self.reader.read(rows.take(indices), keys.take(indices)).is_reset]
+
+
+def _taken(
+    rows: pa.Table, tagged: TaggedRecords, chosen: IntArray
+) -> tuple[pa.Table, TaggedRecords]:
+    return rows.take(pa.array(chosen)), tagged.take(chosen)
+
+
+def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
+    """Return the rank of each key among the sorted keys of its partition."""
+    ranks = np.empty(len(keys), np.int32)
+    for place in np.unique(places):
+        own = np.flatnonzero(places == place)
+        ordered = own[key_order(keys.take(pa.array(own)))]
+        ranks[ordered] = np.arange(len(own), dtype=np.int32)
+    return ranks
+
+
+def _counts(groups: Sequence[Group], places: PlaceArray) -> Iterator[tuple[Group, int]]:
+    """Yield all groups, in order, with the number of their records."""
+    counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
+    yield from zip(groups, counts, strict=True)
+
+
+def _entries(
+    number: int, keys: pa.Array, places: PlaceArray, ranks: PlaceArray, chosen: IntArray
+) -> pa.Table:
+    columns = [
+        keys.take(pa.array(chosen)),
+        pa.array(np.full(len(chosen), number, np.int32)),
+        pa.array(places[chosen]),
+        pa.array(ranks[chosen]),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENTRIES)

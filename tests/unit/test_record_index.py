@@ -1,0 +1,436 @@
+"""Tables under a record-level index: what is special to the kind, and what it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.config import table_keys
+from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError, InputError
+from bucketlake.index.conflict_keys import (
+    ChangedShards,
+    describe_key,
+    key_of_shard,
+    written_keys,
+)
+from bucketlake.index.record_layout import PinnedIndex
+from bucketlake.index.settings import index_from_options
+from bucketlake.model.file_name import FileId
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.commit_order import Turn
+from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.write import commit
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.indexed import IndexedWrite
+from bucketlake.write.ingest import open_target, write_records
+from tests.meanwhile import meanwhile
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("day", pa.string()),
+        ("at", pa.int64()),
+        ("_hoodie_is_deleted", pa.bool_()),
+    ]
+)
+NewPath = Callable[[], str]
+Entries = dict[tuple[str, str], str]
+
+
+def make(path: str, index: bl.RecordIndex | None = None, **settings: Any) -> bl.Table:
+    defaults: dict[str, Any] = {"partition_by": ["day"], "ordering": "at"}
+    return bl.create_table(
+        path,
+        schema=SCHEMA,
+        record_key=["id"],
+        index=index or bl.RecordIndex(),
+        **defaults | settings,
+    )
+
+
+def rows(*keys: str, at: int = 1, deleted: bool = False) -> pa.Table:
+    """Return rows of keys such as ``a1``: the day is the first letter, the id what follows."""
+    return pa.Table.from_pylist(
+        [{"id": key[1:], "day": key[0], "at": at, "_hoodie_is_deleted": deleted} for key in keys],
+        SCHEMA,
+    )
+
+
+def held(table: bl.Table) -> dict[str, int]:
+    found = table.to_arrow().to_pylist()
+    assert len({row["day"] + row["id"] for row in found}) == len(found)
+    return {row["day"] + row["id"]: row["at"] for row in found}
+
+
+def entries(table: bl.Table, *days: str) -> set[str]:
+    """Return the keys that the index has for some days."""
+    found = [entry for day in days for entry in table.record_locations(day).to_pylist()]
+    return {entry["partition_path"] + entry["record_key"] for entry in found}
+
+
+def groups(table: bl.Table, day: str = "a") -> list[str]:
+    return sorted(b.file_id for b in table.buckets() if b.partition_path == day)
+
+
+def upsert_once(table: bl.Table, batch: pa.Table, operation: Operation = Operation.UPSERT) -> None:
+    """Write without a retry after a conflict."""
+    storage = open_storage(table.path)
+    target = open_target(storage, read_table_config(storage), None)
+    write_records(target, operation, ArrowSource(batch))
+
+
+# ---- Where keys go ------------------------------------------------------------------------------
+
+
+def test_keys_stay_in_their_group_and_new_keys_fill_small_groups(new_path: NewPath) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1", "a2", "b1"))
+    first = groups(table)
+    table.upsert(rows("a2", "a3", "a4", at=2))
+    assert groups(table) == first
+    full = bl.open_table(table.path, bl.RecordIndex(max_file_size=1, small_file_limit=1))
+    full.upsert(rows("a1", "a5", at=3))
+    assert len(groups(table)) == 2
+    assert set(first) < set(groups(table))
+    assert held(table) == {"a1": 3, "a2": 2, "a3": 2, "a4": 2, "a5": 3, "b1": 1}
+    assert entries(table, "a", "b") == set(held(table))
+    assert bl.open_table(table.path).index == bl.RecordIndex()
+
+
+def test_a_file_group_whose_id_begins_with_eight_digits_is_no_bucket(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "bucketlake.index.record_layout.derived_uuid",
+        lambda *_: "00000007-0000-4000-8000-00000000000a",
+    )
+    table = make(new_path(), bl.RecordIndex(max_file_size=1, small_file_limit=0))
+    table.upsert(rows("a1", "b1"))
+    assert [bucket.bucket_id for bucket in table.buckets()] == [None, None]
+    assert table.locate("1", "a")[0].bucket_id is None
+    table.upsert(rows("a1", at=2))
+    assert held(table) == {"a1": 2, "b1": 1}
+
+
+def test_conflict_keys_of_a_record_index_are_whole_file_ids(new_path: NewPath) -> None:
+    one, two = (FileId(f"00000007-0000-4000-8000-00000000000{n}-0") for n in range(2))
+    table = make(new_path())
+    storage = open_storage(table.path)
+    layout = open_target(storage, read_table_config(storage), None).layout
+    stat = WriteStat(one, "a/x.parquet", "a")
+    keys = written_keys(CommitMetadata("UPSERT", {"a": (stat,)}), layout.conflict_key_of_group)
+    assert keys == {("a", one)}
+    assert layout.conflict_key_of_group("a", two) not in keys
+    assert describe_key(key_of_shard("a", 3)) == (
+        "new or deleted keys of index shard 3 of partition 'a'"
+    )
+
+
+def test_a_commit_names_the_shards_whose_keys_it_changed(new_path: NewPath) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1", "b1"))
+    table.upsert(rows("a1", at=2))
+    table.delete(rows("b1").select(["id", "day"]))
+    storage = open_storage(table.path)
+    snapshot = open_target(storage, read_table_config(storage), None).snapshot
+    timeline = snapshot.timeline
+    found = [
+        ChangedShards.of_commit(held, instant.requested_at)
+        for instant, held in timeline.read_commits(storage, timeline.completed_commits())
+    ]
+    a, b = key_of_shard("a", 0), key_of_shard("b", 0)
+    assert found == [
+        ChangedShards(frozenset({a, b})),
+        ChangedShards(),
+        ChangedShards(removed=frozenset({b})),
+    ]
+    assert ChangedShards.of_commit(CommitMetadata("UPSERT", {}), "c") is None
+
+
+def test_entries_go_only_if_their_rows_are_certain_to_go(new_path: NewPath) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1", "a2", "a3", at=5))
+    table.upsert(rows("a1", at=4, deleted=True))  # It loses.
+    table.upsert(rows("a2", at=6, deleted=True))  # It wins, but an ordering value decided it.
+    table.delete(rows("a3").select(["id", "day"]))
+    assert held(table) == {"a1": 5}
+    assert entries(table, "a") == {"a1", "a2"}
+    table.upsert(rows("a2", at=7))
+    assert held(table) == {"a1": 5, "a2": 7}
+    without = make(new_path(), ordering=None)
+    without.upsert(rows("a1", "a2"))
+    without.upsert(rows("a1", deleted=True))
+    assert entries(without, "a") == {"a2"}
+
+
+# ---- A global index -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_key_of_a_global_index_moves_to_the_partition_of_its_newest_record(
+    new_path: NewPath, table_type: str
+) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned=False), table_type=table_type)
+    table.upsert(rows("a1", "a2", "b3", at=5))
+    table.upsert(rows("c1", at=4))  # It is older than the stored record.
+    assert held(table) == {"a1": 5, "a2": 5, "b3": 5}
+    table.upsert(rows("c1", "a3", at=5))
+    assert held(table) == {"a2": 5, "a3": 5, "c1": 5}
+    assert entries(table, "a", "b", "c") == set(held(table))
+    table.upsert(pa.concat_tables([rows("a1", at=7), rows("b1", at=8), rows("c1", at=6)]))
+    assert held(table) == {"a2": 5, "a3": 5, "b1": 8}
+    table.upsert(rows("c2", at=9, deleted=True))  # A delete goes to where the key is.
+    table.delete(rows("a1").select(["id", "day"]))
+    assert held(table) == {"a3": 5}
+    table.upsert(rows("b2", at=1))
+    assert held(table) == {"a3": 5, "b2": 1}
+
+
+def test_an_overwrite_of_a_partition_takes_its_keys_from_others_in_a_global_index(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned=False))
+    table.upsert(rows("a1", "a2", "b3", "b4"))
+    table.insert_overwrite(rows("b1", "b3", at=2))
+    assert held(table) == {"a2": 1, "b1": 2, "b3": 2}
+    assert entries(table, "a", "b") == set(held(table))
+    table.insert_overwrite(rows("c2", at=3), whole_table=True)
+    assert held(table) == {"c2": 3}
+    assert entries(table, "a", "b", "c") == {"c2"}
+
+
+# ---- Other writers ------------------------------------------------------------------------------
+
+
+def test_writers_that_add_keys_to_a_shard_conflict_also_in_different_groups(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), bl.RecordIndex(small_file_limit=0))
+    table.upsert(rows("a1", "b1"))
+    meanwhile(monkeypatch, lambda: table.upsert(rows("a2")))
+    with pytest.raises(CommitConflictError, match="keys of index shard 0 of partition 'a'"):
+        upsert_once(table, rows("a3"))
+    meanwhile(monkeypatch, lambda: table.upsert(rows("a4")))
+    upsert_once(table, rows("a1", "b2", at=2))  # No new key in this partition.
+    meanwhile(monkeypatch, lambda: table.upsert(rows("a5")))
+    with pytest.raises(CommitConflictError):  # It found no key to delete, and now there is one.
+        upsert_once(table, rows("a5", "b1").select(["id", "day"]), Operation.DELETE)
+    assert held(table) == {"a1": 2, "a2": 1, "a4": 1, "a5": 1, "b1": 1, "b2": 2}
+    assert entries(table, "a", "b") == set(held(table))
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_a_commit_of_another_program_may_have_added_any_key(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch, partitioned: bool
+) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned, small_file_limit=0))
+    table.upsert(rows("a1", "b1"))
+
+    def foreign(*keys: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(ChangedShards, "to_metadata", lambda _: {})
+            table.upsert(rows(*keys))
+
+    meanwhile(monkeypatch, lambda: foreign("a2"))
+    with pytest.raises(CommitConflictError, match="another program"):
+        upsert_once(table, rows("a3"))
+    meanwhile(monkeypatch, lambda: foreign("a4"))
+    if partitioned:
+        upsert_once(table, rows("b3"))
+    else:
+        with pytest.raises(CommitConflictError, match="another program"):
+            upsert_once(table, rows("b3"))
+    meanwhile(monkeypatch, lambda: foreign("a5"))
+    upsert_once(table, rows("b1", at=2))
+
+
+def test_a_write_whose_index_was_built_again_meanwhile_is_retried(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1"))
+    answers = iter([True, False])
+    monkeypatch.setattr(PinnedIndex, "was_built_again", lambda _: next(answers))
+    last_turn = commit.last_turn
+    monkeypatch.setattr(
+        commit,
+        "last_turn",
+        lambda storage: Turn(*_numbers_of(last_turn(storage)), metadata_changed=True),
+    )
+    table.upsert(rows("a2"))
+    assert list(answers) == []
+    assert held(table) == {"a1": 1, "a2": 1}
+
+
+def _numbers_of(turn: Turn | None) -> tuple[Any, ...]:
+    assert turn is not None
+    return turn.number, turn.instant
+
+
+def test_the_index_knows_when_it_was_built_again(new_path: NewPath) -> None:
+    table = make(new_path())
+    storage = open_storage(table.path)
+    layout = open_target(storage, read_table_config(storage), None).layout
+    index = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]
+    assert index is not None
+    table.upsert(rows("a1"))
+    assert not index.was_built_again()
+    table.drop_metadata_table()
+    assert index.was_built_again()
+
+
+def test_entries_of_groups_that_another_program_removed_are_replaced(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1", "a2", "b1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexedWrite, "remove", lambda *_: ((), ChangedShards()))
+        table.delete_partitions("a")
+    assert entries(table, "a") == {"a1", "a2"}
+    table.upsert(rows("a1", "a3", "b1", at=2))
+    assert held(table) == {"a1": 2, "a3": 2, "b1": 2}
+    (found,) = table.locate("1", "a")
+    assert found.file_id in groups(table)
+    assert table.upsert(rows("a1", at=3)).updated == 1
+
+
+def test_a_commit_that_found_no_key_depends_on_the_commit_that_removed_it(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), bl.RecordIndex(small_file_limit=0))
+    table.upsert(rows("a1", "a2"))
+    removal = table.delete(rows("a1").select(["id", "day"])).instant
+    again = table.upsert(rows("a1", at=2)).instant  # In a group of its own.
+    assert removal is not None
+    report = table.rollback(removal, cascade=True)
+    assert [undone.instant for undone in report.commits] == [again, removal]
+    assert held(table) == {"a1": 1, "a2": 1}
+    assert entries(table, "a") == {"a1", "a2"}
+
+
+# ---- What is rejected ---------------------------------------------------------------------------
+
+
+def test_a_table_without_its_index_is_not_written(new_path: NewPath) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1"))
+    storage = open_storage(table.path)
+    left = [
+        name for name in read_table_config(storage).metadata_partitions if name != "record_index"
+    ]
+    update_table_properties(storage, {table_keys.METADATA_PARTITIONS: ",".join(left)})
+    with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
+        table.upsert(rows("a2"))
+    with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
+        table.delete_partitions("a")
+    assert held(table) == {"a1": 1}
+
+
+def test_a_table_with_the_other_kind_of_index_is_not_written(new_path: NewPath) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned=False))
+    table.upsert(rows("a1"))
+    storage = open_storage(table.path)
+    storage.delete(".hoodie/.bucket_index/ext/engine.json")  # As if Hudi had written the table.
+    with pytest.raises(ConfigError, match=r"RecordIndex\(partitioned=True or False\)"):
+        bl.open_table(table.path).upsert(rows("a2"))
+    with pytest.raises(IndexStateError, match="is global"):
+        bl.open_table(table.path, bl.RecordIndex()).upsert(rows("a2"))
+    assert bl.open_table(table.path, bl.RecordIndex(False)).upsert(rows("a2")).inserted == 1
+
+
+def test_a_partition_with_a_dot_is_rejected_before_anything_is_written(new_path: NewPath) -> None:
+    table = make(new_path())
+    bad = pa.Table.from_pylist([{"id": "1", "day": "v1.2", "at": 1}], SCHEMA)
+    with pytest.raises(InputError, match=r"v1\.2"):
+        table.upsert(bad)
+    assert table.timeline() == []
+    table.upsert(rows("a1"))
+    in_one = make(new_path(), bl.RecordIndex(partitioned=False))
+    in_one.upsert(bad)
+    assert in_one.to_arrow().num_rows == 1
+
+
+def test_a_record_index_needs_the_metadata_table(new_path: NewPath) -> None:
+    with pytest.raises(ConfigError, match="metadata table"):
+        make(new_path(), metadata_table=False)
+
+
+def test_rescale_resize_and_conversion_are_not_for_record_indexes(new_path: NewPath) -> None:
+    table = make(new_path())
+    table.upsert(rows("a1"))
+    with pytest.raises(ConfigError, match="no buckets"):
+        table.rescale({"a": 2})
+    with pytest.raises(ConfigError, match="ConsistentBucket"):
+        table.resize()
+    with pytest.raises(ConfigError, match="not converted"):
+        table.convert(bl.RecordIndex(max_file_size=5))
+    with pytest.raises(ConfigError):
+        table.convert(bl.SimpleBucket(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "index"),
+    [
+        ({"hoodie.index.type": "RECORD_LEVEL_INDEX"}, bl.RecordIndex()),
+        ({"hoodie.index.type": "record_index"}, bl.RecordIndex(False)),
+        (
+            {
+                "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+                "hoodie.metadata.record.index.enable": "true",
+                "hoodie.parquet.small.file.limit": "0",
+                "hoodie.parquet.max.file.size": "1000",
+            },
+            bl.RecordIndex(False, 1000, 0),
+        ),
+    ],
+)
+def test_options_of_a_hudi_job_name_a_record_index(
+    options: dict[str, str], index: bl.RecordIndex
+) -> None:
+    assert index_from_options(options) == index
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hoodie.metadata.record.level.index.enable": "false"},
+        {"hoodie.metadata.record.index.enable": "true"},
+        {"hoodie.parquet.max.file.size": "much"},
+        {"hoodie.metadata.enable": "false"},
+        {"hoodie.storage.layout.type": "BUCKET"},
+    ],
+)
+def test_options_that_contradict_a_record_index_are_rejected(
+    wrong: dict[str, str], new_path: NewPath
+) -> None:
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.index.type": "RECORD_LEVEL_INDEX",
+    }
+    with pytest.raises(ConfigError, match=next(iter(wrong)).rpartition(".")[2]):
+        bl.save(rows("a1"), new_path(), options=options | wrong)
+
+
+def test_a_job_of_a_global_index_that_keeps_keys_in_their_partition_is_rejected() -> None:
+    options = {
+        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+        "hoodie.record.index.update.partition.path": "false",
+    }
+    with pytest.raises(ConfigError, match="moves to the partition"):
+        index_from_options(options)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"partitioned": 1}, {"max_file_size": 0}, {"small_file_limit": -1}]
+)
+def test_settings_out_of_range_are_rejected(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        bl.RecordIndex(**settings)
