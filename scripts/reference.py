@@ -19,7 +19,7 @@ import click
 import bucketlake
 from bucketlake import errors
 from bucketlake.cli.main import main as command_line
-from bucketlake.config import key_entries, resize_options, write_options
+from bucketlake.config import key_entries, record_options, resize_options, write_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
@@ -55,7 +55,8 @@ import bucketlake as bl
 
 FUNCTIONS = ("create_table", "open_table", "convert", "save")
 VALUES = (
-    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "TimestampPartition", "WriteResult"),
+    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "RecordIndex"),
+    *("TimestampPartition", "WriteResult"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
@@ -262,7 +263,8 @@ def _options() -> Iterator[str]:
     )
     prefix = write_options.keys.TIMESTAMP_PREFIX
     timestamps = {f"{prefix}{name}": text for name, text in key_entries._TIMESTAMP_NAMES.items()}
-    used = write_options._USED | resize_options.USED | lock_options.USED | timestamps
+    used = write_options._USED | resize_options.USED | record_options.USED
+    used = used | lock_options.USED | timestamps
     yield _table_of(
         "option | meaning | other spellings",
         [
@@ -272,6 +274,7 @@ def _options() -> Iterator[str]:
     )
     yield "**Checked.** Every other value is rejected, because it would change the result.\n"
     checked = {key: f"`{value}`" for key, value in write_options._ONLY_VALUE.items()}
+    checked["hoodie.storage.layout.type"] = "`BUCKET`; with a record-level index `DEFAULT`"
     checked |= {lock_options.LOCK_FOLDER: "not set", resize_options.SERVICE: "`false`"}
     for key, classes in resize_options.CHECKED.items():
         names = " or ".join(f"`…{name}`" for name in classes)
