@@ -64,9 +64,15 @@ def merge_layers(codes: Ints, stats: ColumnStats, path: str) -> tuple[Ints, Colu
     deleted = _last_rows(np.flatnonzero(is_deleted), codes, count)
     counting = np.flatnonzero((rows >= tight[codes]) & (rows > deleted[codes]))
     found, groups, sizes = np.unique(codes[counting], return_inverse=True, return_counts=True)
-    if (sizes == 1).all():
-        return found, stats.take(counting[np.argsort(groups)])
-    return found, unite_statistics(stats.take(counting), groups, len(found), path)
+    is_alone = sizes[groups] == 1
+    alone, several = counting[is_alone], counting[~is_alone]
+    keys, merged = codes[alone], stats.take(alone)  # These keep their tight bounds.
+    if len(several):
+        united_keys, own = np.unique(codes[several], return_inverse=True)
+        united = unite_statistics(stats.take(several), own, len(united_keys), path)
+        keys = np.concatenate([keys, united_keys])
+        merged = ColumnStats.concat([merged, united])
+    return found, merged.take(np.argsort(keys))
 
 
 def unite_statistics(stats: ColumnStats, groups: Ints, count: int, path: str) -> ColumnStats:

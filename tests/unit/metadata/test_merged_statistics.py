@@ -229,6 +229,7 @@ def test_merged_records_are_in_the_order_of_their_codes() -> None:
     assert codes.tolist() == [0, 1, 2, 3]
     assert bounds_of(found, pa.int32()) == [(0, 10), (11, 11), (2, 12), (13, 13)]
     assert found.names.to_pylist() == [f"new{i}" for i in range(4)]
+    assert found.is_tight_bound.to_pylist() == [False, True, False, True]
 
 
 def test_unknown_counts_stay_unknown() -> None:
