@@ -36,7 +36,6 @@ UNREADABLE = {
 }
 UNWRITABLE = {
     "cow_cdc": "change data capture",
-    "cow_metadata_table": r"metadata table \(files\)",
     "cow_v6": "table version 6",
     "cow_v6_archived": "table version 6",
     "cow_v8": "table version 8",

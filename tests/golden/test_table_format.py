@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -107,13 +106,15 @@ def test_configuration_tells_what_the_script_asked_for(name: str) -> None:
     )
 
 
-def test_table_is_read_and_written_only_without_its_metadata_table(name: str) -> None:
+def test_table_is_written_with_its_metadata_table_and_not_before_version_9(name: str) -> None:
     _, config, _ = _open(name)
     check_readable(config, name)
+    assert "files" in config.metadata_partitions
+    if config.version == 9:
+        check_writable(config, name)
+        return
     with pytest.raises(UnsupportedFeatureError):
         check_writable(config, name)
-    if config.version == 9 and config.table_type is TableType.COPY_ON_WRITE:
-        check_writable(replace(config, metadata_partitions=()), name)
 
 
 def test_timeline_is_complete_and_in_order(name: str) -> None:

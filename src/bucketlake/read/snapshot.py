@@ -8,7 +8,7 @@ point. It takes the names of files from the metadata table where there is one, e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -206,10 +206,11 @@ class Snapshot:
 
         Raises MetadataTableError if it is damaged, or lacks a commit.
         """
-        timeline = self.timeline
-        if timeline.until is not None or timeline.undone:
-            timeline = load_timeline(self.storage, self.config)
-        return open_metadata_table(self.storage, self.config, timeline)
+        found = open_metadata_table(self.storage, self.config, self.timeline)
+        if self.timeline.until is not None or self.timeline.undone:
+            now = load_timeline(self.storage, self.config)
+            found = replace(found, data_timeline=now)
+        return found
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
         listed.require_uncleaned(load_timeline(self.storage, self.config))
