@@ -132,7 +132,7 @@ class SharedTable:
         """Return the live file groups: one a bucket at most, where the kind has no file size."""
         buckets = self.ours.buckets()
         found = Counter((bucket.partition_path, bucket.bucket_id) for bucket in buckets)
-        if self.kind.max_file_size is None:
+        if self.kind.max_file_size is None and self.kind.partitioned_index is None:
             assert max(found.values(), default=1) == 1, found
         return {(bucket.partition_path, bucket.file_id) for bucket in buckets}
 

@@ -44,6 +44,8 @@ class TableKind:
         Whether updates go to log files; Hudi compacts where it is told to.
     max_file_size : int or None
         Bytes at which a bucket's next file group is opened; None for one group a bucket.
+    partitioned_index : bool or None
+        Whether the record-level index of both writers is partitioned; None for buckets.
     metadata_table : bool
         Whether both writers maintain a metadata table; Hudi builds it where there is none.
     """
@@ -60,11 +62,14 @@ class TableKind:
     rules: tuple[tuple[str, int], ...] = ()
     merge_on_read: bool = False
     max_file_size: int | None = None
+    partitioned_index: bool | None = None
     metadata_table: bool = False
 
     @property
-    def index(self) -> bl.SimpleBucket | bl.PartitionBucket:
+    def index(self) -> bl.SimpleBucket | bl.PartitionBucket | bl.RecordIndex:
         """The index of both writers."""
+        if self.partitioned_index is not None:
+            return bl.RecordIndex(self.partitioned_index)
         fields, size = self.hash_fields, self.max_file_size
         if self.rules:
             return bl.PartitionBucket(self.rules, BUCKETS, hash_fields=fields, max_file_size=size)
@@ -121,10 +126,12 @@ class TableKind:
         return options | self.bucket_options()
 
     def bucket_options(self) -> dict[str, str]:
-        """Tell Hudi which bucket index a table has: no table of Hudi's stores it.
+        """Tell Hudi which index a table has: no table of Hudi's stores it.
 
         A reader of Hudi's prunes buckets only where it is told the hash fields too.
         """
+        if self.partitioned_index is not None:
+            return self.index.to_options()
         fields = ",".join(self.hash_fields or self.record_key)
         return self.index.to_options() | {"hoodie.bucket.index.hash.field": fields}
 
