@@ -17,7 +17,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
-from tests.spark.drivers.common import make_table, model_of, rows_of_round
+from tests.spark.drivers.common import PARTS, make_table, model_of, rows_of_round
 from tests.spark.processes import cluster, run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
@@ -87,11 +87,17 @@ def test_an_attempt_that_writes_after_the_rollback_takes_its_file_away_again(
     assert report["left"] == NOTHING_LEFT
 
 
-@pytest.mark.parametrize("moment", ["marked", "published", "any"])
+@pytest.mark.parametrize(
+    ("moment", "kind"),
+    [
+        *(("marked", "simple"), ("published", "simple"), ("any", "simple")),
+        *(("published", "record"), ("entries", "record"), ("any", "record")),
+    ],
+)
 def test_a_write_outlives_the_death_of_an_executor_or_fails_whole(
-    master: str, tmp_path: Path, moment: str
+    master: str, tmp_path: Path, moment: str, kind: str
 ) -> None:
-    report = run_driver("killed_executor", master, tmp_path, moment, 1, log=tmp_path / "log")
+    report = run_driver("killed_executor", master, tmp_path, moment, 1, kind, log=tmp_path / "log")
     assert len(notes(report, "kills")) == (3 if moment == "any" else 1)
     rounds = [0]
     for number, result in enumerate(report["results"], 1):
@@ -104,6 +110,20 @@ def test_a_write_outlives_the_death_of_an_executor_or_fails_whole(
     assert report["rows"] == model_of([*rounds, 4])
     left = report["left"]
     assert (left["markers"], left["files"], left["pending"]) == ([], [], [])
+    if kind == "record":
+        require_exact_index(bl.open_table(str(tmp_path / "table")))
+
+
+def require_exact_index(table: bl.Table) -> None:
+    """Require that the index has the keys of the table, each in the file group where it is."""
+    found = table.to_arrow(columns=["id", "part", "_hoodie_file_name"]).to_pylist()
+    held = {(row["part"], row["id"]): row["_hoodie_file_name"].partition("_")[0] for row in found}
+    entries = {
+        (part, entry["record_key"]): entry["file_id"]
+        for part in PARTS
+        for entry in table.record_locations(part).to_pylist()
+    }
+    assert entries == held
 
 
 FAULTS = pytest.mark.parametrize("fault", ["marker", "file", "published"])
@@ -113,15 +133,26 @@ FAULTS = pytest.mark.parametrize("fault", ["marker", "file", "published"])
 def repeating(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """What one driver reports whose tasks are tried four times, for each fault; and its folder."""
     folder = tmp_path_factory.mktemp("repeating")
-    return folder, run_driver("retries", "local[2,4]", folder, log=folder / "log")
+    return folder, run_driver("retries", "local[2,4]", folder, "simple", log=folder / "log")
 
 
 @pytest.fixture(scope="module")
 def giving_up(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one driver reports whose tasks are tried once, for each fault."""
     folder = tmp_path_factory.mktemp("giving up")
-    report: dict[str, Any] = run_driver("retries", "local[2]", folder, log=folder / "log")
+    report: dict[str, Any] = run_driver("retries", "local[2]", folder, "simple", log=folder / "log")
     return report
+
+
+def test_a_repeated_task_writes_the_same_entries_of_the_record_index(tmp_path: Path) -> None:
+    report = run_driver("retries", "local[2,4]", tmp_path, "record", log=tmp_path / "log")
+    for fault in ("marker", "file", "published"):
+        found = report[fault]
+        assert found["failures"] == 1
+        assert found["first"] == found["second"] == WRITTEN
+        assert found["rows"] == model_of([0, 1, 2])
+        assert found["left"] == NOTHING_LEFT
+        require_exact_index(bl.open_table(str(tmp_path / fault / "table")))
 
 
 @FAULTS

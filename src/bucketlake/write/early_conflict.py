@@ -8,10 +8,18 @@ The check at the commit finds the remaining conflicts.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 from bucketlake.errors import CommitConflictError
-from bucketlake.index.conflict_keys import ConflictKey, ConflictKeys, describe_key, key_of_group
-from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
+from bucketlake.format.metadata_record.file_ids import MetadataFileId
+from bucketlake.index.conflict_keys import (
+    ConflictKey,
+    ConflictKeys,
+    describe_key,
+    key_of_group,
+    key_of_shard,
+)
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
@@ -30,6 +38,9 @@ def wait_for_writers(
     timeline: Timeline,
     clock: InstantClock,
     wanted: ConflictKeys,
+    *,
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group,
+    metadata: Storage | None = None,
 ) -> None:
     """Wait for the end of another write to the same buckets; return at once if there is none.
 
@@ -41,6 +52,10 @@ def wait_for_writers(
         Decides whether a heartbeat is recent.
     wanted : set of ConflictKey
         Slots to write.
+    group_key : callable
+        The conflict key of a file group (``Layout.conflict_key_of_group``).
+    metadata : Storage, optional
+        The metadata table, if shards of its record-level index are among the wanted keys.
 
     Raises
     ------
@@ -51,7 +66,10 @@ def wait_for_writers(
         instant = pending.requested_at
         if pending.action not in _HOLDING or is_of_this_thread(instant):
             continue
-        common = wanted & _begun(storage, instant)
+        begun = _begun(storage, instant, group_key)
+        if metadata is not None:
+            begun |= _begun_shards(metadata, instant)
+        common = wanted & begun
         if common and is_alive(storage, instant, clock.now_ms):
             what = describe_key(min(common))
             LOGGER.info("waiting for %s, which writes %s", instant, what)
@@ -65,12 +83,23 @@ def wait_for_writers(
             )
 
 
-def _begun(storage: Storage, instant: InstantTime) -> set[ConflictKey]:
+def _begun(
+    storage: Storage, instant: InstantTime, group_key: Callable[[str, FileId], ConflictKey]
+) -> set[ConflictKey]:
     """Return the keys of the file groups for which a write has markers."""
-    found = set()
+    return {group_key(path, file_id) for path, file_id in _marked(storage, instant)}
+
+
+def _begun_shards(metadata: Storage, instant: InstantTime) -> set[ConflictKey]:
+    """Return the keys of the shards of the index for which a write has markers."""
+    found = (MetadataFileId.from_file_id(file_id) for _, file_id in _marked(metadata, instant))
+    return {key_of_shard(facts.data_partition, facts.shard) for facts in found if facts is not None}
+
+
+def _marked(storage: Storage, instant: InstantTime) -> Iterator[tuple[str, FileId]]:
+    """Yield partition path and file id of the file groups for which a write has markers."""
     for marker in read_markers(storage, instant):
         base = BaseFileName.from_file_name(marker.file_name)
         name = base or LogFileName.from_file_name(marker.file_name)
         if name is not None:
-            found.add(key_of_group(marker.partition_path, name.file_id))
-    return found
+            yield marker.partition_path, name.file_id

@@ -26,6 +26,7 @@ from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.commit import CommitView, PendingWrite
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
+from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_plan import (
     GroupPlan,
     Removal,
@@ -188,6 +189,7 @@ class IndexedWrite:
                 instant=self.write.instant,
                 tasks_wanted=source.tasks_wanted,
             )
+            self._wait_for_writers(plan)
             results = self._write(located, plan)
         finally:
             located.close()
@@ -240,6 +242,22 @@ class IndexedWrite:
             assert not dead & task.dead, "an entry that is ignored is not found"
             located.close()
             task = replace(task, dead=task.dead | dead)
+
+    def _wait_for_writers(self, plan: GroupPlan) -> None:
+        """Wait for other writes to the same groups, or that add keys to the same shards."""
+        layout, shards = self.layout, [shard for shard in plan.shards if shard.new]
+        wanted = {_key(shard.shard) for shard in shards}
+        for slot in plan.write.slots:
+            for held in slot.slices:
+                wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
+        wait_for_writers(
+            self.write.storage,
+            self.write.begun,
+            self.write.clock,
+            wanted,
+            group_key=layout.conflict_key_of_group,
+            metadata=self._index.reader.table.storage if shards else None,
+        )
 
     def _write(self, located: LocatedRecords, plan: GroupPlan) -> PlacedResults:
         slots = plan.write.slots

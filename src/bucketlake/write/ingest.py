@@ -204,7 +204,8 @@ def write_records(
     _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
-    wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
+    if not target.layout.locates:  # Otherwise the groups of the records are not known yet.
+        wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
     with _begun(target, operation) as write:
         listed.require_uncleaned(write.begun)
         if target.layout.locates:

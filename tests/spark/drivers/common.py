@@ -36,6 +36,7 @@ KEYS = 200
 _PARENT = os.getppid()
 PARTS = ["a", "b"]
 BUCKETS = 2
+INDEXES = {"simple": bl.SimpleBucket(BUCKETS), "record": bl.RecordIndex()}
 SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -63,15 +64,18 @@ def session(master: str, settings: Mapping[str, str] | None = None) -> SparkSess
     return spark
 
 
-def make_table(path: str) -> bl.Table:
-    """Make a table that holds round 0, written without Spark and without any hook."""
+def make_table(path: str, kind: str = "simple") -> bl.Table:
+    """Make a table that holds round 0, written without Spark and without any hook.
+
+    ``kind`` is the name of an index.
+    """
     table = bl.create_table(
         path,
         schema=SCHEMA,
         record_key=["id"],
         partition_by=["part"],
         ordering="ts",
-        index=bl.SimpleBucket(BUCKETS),
+        index=INDEXES[kind],
     )
     table.upsert(rows_of_round(0))
     return table

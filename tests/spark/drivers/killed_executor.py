@@ -1,7 +1,8 @@
-"""Writes rounds while executors are killed: usage: killed_executor MASTER FOLDER MOMENT SEED.
+"""Writes rounds while executors are killed: usage: killed_executor MASTER FOLDER MOMENT SEED KIND.
 
 MOMENT is where the executor of a task is killed, once: ``marked`` after a marker was written,
-``published`` after a data file was; or ``any``: in each round one, after a random while.
+``published`` after a data file was, ``entries`` after a log file of the record index was; or
+``any``: in each round one, after a random while. KIND is the index of the table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tests.spark.drivers import common
 
-MASTER, FOLDER, MOMENT, SEED = sys.argv[1:]
+MASTER, FOLDER, MOMENT, SEED, KIND = sys.argv[1:]
 NOTES = f"{FOLDER}/notes"
 ROUNDS = [1, 2, 3]
 SETTINGS = {
@@ -63,7 +64,8 @@ class KillingStorage(common.HookedStorage):
     notes, moment = NOTES, MOMENT
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
-        moments = {"put": "marked" if "/.temp/" in path else "", "put_if_absent": "published"}
+        published = "entries" if "/record_index/" in path else "published"
+        moments = {"put": "marked" if "/.temp/" in path else "", "put_if_absent": published}
         wanted = done and moments[operation] == self.moment
         executor = own_executor() if wanted else None
         if executor is not None and common.is_first(self.notes, "killed"):
@@ -85,7 +87,7 @@ def kill_one_soon(application: str, chance: random.Random) -> threading.Timer:
 if __name__ == "__main__":
     Path(NOTES).mkdir(parents=True)
     spark = common.session(MASTER, SETTINGS)
-    table = common.make_table(f"{FOLDER}/table")
+    table = common.make_table(f"{FOLDER}/table", KIND)
     frames = [common.frame_of_round(spark, number, Path(FOLDER)) for number in ROUNDS]
     frames[0].count()
     chance = random.Random(int(SEED))

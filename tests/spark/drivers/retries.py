@@ -1,8 +1,8 @@
-"""Writes one round while storage fails once, in a task: usage: retries MASTER FOLDER.
+"""Writes one round while storage fails once, in a task: usage: retries MASTER FOLDER KIND.
 
 This is done for each fault, on a table of its own below ``FOLDER``. The fault says where storage
 fails: ``marker`` before a marker is written, ``file`` before a data file is, ``published`` after
-one was.
+one was. With KIND ``record``, files are the log files of the record index.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.spark.drivers import common
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER, FOLDER = sys.argv[1:]
+MASTER, FOLDER, KIND = sys.argv[1:]
 FAULTS = ("marker", "file", "published")
 
 
@@ -26,12 +26,14 @@ class FailsOnce(common.HookedStorage):
 
     notes: str
     fault: str
+    is_indexed: bool
 
     def hook(self, operation: str, path: str, *, done: bool) -> None:
+        is_file = "/record_index/" in path if self.is_indexed else path.endswith(".parquet")
         kind = {
             ("put", False): "marker" if "/.temp/" in path else None,
-            ("put_if_absent", False): "file" if path.endswith(".parquet") else None,
-            ("put_if_absent", True): "published" if path.endswith(".parquet") else None,
+            ("put_if_absent", False): "file" if is_file else None,
+            ("put_if_absent", True): "published" if is_file else None,
         }.get((operation, done))
         if kind == self.fault and common.is_first(self.notes, "failed"):
             common.note(self.notes, "fails")
@@ -40,7 +42,11 @@ class FailsOnce(common.HookedStorage):
 
 def failing_once(notes: str, fault: str) -> type[FailsOnce]:
     """Return a class that goes to tasks with its notes and its fault."""
-    return type("FailsOnceThere", (FailsOnce,), {"notes": notes, "fault": fault})
+    return type(
+        "FailsOnceThere",
+        (FailsOnce,),
+        {"notes": notes, "fault": fault, "is_indexed": KIND == "record"},
+    )
 
 
 def write(spark: SparkSession, fault: str) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def write(spark: SparkSession, fault: str) -> dict[str, Any]:
     notes = f"{folder}/notes"
     Path(notes).mkdir(parents=True)
     common.use_storage(common.LocalStorage)
-    table = common.make_table(f"{folder}/table")
+    table = common.make_table(f"{folder}/table", KIND)
     common.use_storage(failing_once(notes, fault))
     first = common.try_upsert(table, common.frame_of_round(spark, 1, folder))
     after_first = common.table_rows(table.path)

@@ -11,17 +11,19 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.conflict_keys import key_of_slot
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write import conflict, early_conflict
+from bucketlake.write import conflict, early_conflict, recovery
 from bucketlake.write.early_conflict import WAIT_SECONDS_MAX, wait_for_writers
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
@@ -102,6 +104,43 @@ def test_it_does_not_wait_for_one_that_died(other: Other) -> None:
     other.lives_until_ms = 0
     other.wait()
     assert not other.waited_ms
+
+
+@pytest.mark.parametrize(
+    ("key", "waits"),
+    [("new", True), ("held", True), ("other", False), ("elsewhere", False)],
+)
+def test_under_a_record_index_it_waits_for_groups_and_for_shards_with_new_keys(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, key: str, waits: bool
+) -> None:
+    """Another process writes the group of the key ``held``, and adds keys to partition x."""
+    index = bl.RecordIndex(small_file_limit=0)
+    table = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["p"], index=index
+    )
+    for held in ("held", "other"):
+        table.upsert(_row(held))
+    storage = open_storage(table.path)
+    [group] = [found.file_id for found in table.locate("held")]
+    create_requested(storage, table.config(), T, Action.COMMIT)
+    write_marker(storage, T, Marker("x", f"{group}_1-0-1_{T}.parquet", MarkerType.MERGE))
+    log = f".record-index-x-0000-0_{T}.log.1_1-0-1"
+    metadata = Subfolder(storage, METADATA_TABLE_FOLDER)
+    write_marker(metadata, T, Marker("record_index", log, MarkerType.CREATE))
+    waited: list[float] = []
+    monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(early_conflict, "is_alive", lambda *_: True)
+    monkeypatch.setattr(recovery, "is_alive", lambda *_: True)
+    if waits:
+        with pytest.raises(CommitConflictError, match="at the same time"):
+            table.upsert(_row(key))
+    else:
+        table.upsert(_row(key, "y" if key == "elsewhere" else "x"))
+    assert bool(waited) is waits
+
+
+def _row(key: str, partition: str = "x") -> pa.Table:
+    return pa.table({"id": [key], "p": [partition]}, SCHEMA)
 
 
 def test_a_write_in_conflict_is_tried_four_times() -> None:
