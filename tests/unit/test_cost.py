@@ -18,6 +18,7 @@ from bucketlake.write.ingest import open_target, write_records
 from tests.faulty_storage import FaultyStorage
 
 BUCKETS = 8
+BUCKET_INDEX = bl.SimpleBucket(BUCKETS)
 
 
 def rows(partitions: int, keys: int) -> pa.Table:
@@ -25,21 +26,23 @@ def rows(partitions: int, keys: int) -> pa.Table:
     return pa.table({"p": [p for p, _ in pairs], "id": [k for _, k in pairs]})
 
 
-def table_of(name: str, partitions: int) -> FaultyStorage:
+def table_of(
+    name: str, partitions: int, index: bl.SimpleBucket | bl.RecordIndex = BUCKET_INDEX
+) -> FaultyStorage:
     forget(name)
     table = bl.create_table(
         f"memory://{name}",
         schema=rows(1, 1).schema,
         record_key=["id"],
         partition_by=["p"],
-        index=bl.SimpleBucket(BUCKETS),
+        index=index,
     )
     table.upsert(rows(partitions, 64))
     return FaultyStorage(MemoryStorage(name))
 
 
 def upsert_one(storage: FaultyStorage) -> bl.WriteResult:
-    target = open_target(storage, read_table_config(storage), bl.SimpleBucket(BUCKETS))
+    target = open_target(storage, read_table_config(storage), None)
     return write_records(target, Operation.UPSERT, ArrowSource(rows(1, 1), threads=1))
 
 
@@ -47,6 +50,16 @@ def test_upsert_of_one_record_reads_and_writes_one_file_however_large_the_table_
     small, large = table_of("cost-small", 2), table_of("cost-large", 40)
     assert upsert_one(small).file_groups == upsert_one(large).file_groups == 1
     assert small.operations == large.operations
+
+
+def test_upsert_under_a_record_index_reads_one_shard_however_large_the_table_is() -> None:
+    tables = [table_of(f"cost-index-{n}", n, bl.RecordIndex()) for n in (2, 40)]
+    for storage in tables:
+        assert upsert_one(storage).file_groups == 1
+    assert tables[0].operations == tables[1].operations
+    asked = [step.path for step in tables[1].trace if "record_index/" in step.path]
+    assert asked
+    assert all("record-index-p0-" in path for path in asked)
 
 
 def test_upsert_never_looks_at_a_partition_that_it_does_not_touch() -> None:

@@ -10,7 +10,7 @@ before the next one, so few groups get new keys.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.index.record_layout import GroupLimits, new_group_id
@@ -154,12 +154,13 @@ def plan_groups(
     for result in found:
         for place, count in result.new:
             pools[place].append((result.number, count))
+    small = _small_groups(live, {partitions[place] for place in pools}, limits)
     filled: list[tuple[int, int, int, _Target]] = []  # Lookup, partition, first rank, target.
     opened: list[_Target] = []
     for place, counts in sorted(pools.items()):
         path = partitions[place]
         total = sum(count for _, count in counts)
-        chosen = _small_groups(path, live, targets, limits, row_bytes, total)
+        chosen = _chosen(small.get(path, []), targets, limits, row_bytes, total)
         rows_max = max(1, int(limits.size_bytes_max / row_bytes))
         left = total - sum(target.room for target in chosen)
         new = [_Target(path, None, 0, rows_max) for _ in range(-(-max(0, left) // rows_max))]
@@ -214,25 +215,33 @@ def plan_groups(
 
 
 def _small_groups(
-    path: str,
-    live: Mapping[Group, FileSlice],
+    live: Mapping[Group, FileSlice], partitions: Collection[str], limits: GroupLimits
+) -> dict[str, list[FileSlice]]:
+    """Return the groups of some partitions that are below the limit, by partition."""
+    found: dict[str, list[FileSlice]] = defaultdict(list)
+    for (path, _), held in live.items():
+        if path in partitions and held.size_bytes < limits.small_bytes:
+            found[path].append(held)
+    return found
+
+
+def _chosen(
+    small: Iterable[FileSlice],
     targets: Mapping[Group, _Target],
     limits: GroupLimits,
     row_bytes: float,
     new_keys: int,
 ) -> list[_Target]:
     """Return small groups of a partition with room for some new keys, in the order of filling."""
-    small = [
-        (group, held)
-        for group, held in live.items()
-        if group[0] == path and held.size_bytes < limits.small_bytes
-    ]
-    small.sort(key=lambda item: (item[0] not in targets, -item[1].size_bytes, item[0]))
     chosen: list[_Target] = []
-    for group, held in small:
+    for held in sorted(
+        small,
+        key=lambda s: ((s.partition_path, s.file_id) not in targets, -s.size_bytes, s.file_id),
+    ):
         if new_keys <= 0:
             break
-        target = targets.get(group) or _Target(path, held, 0)
+        target = targets.get((held.partition_path, held.file_id))
+        target = target or _Target(held.partition_path, held, 0)
         target.room = int((limits.size_bytes_max - held.size_bytes) / row_bytes)
         if target.room > 0:
             chosen.append(target)
