@@ -34,7 +34,7 @@ from bucketlake.metadata.statistics_entries import (
 from bucketlake.metadata.table import MetadataTable, files_of_instants
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -187,12 +187,9 @@ def write_change(
             created_at_ms=created_at_ms,
         )
 
-    by_partition: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in [*at_once(metadata.storage, put, by_group), *change.side_files]:
-        by_partition[stat.partition_path].append(stat)
-    stats = {partition: tuple(held) for partition, held in by_partition.items()}
+    stats = [*at_once(metadata.storage, put, by_group), *change.side_files]
     return encode_commit_metadata(
-        CommitMetadata(OPERATION, stats, {"schema": commit_schema_json()})
+        CommitMetadata(OPERATION, by_partition(stats), {"schema": commit_schema_json()})
     )
 
 

@@ -21,7 +21,6 @@ pending.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from bucketlake.metadata.table import (
 )
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -306,15 +305,8 @@ class _Work:
 
     def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
         """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
-        by_partition: dict[str, list[WriteStat]] = defaultdict(list)
-        for stat in stats:
-            by_partition[stat.partition_path].append(stat)
-        commit = CommitMetadata(
-            OPERATION,
-            {partition: tuple(held) for partition, held in by_partition.items()},
-            {"schema": commit_schema_json()},
-            compacted=True,
-        )
+        extra = {"schema": commit_schema_json()}
+        commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
         completed_at = self.clock.next_instant(
             load_timeline(self.storage, self.config), after=instant
         )

@@ -17,7 +17,6 @@ by the outcome of its instant in the folder of the metadata table.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -36,7 +35,7 @@ from bucketlake.metadata.inner_table import InnerTable, inner_properties, inner_
 from bucketlake.metadata.log_files import WRITE_TOKEN, GroupEntries, created_ms, open_file_group
 from bucketlake.metadata.table import BASE_EXTENSION, BUILD_OPERATION
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
@@ -215,11 +214,7 @@ def complete_initialisation(
     CommitConflictError, CommitOutcomeUnknownError
         As :func:`initialise_partitions`.
     """
-    written: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in stats:
-        written[stat.partition_path].append(stat)
-    by_partition = {path: tuple(held) for path, held in written.items()}
-    commit = CommitMetadata(BUILD_OPERATION, by_partition, {"schema": commit_schema_json()})
+    commit = CommitMetadata(BUILD_OPERATION, by_partition(stats), {"schema": commit_schema_json()})
     content = encode_commit_metadata(commit)
     publication = Publication(completed_at, Action.DELTA_COMMIT, content)
     outcome = claim_commit(table.storage, instant, publication)

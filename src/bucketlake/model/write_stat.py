@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -102,3 +103,11 @@ class CommitMetadata:
     def partitions(self) -> set[str]:
         """Partitions that the commit changed."""
         return {*self.write_stats, *self.replaced_file_ids}
+
+
+def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
+    """Return the files of a commit by partition path, sorted by path."""
+    grouped: dict[str, list[WriteStat]] = defaultdict(list)
+    for stat in sorted(stats, key=lambda s: s.path):
+        grouped[stat.partition_path].append(stat)
+    return {partition: tuple(held) for partition, held in grouped.items()}

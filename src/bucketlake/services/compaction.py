@@ -29,7 +29,7 @@ from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import TableType
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -48,7 +48,7 @@ from bucketlake.timeline.outcome import (
     claim_rollback,
 )
 from bucketlake.timeline.transitions import create_requested, instant_path
-from bucketlake.write.commit import after_turn, by_partition
+from bucketlake.write.commit import after_turn
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back

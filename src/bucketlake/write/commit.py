@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -48,7 +47,7 @@ from bucketlake.metadata.cleaning import clean_metadata
 from bucketlake.metadata.compaction import compact_metadata, is_compaction_due
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
-from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.clean_guard import was_cleaned
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -421,14 +420,6 @@ def _serve_metadata_table(write: PendingWrite) -> None:
             ServiceWarning,
             stacklevel=2,
         )
-
-
-def by_partition(stats: Iterable[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
-    """Return the files of a commit by partition path, sorted by path."""
-    grouped: dict[str, list[WriteStat]] = defaultdict(list)
-    for stat in sorted(stats, key=lambda s: s.path):
-        grouped[stat.partition_path].append(stat)
-    return {partition: tuple(held) for partition, held in grouped.items()}
 
 
 def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:

@@ -24,7 +24,7 @@ from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_ri
 from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.write_stat import CommitMetadata
+from bucketlake.model.write_stat import CommitMetadata, by_partition
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.compaction import with_schema_of_plan, with_sizes
@@ -47,7 +47,7 @@ from bucketlake.timeline.markers import (
 )
 from bucketlake.timeline.outcome import Publication, claim_commit
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn, by_partition
+from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
