@@ -16,9 +16,9 @@ from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.resize.resize import resize
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.conflict import UNDOING
 from bucketlake.write.ingest import Target
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 from tests.conformance.kinds import FULL_BYTES

@@ -30,11 +30,12 @@ from bucketlake.index.layout import (
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
 from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.table import INITIAL, MetadataSlice, open_metadata_table
+from bucketlake.metadata.table import MetadataSlice, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.instant import is_initial
 from bucketlake.timeline.table_properties import read_table_config
 
 
@@ -310,7 +311,7 @@ def _initialisations(timeline: Timeline) -> set[tuple[InstantTime, InstantTime |
     return {
         (instant.requested_at, instant.completed_at)
         for instant in timeline.completed()
-        if instant.requested_at.startswith(INITIAL)
+        if is_initial(instant.requested_at)
     }
 
 

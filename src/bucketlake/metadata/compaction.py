@@ -49,7 +49,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State, is_initial
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback
 from bucketlake.timeline.table_properties import read_table_config
@@ -62,11 +62,9 @@ DELTA_COMMITS = 10
 AfterTurn = Callable[[Turn | None], Timeline]
 """Waits until the commit of a turn is completed or rolled back; returns the data timeline."""
 
-_UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
 _IN_TURN = WRITES | {Action.CLUSTERING}
 _WAIT_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.05
-_INITIAL = "0" * 14
 
 
 def is_compaction_due(
@@ -99,7 +97,7 @@ def updates_since_compaction(known: Timeline) -> list[Instant]:
         for instant in known.completed()
         if instant.action is Action.DELTA_COMMIT
         and (instant.completed_at or "") > last
-        and not instant.requested_at.startswith(_INITIAL)
+        and not is_initial(instant.requested_at)
     ]
 
 
@@ -356,7 +354,7 @@ def _is_due(known: Timeline, delta_commits: int) -> bool:
 
 
 def _is_undoing(data: Timeline) -> bool:
-    return any(pending.action in _UNDOING for pending in data.pending())
+    return any(pending.action in UNDOING for pending in data.pending())
 
 
 def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[_PlannedSlice]:

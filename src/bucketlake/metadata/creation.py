@@ -39,7 +39,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
-from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
@@ -82,7 +82,7 @@ def next_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
     """Return the first initial instant that the metadata table has not used."""
     table = inner_table(storage, config)
     used = [i.requested_at for i in load_timeline(table.storage, table.config).instants]
-    numbers = [int(instant) for instant in used if instant.startswith("0" * 14)]
+    numbers = [int(instant) for instant in used if is_initial(instant)]
     return initial_instant(max(numbers, default=-1) + 1)
 
 

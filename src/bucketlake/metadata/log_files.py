@@ -22,14 +22,13 @@ from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.instant import instant_to_ms
+from bucketlake.timeline.instant import instant_to_ms, is_initial
 
 WRITE_TOKEN = "0-0-1"
 """Token in the names of files that the driver of an action writes."""
 
 _BIRTH_TOKEN = "0-0-0"  # Tokens of other log files differ, because the rest of the name may not.
 _VERSION = 1  # Since table version 8 each delta commit opens new log files.
-_INITIAL = "0" * 14
 _NO_KEYS = pa.nulls(0, pa.string())
 _NO_VALUES = pa.nulls(0, pa.binary())
 
@@ -200,4 +199,4 @@ def is_birth_log(name: BaseFileName | LogFileName) -> bool:
 
 def created_ms(instant: InstantTime, timezone: TimelineTimezone) -> int:
     """Return an instant as the time in the info of HFiles; 0 for an initialisation."""
-    return 0 if instant.startswith(_INITIAL) else instant_to_ms(instant, timezone)
+    return 0 if is_initial(instant) else instant_to_ms(instant, timezone)

@@ -26,20 +26,16 @@ from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import Action, Instant, is_initial
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.table_properties import read_table_config
 
 BASE_EXTENSION = "hfile"
 
-INITIAL = "0" * 14
-"""Begin of the times of initialisations, which are a counter, after digits that are no date."""
-
 _LOG_COMPACTION = "LOG_COMPACT"
 
 BUILD_OPERATION = "BULK_INSERT_PREPPED"
 """Operation of the commits that build partitions."""
-_BUILD = "BULK_INSERT_PREPPED"
 
 # The id of a file group may have dots, since the escape of data partitions keeps them.
 _BASE = re.compile(rf"(?P<file_id>[^._].*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.{BASE_EXTENSION}")
@@ -213,7 +209,7 @@ class MetadataTable:
             return False
         if instant in self._data_instants:
             return not self._data_instants[instant]
-        if instant.startswith(INITIAL) or (data.start is not None and instant < data.start):
+        if is_initial(instant) or (data.start is not None and instant < data.start):
             return True
         if data.until is not None and instant > data.until:
             return False
@@ -257,7 +253,7 @@ class MetadataTable:
 
     def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
         """Return whether a log file belongs to the slice of a base file."""
-        if instant.startswith(INITIAL):
+        if is_initial(instant):
             return instant >= base  # A compaction finds the file group, so it comes later.
         return self._completions.is_after(instant, base)
 
@@ -266,7 +262,7 @@ class MetadataTable:
         instant = log.name.instant
         if self.timeline.layout_version == 1:
             return "", log.order
-        if instant.startswith(INITIAL):
+        if is_initial(instant):
             return instant, log.order
         return self._completions.time(instant) or instant, log.order
 
@@ -404,13 +400,13 @@ def _may_be_build(commit: Instant, data: Timeline) -> bool:
     """
     at = commit.requested_at
     actions = {instant.action for instant in data.instants if instant.requested_at == at}
-    return at.startswith(INITIAL) or actions <= {Action.INDEXING}
+    return is_initial(at) or actions <= {Action.INDEXING}
 
 
 def _known_until(build: Instant) -> InstantTime:
     """Return until when commits of the data table are in the entries of a build."""
     at = build.requested_at
-    return (build.completed_at or at) if at.startswith(INITIAL) else at
+    return (build.completed_at or at) if is_initial(at) else at
 
 
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:

@@ -38,7 +38,7 @@ from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
-from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.instant import UNDOING, Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.outcome import (
@@ -51,7 +51,7 @@ from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.commit import after_turn
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.completion import complete_instant
-from bucketlake.write.conflict import UNDOING, require_no_restore, rolled_back
+from bucketlake.write.conflict import require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.progress import telling_progress

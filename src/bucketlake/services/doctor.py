@@ -52,12 +52,11 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.commit_order import last_turn, stray_turns
 from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant
+from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant
 from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.conflict import UNDOING
 
 MIN_AGE_SECONDS = 3600
 """Younger objects may belong to a running writer, and are not checked."""

@@ -37,7 +37,7 @@ from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import WRITES, instant_from_ms
+from bucketlake.timeline.instant import UNDOING, WRITES, instant_from_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import delete_markers, read_markers
 from bucketlake.timeline.table_properties import (
@@ -45,7 +45,7 @@ from bucketlake.timeline.table_properties import (
     recover_table_properties,
 )
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.conflict import UNDOING, retried
+from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import open_target, rewrite_partition
 from bucketlake.write.recovery import settle_failed_writes
 

@@ -54,6 +54,9 @@ _COMMITS = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT}
 WRITES = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
 """Actions of pending instants that are writes, not table services."""
 
+UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
+"""Actions after which an old version of a file group is the newest again."""
+
 _ACTIONS = {action.value: action for action in Action}
 
 
@@ -152,7 +155,15 @@ _MILLISECONDS_DIGITS = 17
 _SECONDS_DIGITS = 14
 _AS_OF_FORMS = "a time as yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS]"
 _AS_OF_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?)?", re.ASCII)
-_BEFORE_TIME = "0" * _SECONDS_DIGITS  # Instants that are no times: bootstrap, first syncs.
+_BEFORE_TIME = "0" * _SECONDS_DIGITS
+
+
+def is_initial(instant: str) -> bool:
+    """Return whether the digits of an instant are a counter and no time.
+
+    Bootstraps and the first syncs of tools have such instants, and builds of a metadata table.
+    """
+    return instant.startswith(_BEFORE_TIME)
 
 
 def instant_from_ms(at_ms: int, timezone: TimelineTimezone) -> InstantTime:
@@ -225,7 +236,7 @@ def parse_as_of(text: str, argument: str = "as_of") -> InstantTime:
     digits = "".join(fields[:6]) + (match[7] or "000") if match else text
     if not re.fullmatch("[0-9]{14}|[0-9]{17}", digits):
         raise ConfigError(argument, text, f"it must be {_AS_OF_FORMS}")
-    if not digits.startswith(_BEFORE_TIME):
+    if not is_initial(digits):
         try:
             instant_to_datetime(digits)
         except TimelineError as error:

@@ -30,13 +30,10 @@ from bucketlake.timeline.archive_reader import (
     archived_completion_times,
     read_archive,
 )
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import UNDOING, Action
 
 _ATTEMPTS = 4
 _Result = TypeVar("_Result")
-
-UNDOING = frozenset({Action.ROLLBACK, Action.RESTORE})
-"""Actions after which an old version of a file group is the newest again."""
 
 Commits = Sequence[tuple[InstantTime, CommitMetadata]]
 """Commits, each with its requested time."""

@@ -29,7 +29,7 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.markers import delete_markers
 from bucketlake.timeline.outcome import (
@@ -42,7 +42,6 @@ from bucketlake.timeline.outcome import (
 from bucketlake.timeline.transitions import instant_path, remove_pending
 from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.completion import complete_instant
-from bucketlake.write.conflict import UNDOING
 from bucketlake.write.pending_actions import withdraw_plan
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_restore import carry_out_restore

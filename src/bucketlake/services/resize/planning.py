@@ -37,7 +37,7 @@ from bucketlake.services.resize.split_points import split_points
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
-from bucketlake.timeline.instant import Action
+from bucketlake.timeline.instant import UNDOING, Action
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import (
     Marker,
@@ -46,7 +46,7 @@ from bucketlake.timeline.markers import (
 )
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.commit import after_turn
-from bucketlake.write.conflict import UNDOING, rolled_back
+from bucketlake.write.conflict import rolled_back
 from bucketlake.write.recovery import end_undoing
 from bucketlake.write.resize_withdrawal import withdraw_resize
 
