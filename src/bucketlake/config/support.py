@@ -120,7 +120,7 @@ def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:
 
 
 def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
-    names = sorted({*config.metadata_partitions, *config.metadata_partitions_inflight})
+    names = sorted(config.written_metadata_partitions)
     if names and _FILES not in names:
         yield (
             f"writing beside a metadata table without a list of files ({', '.join(names)})",

@@ -104,6 +104,11 @@ class TableConfig:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def written_metadata_partitions(self) -> frozenset[str]:
+        """Partitions of the metadata table that writers maintain: valid, or being built."""
+        return frozenset({*self.metadata_partitions, *self.metadata_partitions_inflight})
+
+    @property
     def timeline_folder(self) -> str:
         """Folder of the active timeline, relative to the table."""
         if self.layout_version == 1:
@@ -232,7 +237,7 @@ class TableConfig:
         }
 
     def _where_set(self) -> dict[str, str]:
-        has_metadata_table = self.metadata_partitions or self.metadata_partitions_inflight
+        has_metadata_table = self.written_metadata_partitions
         entries = {
             keys.INITIAL_VERSION: str(self.initial_version or ""),
             keys.DATABASE: self.database,

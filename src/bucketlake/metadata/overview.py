@@ -78,10 +78,10 @@ def metadata_table_facts(storage: Storage, config: TableConfig) -> MetadataTable
     FormatError
         If its properties cannot be read.
     """
-    if not (config.metadata_partitions or config.metadata_partitions_inflight):
+    names = sorted(config.written_metadata_partitions)
+    if not names:
         return MetadataTableFacts()
     table = load_metadata_table(storage, config, load_timeline(storage, config))
-    names = sorted({*config.metadata_partitions, *config.metadata_partitions_inflight})
     return MetadataTableFacts(
         tuple(_partition(table, name) for name in names),
         len(updates_since_compaction(table.timeline)),

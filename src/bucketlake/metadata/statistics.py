@@ -62,8 +62,7 @@ def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) ->
     pyarrow.Schema or None
         Columns of the schema, and meta columns. None if the metadata table has no statistics.
     """
-    held = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-    if not held & STATISTICS:
+    if not config.written_metadata_partitions & STATISTICS:
         return None
     names = columns_with_statistics(storage, config) or usual_columns(schema)
     fields = {field.name: field for field in with_meta(schema) if has_bounds(field.type)}

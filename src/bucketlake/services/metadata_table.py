@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
@@ -55,6 +54,7 @@ from bucketlake.metadata.index_definitions import (
 )
 from bucketlake.metadata.index_shards import IndexShards
 from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.listed_partitions import set_listed_partitions, take_off_partitions
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import (
     STATISTICS,
@@ -81,7 +81,7 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.commit import after_turn
 from bucketlake.write.conflict import retried
 from bucketlake.write.log_copies import committed_copies
@@ -148,14 +148,14 @@ def build_metadata_table(
                 file_ids = usual_file_groups(partition)
             work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
         work.define_indexes(chosen, columns, index)
-        work.list_partitions(building=chosen)
+        work.list_as(building=chosen)
     with work.turn(begun) as (instant, timeline):
         storage.put(_BUILD_FILE, _render(instant, chosen))
         found = _Found(storage, config, timeline)
         built = [] if index is None else index.build(instant, timeline)
         usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
         work.initialise({name: found.groups(name) for name in usual}, instant, built)
-        valid = work.list_partitions(valid=chosen)
+        valid = work.list_as(valid=chosen)
     storage.delete(_BUILD_FILE)
     return valid
 
@@ -181,7 +181,7 @@ def partitions_to_build(
     for name in given:
         if name not in known:
             raise ConfigError("partitions", name, f"one of {', '.join(known)}")
-    names = (*config.metadata_partitions, *config.metadata_partitions_inflight)
+    names = config.written_metadata_partitions
     held = {known[name] for name in names if name in known}
     wanted = {known[name] for name in given} or held or set(USUAL_PARTITIONS)
     if MetadataPartition.FILES not in config.metadata_partitions:
@@ -352,15 +352,8 @@ class _Work:
         is_whole = MetadataPartition.FILES in partitions
         with self.lock.held(self.storage):
             now = read_table_config(self.storage)
-            kept = {
-                keys.METADATA_PARTITIONS: now.metadata_partitions,
-                keys.METADATA_PARTITIONS_INFLIGHT: now.metadata_partitions_inflight,
-            }
-            left = {
-                key: [n for n in names if not is_whole and n not in partitions]
-                for key, names in kept.items()
-            }
-            self._update(left)
+            lost = now.written_metadata_partitions if is_whole else partitions
+            take_off_partitions(self.storage, now, lost)
         with self.turn(None):
             pass  # Writers with an earlier turn have ended, later ones read the properties.
         if is_whole:
@@ -403,7 +396,7 @@ class _Work:
         with self.lock.held(self.storage):
             update_index_definitions(self.storage, self.config, definitions)
 
-    def list_partitions(
+    def list_as(
         self,
         *,
         building: Collection[MetadataPartition] = (),
@@ -414,12 +407,7 @@ class _Work:
             now = read_table_config(self.storage)
             ready = (set(now.metadata_partitions) - {*building}) | {*valid}
             inflight = (set(now.metadata_partitions_inflight) - {*valid}) | {*building}
-            self._update(
-                {
-                    keys.METADATA_PARTITIONS: sorted(ready),
-                    keys.METADATA_PARTITIONS_INFLIGHT: sorted(inflight),
-                }
-            )
+            set_listed_partitions(self.storage, ready, inflight)
         return tuple(sorted(ready))
 
     @contextmanager
@@ -446,11 +434,3 @@ class _Work:
                         stack.push(attempt.pop_all())
                         break
             yield instant, timeline
-
-    def _update(self, lists: Mapping[str, Collection[str]]) -> None:
-        """Replace the lists in the properties; an empty list has no entry."""
-        update_table_properties(
-            self.storage,
-            {key: ",".join(names) for key, names in lists.items() if names},
-            [key for key, names in lists.items() if not names],
-        )

@@ -6,7 +6,6 @@ incomplete.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -43,9 +42,6 @@ from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import create_table_properties
 
-METADATA_TABLE_DEFAULT = os.environ.get("BUCKETLAKE_METADATA_TABLE", "0") == "1"
-"""Whether a new table gets a metadata table if its creator does not say."""
-
 
 def make_table(
     storage: Storage,
@@ -77,7 +73,7 @@ def make_table(
     name : str or None
         Name of the table; None takes the last part of the path.
     metadata_table : bool or None
-        Whether the table gets a metadata table; None for the default.
+        Whether the table gets a metadata table; None: only if its index is a part of it.
 
     Raises
     ------
@@ -108,7 +104,7 @@ def make_table(
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
-    if metadata_table if metadata_table is not None else (METADATA_TABLE_DEFAULT or is_indexed):
+    if is_indexed if metadata_table is None else metadata_table:
         record_index = index if isinstance(index, RecordIndex) else None
         config = _with_metadata_table(storage, config, stored, record_index)
     # An unfinished creation may have left rules.

@@ -21,7 +21,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
-from bucketlake.config import table_keys as keys
 from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, MetadataTableWarning
@@ -37,6 +36,7 @@ from bucketlake.metadata.changes import (
 )
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.index_definitions import columns_with_statistics
+from bucketlake.metadata.listed_partitions import take_off_partitions
 from bucketlake.metadata.statistics import (
     STATISTICS,
     indexed_columns,
@@ -50,7 +50,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 
 _MAINTAINED = frozenset(MetadataPartition)
 
@@ -93,7 +93,7 @@ def prepare_commit(
     bytes or None
         For ``Publication.metadata_commit``; None if the table has no metadata table.
     """
-    if not (_has_one(config) or (turn is not None and turn.metadata_changed)):
+    if not (config.written_metadata_partitions or (turn is not None and turn.metadata_changed)):
         return None
     keeps_index = commit.compacted or index_files is not None
     maintained = _maintained(storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
@@ -219,8 +219,7 @@ def _statistics(
 
     A task that began before the metadata table had statistics sent none; then files are read.
     """
-    listed = {*config.metadata_partitions, *config.metadata_partitions_inflight}
-    if not listed & STATISTICS:
+    if not config.written_metadata_partitions & STATISTICS:
         return {}
     stats = commit.stats
     if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
@@ -236,18 +235,14 @@ def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None
     """
     while True:
         config = read_table_config(storage)
-        if not _has_one(config):
+        names = config.written_metadata_partitions
+        if not names:
             return None
-        names = (*config.metadata_partitions, *config.metadata_partitions_inflight)
         lost = {name for name in names if name not in _MAINTAINED or name in cannot}
         if not lost:
             return config
         with suppress(AlreadyExistsError):  # Another process updates the properties.
             _take_off(storage, config, lost)
-
-
-def _has_one(config: TableConfig) -> bool:
-    return bool(config.metadata_partitions or config.metadata_partitions_inflight)
 
 
 def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> None:
@@ -258,11 +253,4 @@ def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> N
         MetadataTableWarning,
         stacklevel=2,
     )
-    kept = {
-        keys.METADATA_PARTITIONS: config.metadata_partitions,
-        keys.METADATA_PARTITIONS_INFLIGHT: config.metadata_partitions_inflight,
-    }
-    update_table_properties(
-        storage,
-        {key: ",".join(n for n in held if n not in lost) for key, held in kept.items()},
-    )
+    take_off_partitions(storage, config, lost)
