@@ -29,6 +29,7 @@ from bucketlake.spark.reports import (
     reporting,
 )
 from bucketlake.spark.schema import spark_from_arrow
+from bucketlake.spark.sending import SENT, packing, received, sent_plans
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.group_plan import GroupPlan
@@ -44,13 +45,6 @@ from bucketlake.write.lookups import Lookup, LookupPlan
 from bucketlake.write.placed import PlacedResults, PlacedTask
 from bucketlake.write.plan import NO_TASK, SlotPlan, SlotResult
 
-_SENT = pa.schema(
-    [
-        pa.field("task", pa.int32()),
-        pa.field("piece", pa.binary()),  # Packed records; null in other rows.
-        pa.field("facts", pa.string()),  # Lookups as text.
-    ]
-)
 _LOCATED = pa.schema(
     [
         pa.field("piece", pa.binary()),  # Packed located records; null in other rows.
@@ -97,8 +91,10 @@ class LocatedFrame:
     ) -> LocatedFrame:
         """Locate the rows of a DataFrame."""
         session = rows.sparkSession
-        packed = rows.mapInArrow(noting(_packing(plan, task)), spark_from_arrow(_SENT))
-        sent = packed.union(_lookups(session, plan)).repartition(plan.task_count, "task")
+        packed = rows.mapInArrow(noting(_packing(plan, task)), spark_from_arrow(SENT))
+        sent = packed.union(sent_plans(session, plan.lookups, plan.task_count)).repartition(
+            plan.task_count, "task"
+        )
         located = sent.mapInArrow(_locating(task, schema), spark_from_arrow(_LOCATED))
         with changed_settings(session, SHUFFLE_SETTINGS):
             located = located.persist()
@@ -141,45 +137,24 @@ def _packing(plan: LookupPlan, task: LocateTask) -> BatchFunction:
     """Pack the records for the tasks of their lookups."""
     placement, values = plan.placement, values_for_tasks(plan.task_count)
 
-    def pack_batches(batches: Batches) -> Batches:
-        for rows in chunks(batches):
-            places = placement.place(placement.numbers(task.tagger.tag(rows)))
-            if (places == NO_TASK).any():
-                raise IndexStateError(
-                    "the first pass over the input counted the records of every partition",
-                    f"{(places == NO_TASK).sum()} records are of other partitions: {INPUT_CHANGED}",
-                    STABLE_INPUT,
-                )
-            yield _sent(*pack(rows, places), values)
+    def place(rows: pa.Table) -> npt.NDArray[np.int32]:
+        places = placement.place(placement.numbers(task.tagger.tag(rows)))
+        if (places == NO_TASK).any():
+            raise IndexStateError(
+                "the first pass over the input counted the records of every partition",
+                f"{(places == NO_TASK).sum()} records are of other partitions: {INPUT_CHANGED}",
+                STABLE_INPUT,
+            )
+        return places
 
-    return pack_batches
-
-
-def _sent(
-    tasks: npt.NDArray[np.int32], pieces: pa.BinaryArray, values: npt.NDArray[np.int32]
-) -> pa.RecordBatch:
-    columns = [pa.array(values[tasks]), pieces, pa.nulls(len(tasks), pa.string())]
-    return pa.RecordBatch.from_arrays(columns, schema=_SENT)
-
-
-def _lookups(spark: SparkSession, plan: LookupPlan) -> DataFrame:
-    """Return the lookups of each task, as rows that are sent to the task."""
-    texts, tasks = zip(*((held.to_text(), held.task) for held in plan.lookups), strict=True)
-    facts = facts_in_tasks(spark, texts, tasks, plan.task_count)
-    return facts.select("task", F.lit(None).cast("binary").alias("piece"), "facts")
+    return packing(place, values)
 
 
 def _locating(task: LocateTask, schema: pa.Schema) -> BatchFunction:
     def locate(batches: Batches) -> Batches:
-        records: list[pa.RecordBatch] = []
-        lookups: list[Lookup] = []
-        for batch in batches:
-            records += unpack(batch.column("piece"))
-            lookups += map(Lookup.from_text, facts_of(batch.column("facts")))
+        lookups, rows = received(batches, Lookup.from_text, schema)
         if not lookups:
             return
-        rows = pa.Table.from_batches(records) if records else schema.empty_table()
-        del records
         for located in task.locate(lookups, rows, None):
             for start in range(0, located.rows.num_rows, CHUNK_ROWS):
                 for piece in _pieces(located.rows.slice(start, CHUNK_ROWS)):

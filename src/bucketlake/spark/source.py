@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
+from pyspark.sql import DataFrame
 
 from bucketlake.errors import IndexStateError
-from bucketlake.spark.facts import facts_in_tasks, facts_of
-from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import (
     REPORT_FIELD,
@@ -30,6 +27,7 @@ from bucketlake.spark.reports import (
     reporting,
 )
 from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
+from bucketlake.spark.sending import SENT, packing, received, sent_plans
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
@@ -46,13 +44,6 @@ if TYPE_CHECKING:  # Most writes do not locate their records.
 _TASKS_USUAL = 200
 
 _COUNTS = SLOT_COUNTS.append(REPORT_FIELD)
-_PLACED = pa.schema(
-    [
-        pa.field("task", pa.int32()),
-        pa.field("piece", pa.binary()),  # Packed records; null in rows with slots.
-        pa.field("facts", pa.string()),  # SlotPlans as text; null in rows with records.
-    ]
-)
 _RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 
 
@@ -106,9 +97,9 @@ class SparkSource:
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
         packed = rows.mapInArrow(
-            noting(_packing(task, plan.placement(), values)), spark_from_arrow(_PLACED)
+            noting(_packing(task, plan.placement(), values)), spark_from_arrow(SENT)
         )
-        slots = _slots(rows.sparkSession, plan)
+        slots = sent_plans(rows.sparkSession, plan.slots, plan.task_count)
         shuffled = packed.union(slots).repartition(plan.task_count, "task")
         written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
         with changed_settings(rows.sparkSession, SHUFFLE_SETTINGS):
@@ -144,40 +135,24 @@ def _counting(tagger: Tagger) -> BatchFunction:
 def _packing(task: WriteTask, placement: Placement, values: npt.NDArray[np.int32]) -> BatchFunction:
     """Pack the records of each task; drop keys to delete whose slots do not exist."""
 
-    def pack_batches(batches: Batches) -> Batches:
-        for rows in chunks(batches):
-            places = placement.place(task.tagger.tag(rows))
-            if not task.deletes_by_key and (places == NO_TASK).any():
-                raise IndexStateError(
-                    "the first pass over the input counted every record for a slot of the plan",
-                    f"{(places == NO_TASK).sum()} records belong to other slots: {INPUT_CHANGED}",
-                    STABLE_INPUT,
-                )
-            tasks, pieces = pack(rows, places)
-            columns = [pa.array(values[tasks]), pieces, pa.nulls(len(tasks), pa.string())]
-            yield pa.RecordBatch.from_arrays(columns, schema=_PLACED)
+    def place(rows: pa.Table) -> npt.NDArray[np.int32]:
+        places = placement.place(task.tagger.tag(rows))
+        if not task.deletes_by_key and (places == NO_TASK).any():
+            raise IndexStateError(
+                "the first pass over the input counted every record for a slot of the plan",
+                f"{(places == NO_TASK).sum()} records belong to other slots: {INPUT_CHANGED}",
+                STABLE_INPUT,
+            )
+        return places
 
-    return pack_batches
-
-
-def _slots(spark: SparkSession, plan: WritePlan) -> DataFrame:
-    """Return the plans of each task's slots, as rows that are sent to the task."""
-    texts, tasks = [slot.to_text() for slot in plan.slots], [slot.task for slot in plan.slots]
-    facts = facts_in_tasks(spark, texts, tasks, plan.task_count)
-    return facts.select("task", F.lit(None).cast("binary").alias("piece"), "facts")
+    return packing(place, values)
 
 
 def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
     def write(batches: Batches) -> Batches:
-        records: list[pa.RecordBatch] = []
-        slots: list[SlotPlan] = []
-        for batch in batches:
-            records += unpack(batch.column("piece"))
-            slots += map(SlotPlan.from_text, facts_of(batch.column("facts")))
+        slots, rows = received(batches, SlotPlan.from_text, schema)
         if not slots:
             return
-        rows = pa.Table.from_batches(records) if records else schema.empty_table()
-        del records
         for result in task.write(slots, rows, None):
             yield pa.RecordBatch.from_pylist([{"result": result.to_text()}], _RESULTS)
 
