@@ -325,6 +325,6 @@ def new_group_id(instant: InstantTime, partition_path: str, number: int) -> File
     Examples
     --------
     >>> new_group_id("20240101120000000", "region=eu", 3)
-    '40ff4a1c-40ff-474c-a2dc-4dbcb6fd150c-0'
+    '078c1f47-40ff-474c-a2dc-4dbcb6fd150c-0'
     """
     return FileId(f"{derived_uuid(instant, partition_path, str(number))}-0")

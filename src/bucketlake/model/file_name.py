@@ -42,7 +42,7 @@ def derived_uuid(*names: str) -> str:
     Examples
     --------
     >>> derived_uuid("20240101120000000", "region=eu", "3")
-    '4c0bd88b-40ff-474c-a2dc-4dbcb6fd150c'
+    '078c1f47-40ff-474c-a2dc-4dbcb6fd150c'
     """
     digest = hashlib.sha256("\0".join(names).encode()).digest()
     return str(uuid.UUID(bytes=digest[:16], version=4))
