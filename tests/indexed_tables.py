@@ -24,7 +24,8 @@ from bucketlake.services.index_build import Runner, build_here, build_index
 from bucketlake.services.index_plan import plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import table_clock
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
+from tests.storages import set_properties
 
 FILES, RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 
@@ -33,7 +34,7 @@ def add_record_index(
     storage: Storage, *, is_partitioned: bool, shards: int = 1, run: Runner = build_here
 ) -> None:
     """Build a metadata table with the partitions ``files`` and ``record_index`` anew."""
-    update_table_properties(storage, remove=[METADATA_PARTITIONS])
+    set_properties(storage, {METADATA_PARTITIONS: ""})
     delete_metadata_table(storage)
     config = read_table_config(storage)
     snapshot = load_snapshot(storage, config)
@@ -54,4 +55,4 @@ def add_record_index(
     complete_initialisation(table, RECORD_INDEX, stats, instant, completed_at)
     definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
     update_index_definitions(storage, config, [definition])
-    update_table_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})
+    set_properties(storage, {METADATA_PARTITIONS: f"{FILES},{RECORD_INDEX}"})

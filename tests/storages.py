@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.table_properties import update_table_properties
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 
@@ -37,3 +38,12 @@ def failing(
     moment = Moment.AFTER if lands else Moment.BEFORE
     faults = [Fault(change, moment, effect) for change in changes]
     return FaultyStorage(inner, faults, reads_count=False)
+
+
+def set_properties(storage: Storage, entries: Mapping[str, str]) -> None:
+    """Set entries of a table's properties; an empty one is removed."""
+
+    def change(held: dict[str, str]) -> dict[str, str]:
+        return {key: value for key, value in {**held, **entries}.items() if value}
+
+    update_table_properties(storage, change)

@@ -37,13 +37,13 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
-from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.timeline_rollback import take_back
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.storages import set_properties
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(
@@ -270,7 +270,7 @@ def test_a_table_that_is_ordered_by_what_is_no_column_is_refused(
     table: bl.Table, field: str
 ) -> None:
     table.upsert(rows(range(5), 2, 11))
-    update_table_properties(storage_of(table), {ORDERING_FIELDS: field})
+    set_properties(storage_of(table), {ORDERING_FIELDS: field})
     before = table.timeline()
     for read in (bl.Table.to_arrow, lambda one: one.locate("k1"), bl.Table.compact):
         with pytest.raises(UnsupportedFeatureError, match=f"ordering field '{field}'"):

@@ -24,12 +24,13 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import Turn
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.indexed import IndexedWrite
 from bucketlake.write.ingest import open_target, write_records
 from tests.meanwhile import meanwhile
+from tests.storages import set_properties
 
 SCHEMA = pa.schema(
     [
@@ -325,7 +326,7 @@ def test_a_table_without_its_index_is_not_written(new_path: NewPath) -> None:
     left = [
         name for name in read_table_config(storage).metadata_partitions if name != "record_index"
     ]
-    update_table_properties(storage, {table_keys.METADATA_PARTITIONS: ",".join(left)})
+    set_properties(storage, {table_keys.METADATA_PARTITIONS: ",".join(left)})
     with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
         table.upsert(rows("a2"))
     with pytest.raises(IndexStateError, match="rebuild_metadata_table"):

@@ -1,8 +1,6 @@
 """The lists of partitions of the metadata table, in the properties of the data table.
 
-Readers use the valid partitions only. Writers maintain those that are being built as well. Two
-updates of the properties at once destroy each other's work, so the caller holds the table lock, or
-tries again after an AlreadyExistsError.
+Readers use the valid partitions only. Writers maintain those that are being built as well.
 """
 
 from __future__ import annotations
@@ -15,46 +13,45 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.table_properties import update_table_properties
 
 
-def set_listed_partitions(
-    storage: Storage, valid: Collection[str], building: Collection[str]
-) -> None:
-    """Replace the lists of valid partitions, and of those being built.
-
-    Raises
-    ------
-    AlreadyExistsError, StorageError
-        As ``update_table_properties``.
-    """
-    lists = {
-        keys.METADATA_PARTITIONS: valid,
-        keys.METADATA_PARTITIONS_INFLIGHT: building,
-    }
-    update_table_properties(
-        storage,
-        {key: ",".join(sorted(names)) for key, names in lists.items() if names},
-        [key for key, names in lists.items() if not names],
-    )
-
-
-def take_off_partitions(storage: Storage, config: TableConfig, names: Collection[str]) -> None:
-    """Take partitions off both lists.
+def list_partitions_as(
+    storage: Storage,
+    *,
+    valid: Collection[str] = (),
+    building: Collection[str] = (),
+    lost: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Move partitions of the metadata table into a list, or take them off both lists.
 
     Parameters
     ----------
     storage : Storage
         The data table.
-    config : TableConfig
-        Its properties as they are now.
-    names : collection of str
-        Partitions of the metadata table.
+    valid, building, lost : collection of str
+        Partitions that are valid from now on, that are being built, and that do not count any more.
+        All others stay in their list.
+
+    Returns
+    -------
+    tuple of str
+        The valid partitions after the change, in order.
 
     Raises
     ------
     AlreadyExistsError, StorageError
         As ``update_table_properties``.
     """
-    set_listed_partitions(
-        storage,
-        [name for name in config.metadata_partitions if name not in names],
-        [name for name in config.metadata_partitions_inflight if name not in names],
-    )
+    moved = {*valid, *building, *lost}
+
+    def change(entries: dict[str, str]) -> dict[str, str]:
+        for key, added in (
+            (keys.METADATA_PARTITIONS, valid),
+            (keys.METADATA_PARTITIONS_INFLIGHT, building),
+        ):
+            held = {name.strip() for name in entries.pop(key, "").split(",")} - {""}
+            names = (held - moved) | {*added}
+            if names:
+                entries[key] = ",".join(sorted(names))
+        return entries
+
+    entries = update_table_properties(storage, change)
+    return TableConfig.from_properties(entries).metadata_partitions

@@ -54,7 +54,7 @@ from bucketlake.metadata.index_definitions import (
 )
 from bucketlake.metadata.index_shards import IndexShards
 from bucketlake.metadata.inner_table import InnerTable, inner_table
-from bucketlake.metadata.listed_partitions import set_listed_partitions, take_off_partitions
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import (
     STATISTICS,
@@ -353,7 +353,7 @@ class _Work:
         with self.lock.held(self.storage):
             now = read_table_config(self.storage)
             lost = now.written_metadata_partitions if is_whole else partitions
-            take_off_partitions(self.storage, now, lost)
+            list_partitions_as(self.storage, lost=lost)
         with self.turn(None):
             pass  # Writers with an earlier turn have ended, later ones read the properties.
         if is_whole:
@@ -404,11 +404,7 @@ class _Work:
     ) -> tuple[str, ...]:
         """Add partitions to one list, and take them off the other; return the valid ones."""
         with self.lock.held(self.storage):
-            now = read_table_config(self.storage)
-            ready = (set(now.metadata_partitions) - {*building}) | {*valid}
-            inflight = (set(now.metadata_partitions_inflight) - {*valid}) | {*building}
-            set_listed_partitions(self.storage, ready, inflight)
-        return tuple(sorted(ready))
+            return list_partitions_as(self.storage, valid=valid, building=building)
 
     @contextmanager
     def turn(self, begun: InstantTime | None) -> Iterator[tuple[InstantTime, Timeline]]:

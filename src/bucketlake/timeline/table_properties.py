@@ -2,19 +2,20 @@
 
 The file is replaced in steps with a backup beside it, as in Hudi. A reader may come, and a writer
 may die, between any two steps. If the file is missing or truncated, the backup is valid, and the
-next update restores it first. Two updates at once destroy each other's work, so hold the table
-lock. :class:`~bucketlake.config.table_config.TableConfig` interprets the entries.
+next update restores it first. The backup also keeps a second update waiting.
+:class:`~bucketlake.config.table_config.TableConfig` interprets the entries.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
 from bucketlake.config.table_keys import CHECKSUM
 from bucketlake.errors import (
+    AlreadyExistsError,
     ConfigError,
     FormatError,
     ObjectNotFoundError,
@@ -28,12 +29,17 @@ from bucketlake.timeline.instant import instant_from_ms
 
 _READ_ATTEMPTS = 5
 _READ_PAUSE_S = 1.0
+_UPDATE_ATTEMPTS = 20
+_UPDATE_PAUSE_S = 0.2
+_DEAD_AFTER_S = 2.0
 _NAMES_SHOWN = 3
 
 
-def read_table_config(
-    storage: Storage, *, sleep: Callable[[float], None] = time.sleep
-) -> TableConfig:
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def read_table_config(storage: Storage, *, sleep: Callable[[float], None] = _pause) -> TableConfig:
     """Read the properties of a table, also while they are being updated.
 
     Parameters
@@ -58,9 +64,7 @@ def read_table_config(
         raise FormatError(f"{storage.root}/{PROPERTIES_FILE}", expected, found) from error
 
 
-def read_properties(
-    storage: Storage, *, sleep: Callable[[float], None] = time.sleep
-) -> dict[str, str]:
+def read_properties(storage: Storage, *, sleep: Callable[[float], None] = _pause) -> dict[str, str]:
     """Read the entries of ``hoodie.properties``; same errors as :func:`read_table_config`."""
     for attempt in range(_READ_ATTEMPTS):
         if attempt:
@@ -99,22 +103,26 @@ def create_properties(
 
 def update_table_properties(
     storage: Storage,
-    set: Mapping[str, str] | None = None,  # noqa: A002  # Reads as a sentence at the call.
-    remove: Iterable[str] = (),
+    change: Callable[[dict[str, str]], Mapping[str, str]],
     *,
     now_ms: Callable[[], int] = system_now_ms,
+    sleep: Callable[[float], None] = _pause,
 ) -> dict[str, str]:
-    """Change entries of the table's properties; the caller holds the table lock.
+    """Change entries of the table's properties.
+
+    Other processes may update them at the same time; then the change is made again from what they
+    wrote. A process that stops for longer than two seconds in the middle of its update counts as
+    dead, and its update may be lost. A table lock excludes that.
 
     Parameters
     ----------
     storage : Storage
-    set : mapping of str to str, optional
-        Entries to add or replace.
-    remove : iterable of str
-        Keys to remove; missing keys are ignored.
+    change : callable
+        Returns all entries after the update, given those before; it may be called several times.
     now_ms : callable
         Milliseconds since 1970 UTC, for the comment at the top.
+    sleep : callable
+        Waits a number of seconds for another process; only called if one is at work, or died.
 
     Returns
     -------
@@ -124,38 +132,70 @@ def update_table_properties(
     Raises
     ------
     AlreadyExistsError
-        If another process is updating the properties at the same time.
+        If other processes update the properties all the time.
     StorageError
         If storage fails, or the written content cannot be read back. Then either the old or the new
         content is valid.
     """
-    recover_table_properties(storage)
-    current = read_properties(storage, sleep=lambda _: None)
-    gone = frozenset(remove)
-    merged = {key: value for key, value in current.items() if key not in gone} | dict(set or {})
-    merged[CHECKSUM] = table_checksum(merged)
-    if merged == current:
-        return current
-    _replace(storage, _render(merged, "Updated at", now_ms()), merged)
-    return merged
+    for _ in range(_UPDATE_ATTEMPTS):
+        _recover_when_alone(storage, sleep)
+        current = read_properties(storage, sleep=lambda _: None)
+        merged = dict(change(dict(current)))
+        merged[CHECKSUM] = table_checksum(merged)
+        if merged == current:
+            return current
+        if _replace(storage, current, merged, _render(merged, "Updated at", now_ms())):
+            return merged
+    reason = f"other processes updated it during {_UPDATE_ATTEMPTS} attempts; try again later"
+    raise AlreadyExistsError(f"{storage.root}/{PROPERTIES_FILE}", "update", reason)
 
 
-def _replace(storage: Storage, content: bytes, expected: Mapping[str, str]) -> None:
-    """Replace the file in steps; after a crash there is a valid file or a valid backup."""
-    old = storage.read(PROPERTIES_FILE)
-    storage.put_if_absent(PROPERTIES_BACKUP_FILE, old)
+def _replace(
+    storage: Storage, current: Mapping[str, str], expected: Mapping[str, str], content: bytes
+) -> bool:
+    """Replace the file in steps; after a crash there is a valid file or a valid backup.
+
+    Return False if another process updates the file, or has updated it since it was read.
+    """
+    try:
+        old = storage.read(PROPERTIES_FILE)
+        if parse_properties(old) != current:
+            return False
+        storage.put_if_absent(PROPERTIES_BACKUP_FILE, old)
+    except (ObjectNotFoundError, AlreadyExistsError):
+        return False
+    if storage.read(PROPERTIES_FILE) != old:  # Another update ended before this one had its backup.
+        storage.delete(PROPERTIES_BACKUP_FILE)
+        return False
     storage.put(PROPERTIES_FILE, content)  # Atomic. Hudi deletes the file and creates it again.
-    if _read_if_valid(storage, PROPERTIES_FILE) != expected:
+    found = _read_if_valid(storage, PROPERTIES_FILE)
+    if found is None or CHECKSUM not in found:  # As if truncated.
         storage.put(PROPERTIES_FILE, old)
         reason = "the written content cannot be read back; the old content is restored"
         raise StorageError(PROPERTIES_FILE, "update", reason)
+    if found != expected:
+        return False  # Another process took this one for dead, and the backup is that process's.
     storage.delete(PROPERTIES_BACKUP_FILE)
+    return True
+
+
+def _recover_when_alone(storage: Storage, sleep: Callable[[float], None]) -> None:
+    """Wait for the end of an update by another process; end it if the process is dead."""
+    seen, waited = storage.stat(PROPERTIES_BACKUP_FILE), 0.0
+    while seen is not None and waited < _DEAD_AFTER_S:
+        sleep(_UPDATE_PAUSE_S)
+        waited += _UPDATE_PAUSE_S
+        found = storage.stat(PROPERTIES_BACKUP_FILE)
+        if found != seen:
+            seen, waited = found, 0.0
+    if seen is not None:
+        recover_table_properties(storage)
 
 
 def recover_table_properties(storage: Storage) -> None:
     """Finish or undo a failed update: keep a valid file, else replace it by the backup.
 
-    The caller holds the table lock, because the update may still be running.
+    The caller knows that the update is not running any more.
     """
     if storage.stat(PROPERTIES_BACKUP_FILE) is None:
         return

@@ -18,12 +18,11 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from types import MappingProxyType
 
 from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, MetadataTableWarning
+from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -36,7 +35,7 @@ from bucketlake.metadata.changes import (
 )
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.index_definitions import columns_with_statistics
-from bucketlake.metadata.listed_partitions import take_off_partitions
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.statistics import (
     STATISTICS,
     indexed_columns,
@@ -241,11 +240,10 @@ def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None
         lost = {name for name in names if name not in _MAINTAINED or name in cannot}
         if not lost:
             return config
-        with suppress(AlreadyExistsError):  # Another process updates the properties.
-            _take_off(storage, config, lost)
+        _take_off(storage, lost)
 
 
-def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> None:
+def _take_off(storage: Storage, lost: Collection[str]) -> None:
     names = ", ".join(sorted(lost))
     warnings.warn(
         f"partitions {names} of the metadata table of {storage.root} are taken off, because "
@@ -253,4 +251,4 @@ def _take_off(storage: Storage, config: TableConfig, lost: Collection[str]) -> N
         MetadataTableWarning,
         stacklevel=2,
     )
-    take_off_partitions(storage, config, lost)
+    list_partitions_as(storage, lost=lost)

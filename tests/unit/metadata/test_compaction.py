@@ -32,11 +32,10 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms, shift_instant
-from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.timeline.transitions import create_requested, to_inflight
 from bucketlake.write.commit import after_turn
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
-from tests.storages import objects_of
+from tests.storages import objects_of, set_properties
 from tests.unit.metadata.test_changes import statistics_in, stats_of
 from tests.unit.metadata.test_creation import sizes_of
 from tests.written_metadata import COLUMN_STATS, FILES, PARTITION_STATS, WrittenTable, at
@@ -427,7 +426,7 @@ def test_partition_that_is_taken_off_meanwhile_withdraws_the_compaction(
     """A build makes it anew; the base files of the compaction would be in its folder."""
 
     def take_off() -> None:
-        update_table_properties(table.storage, {METADATA_PARTITIONS: "files"})
+        set_properties(table.storage, {METADATA_PARTITIONS: "files"})
 
     busy = Meanwhile(table.storage, ".compaction.requested", take_off)  # type: ignore[arg-type]
     assert compact(table.seen_by(busy)) is None

@@ -25,11 +25,11 @@ from bucketlake.services.repair import repair
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import FaultyStorage
 from tests.golden.objects import objects_of_table
 from tests.metadata_tables import data_block, put_instant, sizes_of
-from tests.storages import memory_of
+from tests.storages import memory_of, set_properties
 
 GROUP = "00000002-8d9c-4c2b-a82f-d207f79f8ce6-0"
 OLDEST = f"apac/{GROUP}_5-23-30_20261120235856701.parquet"
@@ -91,7 +91,7 @@ def test_metadata_table_that_was_turned_off_since_the_properties_were_read_is_no
     snapshot = snapshot_of(storage)
     expected = paths_of(snapshot)
     stale = replace(snapshot)
-    update_table_properties(storage, {METADATA_PARTITIONS: ""})
+    set_properties(storage, {METADATA_PARTITIONS: ""})
     storage.delete_folder(METADATA_TABLE_FOLDER)
     assert paths_of(stale) == expected
 
@@ -108,7 +108,7 @@ def test_metadata_table_whose_files_are_being_deleted_is_not_believed(
         storage: MemoryStorage, folder: str, *, recursive: bool = True
     ) -> Iterator[StoredObject]:
         if folder == f"{METADATA_TABLE_FOLDER}/files":
-            update_table_properties(storage, {METADATA_PARTITIONS: ""})
+            set_properties(storage, {METADATA_PARTITIONS: ""})
             newest = max(o.path for o in inner(storage, folder) if ".log." in o.path)
             storage.delete(newest)
         return inner(storage, folder, recursive=recursive)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
 
 from bucketlake.config.layout import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole
+from bucketlake.config.table_keys import CHECKSUM
 from bucketlake.errors import AlreadyExistsError, FormatError, StorageError, TableNotFoundError
 from bucketlake.format.properties import parse_properties
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
-from bucketlake.storage.base import Buffer
+from bucketlake.storage.base import Buffer, Storage, StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import (
     create_table_properties,
@@ -32,6 +33,20 @@ def _table() -> MemoryStorage:
     storage = memory_of()
     create_table_properties(storage, CONFIG)
     return storage
+
+
+def _update(
+    storage: Storage,
+    set_: Mapping[str, str],
+    remove: Collection[str] = (),
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, str]:
+    """Set and remove entries; ``meanwhile`` happens at each wait for another process."""
+
+    def change(entries: dict[str, str]) -> dict[str, str]:
+        return {key: value for key, value in entries.items() if key not in remove} | {**set_}
+
+    return update_table_properties(storage, change, sleep=lambda _: meanwhile())
 
 
 def _never(seconds: float) -> None:
@@ -111,7 +126,7 @@ def test_reader_takes_the_backup_where_the_file_is_cut_off(in_hundredths: int) -
     storage.put(PROPERTIES_BACKUP_FILE, whole)
     storage.put(PROPERTIES_FILE, whole[: len(whole) * in_hundredths // 100])
     assert read_table_config(storage, sleep=_never) == CONFIG
-    assert update_table_properties(storage, set={"a": "1"})["a"] == "1"
+    assert _update(storage, {"a": "1"})["a"] == "1"
     assert set(objects_of(storage)) == {PROPERTIES_FILE}
 
 
@@ -156,8 +171,8 @@ def test_reader_that_comes_between_two_steps_of_an_update_finds_the_table() -> N
 def test_update_sets_and_removes_entries_and_keeps_the_others() -> None:
     storage = _table()
     before = read_properties(storage)
-    after = update_table_properties(
-        storage, set={"a": "1", "hoodie.table.cdc.enabled": "true"}, remove=["hoodie.table.format"]
+    after = _update(
+        storage, {"a": "1", "hoodie.table.cdc.enabled": "true"}, ["hoodie.table.format"]
     )
     expected = before | {"a": "1", "hoodie.table.cdc.enabled": "true"}
     del expected["hoodie.table.format"]
@@ -168,19 +183,19 @@ def test_update_sets_and_removes_entries_and_keeps_the_others() -> None:
 
 def test_update_of_the_name_brings_the_checksum_along() -> None:
     storage = _table()
-    update_table_properties(storage, set={"hoodie.database.name": "lake"})
+    _update(storage, {"hoodie.database.name": "lake"})
     assert is_whole(parse_properties(storage.read(PROPERTIES_FILE)))
 
 
 def test_update_that_changes_nothing_writes_nothing() -> None:
     storage = FaultyStorage(_table(), reads_count=False)
-    update_table_properties(storage, remove=["no.such.entry"])
+    _update(storage, {}, ["no.such.entry"])
     assert storage.operations == 0
 
 
 def test_update_where_no_table_is_is_refused() -> None:
     with pytest.raises(TableNotFoundError):
-        update_table_properties(memory_of(), set={"a": "1"})
+        _update(memory_of(), {"a": "1"})
 
 
 @pytest.mark.parametrize("fault", list(crash_points(UPDATE_CHANGES)), ids=str)
@@ -190,16 +205,16 @@ def test_update_that_dies_at_any_step_leaves_old_or_new_and_the_next_one_succeed
     storage = _table()
     old = read_properties(storage)
     with pytest.raises(SimulatedCrash):
-        update_table_properties(FaultyStorage(storage, [fault], reads_count=False), set={"a": "1"})
+        _update(FaultyStorage(storage, [fault], reads_count=False), {"a": "1"})
     found = read_properties(storage, sleep=_never)
     assert found in (old, old | {"a": "1"})
-    assert update_table_properties(storage, set={"b": "2"}) == found | {"b": "2"}
+    assert _update(storage, {"b": "2"}) == found | {"b": "2"}
     assert set(objects_of(storage)) == {PROPERTIES_FILE}
 
 
 def test_update_has_as_many_steps_as_are_tested() -> None:
     storage = FaultyStorage(_table(), reads_count=False)
-    update_table_properties(storage, set={"a": "1"})
+    _update(storage, {"a": "1"})
     assert storage.operations == UPDATE_CHANGES
 
 
@@ -211,10 +226,10 @@ def test_update_whose_storage_fails_at_any_step_leaves_old_or_new_too(
     storage = _table()
     old = read_properties(storage)
     with pytest.raises(StorageError):
-        update_table_properties(failing(storage, change, lands=lands), set={"a": "1"})
+        _update(failing(storage, change, lands=lands), {"a": "1"})
     found = read_properties(storage, sleep=_never)
     assert found in (old, old | {"a": "1"})
-    assert update_table_properties(storage, set={"b": "2"}) == found | {"b": "2"}
+    assert _update(storage, {"b": "2"}) == found | {"b": "2"}
 
 
 @pytest.mark.parametrize("lands", [True, False])
@@ -226,14 +241,33 @@ def test_recovery_that_dies_at_any_step_is_itself_recovered(change: int, lands: 
     storage.put(PROPERTIES_FILE, b"hoodie.table.na")
     dying = failing(storage, change, lands=lands, effect=Effect.DIE)
     with pytest.raises(SimulatedCrash):
-        update_table_properties(dying, set={"a": "1"})
+        _update(dying, {"a": "1"})
     assert read_properties(storage, sleep=_never) == old
-    assert update_table_properties(storage, set={"b": "2"}) == old | {"b": "2"}
+    assert _update(storage, {"b": "2"}) == old | {"b": "2"}
 
 
-def test_update_beside_another_one_is_refused() -> None:
+def test_update_waits_for_another_one_and_changes_what_that_one_wrote() -> None:
+    storage = _table()
+    storage.put(PROPERTIES_BACKUP_FILE, storage.read(PROPERTIES_FILE))
+    writes = memory_of(objects_of(storage))
+    theirs = _update(writes, {"theirs": "1"})
+    naps = 0
+
+    def meanwhile() -> None:
+        nonlocal naps
+        naps += 1
+        if naps == 3:
+            storage.put(PROPERTIES_FILE, writes.read(PROPERTIES_FILE))
+            storage.delete(PROPERTIES_BACKUP_FILE)
+
+    after = _update(storage, {"ours": "1"}, meanwhile=meanwhile)
+    assert (naps, after["theirs"], after["ours"]) == (3, "1", "1")
+    assert read_properties(storage) == theirs | {"ours": "1", CHECKSUM: after[CHECKSUM]}
+
+
+def test_update_beside_others_that_never_end_is_refused() -> None:
     class Racing(MemoryStorage):
-        """Another update begins after this one has recovered."""
+        """Another update begins whenever this one has waited for the last."""
 
         def read(self, path: str) -> bytes:
             self.put(PROPERTIES_BACKUP_FILE, super().read(PROPERTIES_FILE))
@@ -241,9 +275,54 @@ def test_update_beside_another_one_is_refused() -> None:
 
     storage = Racing.fresh()
     create_table_properties(storage, CONFIG)
-    with pytest.raises(AlreadyExistsError, match="backup"):
-        update_table_properties(storage, set={"a": "1"})
+    with pytest.raises(AlreadyExistsError, match="other processes updated it"):
+        _update(storage, {"a": "1"})
     assert read_properties(storage) == CONFIG.to_properties()
+
+
+@pytest.mark.parametrize("operation", range(1, 12))
+def test_update_that_another_one_overtakes_between_two_steps_keeps_both_changes(
+    operation: int,
+) -> None:
+    class Overtaken(MemoryStorage):
+        """A whole update by another process runs before one of the operations."""
+
+        left = operation
+        is_inside = False
+
+        def _overtake(self) -> None:
+            if self.is_inside:
+                return
+            self.left -= 1
+            if self.left == 0:
+                self.is_inside = True
+                _update(self, {"theirs": "1"})
+                self.is_inside = False
+
+        def read(self, path: str) -> bytes:
+            self._overtake()
+            return super().read(path)
+
+        def stat(self, path: str) -> StoredObject | None:
+            self._overtake()
+            return super().stat(path)
+
+        def put_if_absent(self, path: str, data: Buffer) -> None:
+            self._overtake()
+            super().put_if_absent(path, data)
+
+        def delete(self, path: str) -> None:
+            self._overtake()
+            super().delete(path)
+
+    storage = Overtaken.fresh()
+    storage.is_inside = True
+    create_table_properties(storage, CONFIG)
+    storage.is_inside = False
+    _update(storage, {"ours": "1"})
+    found = memory_of(objects_of(storage))
+    expected = {"ours", "theirs"} if storage.left <= 0 else {"ours"}
+    assert expected <= read_properties(found, sleep=_never).keys()
 
 
 def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> None:
@@ -256,15 +335,15 @@ def test_update_that_does_not_read_back_fails_and_the_next_one_restores() -> Non
     storage = Cutting.fresh()
     create_table_properties(storage, CONFIG)
     with pytest.raises(StorageError, match="cannot be read back"):
-        update_table_properties(storage, set={"a": "1"})
+        _update(storage, {"a": "1"})
     healthy = memory_of(objects_of(storage))
     assert read_properties(healthy, sleep=_never) == CONFIG.to_properties()
-    assert "a" not in update_table_properties(healthy, set={"b": "2"})
+    assert "a" not in _update(healthy, {"b": "2"})
 
 
 def test_nothing_valid_is_left_alone_by_an_update() -> None:
     broken = {PROPERTIES_FILE: b"cut", PROPERTIES_BACKUP_FILE: b"cut too"}
     storage = memory_of(broken)
     with pytest.raises(FormatError):
-        update_table_properties(storage, set={"a": "1"})
+        _update(storage, {"a": "1"})
     assert objects_of(storage) == broken

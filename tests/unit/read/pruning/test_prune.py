@@ -16,8 +16,8 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.read.pruning.prune import PruningReport, prune
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import update_table_properties
 from bucketlake.where.parser import parse_where
+from tests.storages import set_properties
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "v": pa.int64()})
 EIGHT = SimpleBucket(8)
@@ -152,7 +152,7 @@ def test_paths_that_the_properties_do_not_tell_do_not_prune(
 ) -> None:
     """Custom generators store no kinds before table version 8, so a time looks like plain text."""
     storage = open_storage(formatted.path)
-    update_table_properties(storage, {KEY_GENERATOR_TYPE: generator, PARTITION_FIELDS: "ts"})
+    set_properties(storage, {KEY_GENERATOR_TYPE: generator, PARTITION_FIELDS: "ts"})
     table = bl.open_table(formatted.path)
     assert table.to_arrow(where="ts >= 1700000000").num_rows == 1
     assert "do not say how" in str(table.explain("ts >= 1700000000").partition_reason)
@@ -162,7 +162,7 @@ def test_keys_of_a_foreign_generator_are_found_by_the_key_itself_alone(
     formatted: bl.Table,
 ) -> None:
     storage = open_storage(formatted.path)
-    update_table_properties(storage, {KEY_GENERATOR_TYPE: "com.example.OwnKeyGenerator"})
+    set_properties(storage, {KEY_GENERATOR_TYPE: "com.example.OwnKeyGenerator"})
     table = bl.open_table(formatted.path, index=bl.SimpleBucket(8))
     by_value, by_key = table.explain("id = 'a'"), table.explain("_hoodie_record_key = 'a'")
     assert by_value.bucket_ids is None

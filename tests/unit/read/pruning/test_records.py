@@ -20,9 +20,10 @@ from bucketlake.read.pruning.records import groups_of_records
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.where.parser import parse_where
 from tests.indexed_tables import add_record_index
+from tests.storages import set_properties
 
 SCHEMA = pa.schema({"id": pa.string(), "p": pa.string(), "at": pa.int64()})
 NAMES = [f"k{number:02d}" for number in range(60)]
@@ -128,7 +129,7 @@ def test_locate_looks_at_files_where_the_index_points_to_a_dead_file_group(
     add_record_index(storage, is_partitioned=True)
     of_index = {s.path: storage.read(s.path) for s in storage.list(".hoodie/metadata/record_index")}
     before = table.locate("k05")
-    update_table_properties(storage, remove=[METADATA_PARTITIONS])
+    set_properties(storage, {METADATA_PARTITIONS: ""})
     table.insert_overwrite(rows([name for name in NAMES if name != "k02"], at=9))
     add_record_index(storage, is_partitioned=True)
     for path, content in of_index.items():
@@ -172,9 +173,9 @@ def test_index_that_was_turned_off_is_not_used(table: bl.Table) -> None:
 
 def test_index_that_lacks_a_commit_is_an_error(table: bl.Table) -> None:
     add_record_index(storage := open_storage(table.path), is_partitioned=True)
-    update_table_properties(storage, remove=[METADATA_PARTITIONS])
+    set_properties(storage, {METADATA_PARTITIONS: ""})
     table.upsert(rows(["k99"]))
-    update_table_properties(storage, {METADATA_PARTITIONS: "files,record_index"})
+    set_properties(storage, {METADATA_PARTITIONS: "files,record_index"})
     with pytest.raises(MetadataTableError, match="1 commits from"):
         table.locate("k99")
 

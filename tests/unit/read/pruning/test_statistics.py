@@ -19,7 +19,7 @@ from bucketlake.model.file_slice import DataFile
 from bucketlake.read.pruning import statistics
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import update_table_properties
+from tests.storages import set_properties
 
 SCHEMA = pa.schema(
     {"id": pa.string(), "p": pa.string(), "n": pa.int64(), "tags": pa.list_(pa.int32())}
@@ -170,7 +170,7 @@ def test_statistics_that_were_turned_off_meanwhile_are_not_used(
     def turn_off(*arguments: Any) -> Any:
         found = inner(*arguments)
         lists = {keys.METADATA_PARTITIONS: "column_stats,files"}
-        update_table_properties(open_storage(table.path), lists)
+        set_properties(open_storage(table.path), lists)
         return found
 
     monkeypatch.setattr(statistics, "find_partition_stats", turn_off)
