@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bucketlake.hudi_job import save
     from bucketlake.index.consistent import ConsistentBucket
+    from bucketlake.index.dynamic import DynamicBucket
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.record import RecordIndex
     from bucketlake.index.simple import SimpleBucket
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConsistentBucket",
+    "DynamicBucket",
     "FileSystemLock",
     "InProcessLock",
     "PartitionBucket",
@@ -38,6 +40,7 @@ __all__ = [
 
 _MODULES = {
     "ConsistentBucket": "index.consistent",
+    "DynamicBucket": "index.dynamic",
     "FileSystemLock": "timeline.locks",
     "InProcessLock": "timeline.locks",
     "PartitionBucket": "index.partition",

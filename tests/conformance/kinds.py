@@ -89,7 +89,7 @@ class Kind:
     @property
     def needs_metadata_table(self) -> bool:
         """Whether the index is a part of the metadata table."""
-        return isinstance(self.index, bl.RecordIndex)
+        return isinstance(self.index, bl.RecordIndex | bl.DynamicBucket)
 
     def id_in(self, partition: str, number: int) -> str:
         """Return the id of a record that never moves to another partition."""
@@ -101,7 +101,8 @@ class Kind:
 
         A global index has its shards from the start, and keys are looked up in all of them.
         """
-        return self.index.max_file_size is not None and not self.keys_are_global
+        has_parts = self.needs_metadata_table or self.index.max_file_size is not None
+        return has_parts and not self.keys_are_global
 
     def record_key(self, partition_column: str) -> list[str]:
         """Return the record key of a table with this partition column."""
@@ -158,6 +159,13 @@ KINDS = (
         bl.RecordIndex(partitioned=False, max_file_size=FULL_BYTES),
         bl.RecordIndex(),
         keys_are_global=True,
+    ),
+    Kind("dynamic", bl.DynamicBucket(max_records=2, assigners=2), bl.DynamicBucket(assigners=3)),
+    Kind(
+        "dynamic_by_size",
+        bl.DynamicBucket(max_file_size=FULL_BYTES, assigners=1),
+        bl.DynamicBucket(assigners=2),
+        is_variant=True,
     ),
     Kind(
         "consistent_hash_fields",

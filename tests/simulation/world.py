@@ -267,7 +267,7 @@ class World:
 
     def turn_metadata_table(self) -> None:
         """Turn the metadata table on or off, or build it again; no row changes."""
-        if isinstance(self.kind.index, bl.RecordIndex):
+        if self.kind.needs_metadata_table:
             return  # Writes need the index: they are refused while a build that died has left none.
         turn = self.random.choice([build_metadata_table, build_metadata_table, drop_metadata_table])
         self.log.append(f"  {turn.__name__}")

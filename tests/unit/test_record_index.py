@@ -108,7 +108,7 @@ def test_a_file_group_whose_id_begins_with_eight_digits_is_no_bucket(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "bucketlake.index.record_layout.derived_uuid",
+        "bucketlake.index.filling.derived_uuid",
         lambda *_: "00000007-0000-4000-8000-00000000000a",
     )
     table = make(new_path(), bl.RecordIndex(max_file_size=1, small_file_limit=0))
@@ -366,7 +366,7 @@ def test_a_record_index_needs_the_metadata_table(new_path: NewPath) -> None:
 def test_rescale_resize_and_conversion_are_not_for_record_indexes(new_path: NewPath) -> None:
     table = make(new_path())
     table.upsert(rows("a1"))
-    with pytest.raises(ConfigError, match="no buckets"):
+    with pytest.raises(ConfigError, match="opens file groups"):
         table.rescale({"a": 2})
     with pytest.raises(ConfigError, match="ConsistentBucket"):
         table.resize()

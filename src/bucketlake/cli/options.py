@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -19,6 +19,9 @@ from bucketlake.storage.store_options import HIDDEN, StoreOptions
 # Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
+GivenIndex: TypeAlias = bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | bl.DynamicBucket
+"""An index that options name."""
+
 _RECORD_KINDS = {"record": True, "global-record": False}
 """Record-level indexes by name; whether each partition has an index of its own."""
 
@@ -133,22 +136,27 @@ def index_options(default: int | None) -> Decorator[Any]:
             buckets: int | None,
             min_buckets: int | None,
             max_buckets: int | None,
+            max_records: int | None,
+            assigners: int | None,
             hash_fields: list[str],
             **others: Any,
         ) -> Any:
-            index = _index_of(kind, buckets, min_buckets, max_buckets, hash_fields)
+            dynamic = {"max_records": max_records, "assigners": assigners}
+            limits = {"min": min_buckets, "max": max_buckets}
+            index = _index_of(kind, buckets, _given(limits), _given(dynamic), hash_fields)
             return command(*arguments, index=index, **others)
 
         decorators: list[Decorator[Any]] = [
             click.option(
                 "--index",
                 "kind",
-                type=click.Choice(["simple", "consistent", *_RECORD_KINDS]),
+                type=click.Choice(["simple", "consistent", "dynamic", *_RECORD_KINDS]),
                 default="simple",
                 show_default=True,
                 help="Buckets of a fixed number; buckets of a hash ring, which "
-                '"bucketlake resize" splits and merges; or a record-level index, which has no '
-                f"buckets: of each partition, or global, of the whole table.{where}",
+                '"bucketlake resize" splits and merges; buckets that are opened as the data grows; '
+                "or a record-level index, which has no buckets: of each partition, or global, of "
+                f"the whole table.{where}",
             ),
             click.option(
                 "--buckets",
@@ -168,6 +176,16 @@ def index_options(default: int | None) -> Decorator[Any]:
                 help=f"Most buckets of a hash ring; if not set: 10,000.{where}",
             ),
             click.option(
+                "--max-records",
+                type=click.IntRange(min=1),
+                help=f"Records of a full dynamic bucket; if not set: no limit.{where}",
+            ),
+            click.option(
+                "--assigners",
+                type=click.IntRange(min=1),
+                help=f"Dynamic buckets with which a partition begins; if not set: 4.{where}",
+            ),
+            click.option(
                 "--hash-field",
                 "hash_fields",
                 multiple=True,
@@ -181,21 +199,27 @@ def index_options(default: int | None) -> Decorator[Any]:
     return add
 
 
+def _given(options: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _index_of(
     kind: str,
     buckets: int | None,
-    min_buckets: int | None,
-    max_buckets: int | None,
+    limits: Mapping[str, int],
+    dynamic: Mapping[str, int],
     hash_fields: list[str],
-) -> bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None:
+) -> GivenIndex | None:
     """Return the index of the options, or None without a number of buckets."""
-    limits = {"min": min_buckets, "max": max_buckets}
-    given = {name: count for name, count in limits.items() if count is not None}
-    if kind in _RECORD_KINDS:
-        if given or hash_fields:
-            raise click.UsageError(f"--index {kind} has no buckets and hashes no field")
+    if dynamic and kind != "dynamic":
+        raise click.UsageError("--max-records and --assigners need --index dynamic")
+    if kind in _RECORD_KINDS or kind == "dynamic":
+        if limits or hash_fields:
+            raise click.UsageError(f"--index {kind} has no fixed buckets and hashes no field")
+        if kind == "dynamic":
+            return bl.DynamicBucket(**dynamic)
         return bl.RecordIndex(_RECORD_KINDS[kind])
-    if kind == "simple" and given:
+    if kind == "simple" and limits:
         raise click.UsageError("--min-buckets and --max-buckets need --index consistent")
     if buckets is None:
         if hash_fields or kind != "simple":
@@ -203,7 +227,7 @@ def _index_of(
         return None
     if kind == "simple":
         return bl.SimpleBucket(buckets, hash_fields or None)
-    return bl.ConsistentBucket(buckets, **given, hash_fields=hash_fields or None)
+    return bl.ConsistentBucket(buckets, **limits, hash_fields=hash_fields or None)
 
 
 def reading_of(file_format: str | None, null_values: tuple[str, ...]) -> Reading:

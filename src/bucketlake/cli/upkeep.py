@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 import bucketlake as bl
-from bucketlake.cli.options import CommandWithExample, index_options, run_option, table_path
+from bucketlake.cli.options import (
+    CommandWithExample,
+    GivenIndex,
+    index_options,
+    run_option,
+    table_path,
+)
 from bucketlake.cli.output import Output
 from bucketlake.cli.table_facts import instant_facts
 from bucketlake.index.partition_rules import split_expressions
@@ -151,7 +157,7 @@ def resize(
     path: str,
     storage_options: dict[str, str],
     output: Output,
-    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
+    index: GivenIndex | None,
     max_file_size: int,
     split_threshold: float,
     merge_threshold: float,

@@ -12,6 +12,7 @@ import bucketlake as bl
 from bucketlake.cli.input import Reading, read_file, read_files, require_known_columns
 from bucketlake.cli.options import (
     CommandWithExample,
+    GivenIndex,
     data_files,
     format_option,
     index_options,
@@ -23,7 +24,7 @@ from bucketlake.cli.output import Output
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.model.table_type import TableType
 
 metadata_table_option = click.option(
@@ -110,7 +111,7 @@ def create(
     key: list[str],
     partition_by: list[str],
     ordering: str | None,
-    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex,
+    index: GivenIndex,
     max_file_size: int | None,
     rules: str | None,
     table_type: str,
@@ -155,7 +156,7 @@ def upsert(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
+    index: GivenIndex | None,
     add_columns: bool,
     without_metadata_table: bool,
 ) -> None:
@@ -191,7 +192,7 @@ def delete(
     files: tuple[Path, ...],
     file_format: str | None,
     null_values: tuple[str, ...],
-    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | None,
+    index: GivenIndex | None,
     without_metadata_table: bool,
 ) -> None:
     """Delete records by key.
@@ -209,7 +210,7 @@ def delete(
 
 
 def _whole_index(
-    index: bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex,
+    index: GivenIndex,
     rules: str | None,
     max_file_size: int | None,
 ) -> TableIndex:
@@ -218,7 +219,7 @@ def _whole_index(
         if rules is not None or max_file_size is not None:
             raise click.UsageError("--rules and --max-file-size need --index simple")
         return index
-    if isinstance(index, bl.RecordIndex):
+    if isinstance(index, INDEXED_KINDS):
         if rules is not None:
             raise click.UsageError("--rules need --index simple")
         return index.with_max_file_size(max_file_size)

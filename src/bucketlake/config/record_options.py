@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from bucketlake.errors import ConfigError
+
 INDEX_TYPE: Final = "hoodie.index.type"
 PARTITIONED_TYPE: Final = "RECORD_LEVEL_INDEX"
 GLOBAL_TYPES: Final = ("GLOBAL_RECORD_LEVEL_INDEX", "RECORD_INDEX")
@@ -18,6 +20,11 @@ MOVES: Final = "hoodie.record.index.update.partition.path"
 MAX_FILE_SIZE: Final = "hoodie.parquet.max.file.size"
 SMALL_FILE_LIMIT: Final = "hoodie.parquet.small.file.limit"
 SIZES: Final = (MAX_FILE_SIZE, SMALL_FILE_LIMIT)
+SHARDS_MIN: Final = "hoodie.metadata.record.level.index.min.filegroup.count"
+SHARDS_MAX: Final = "hoodie.metadata.record.level.index.max.filegroup.count"
+ASSIGNERS: Final = "hoodie.bucket.index.dynamic.assigners"
+MAX_RECORDS: Final = "hoodie.bucket.index.dynamic.max.records"
+DYNAMIC: Final = (ASSIGNERS, MAX_RECORDS)
 
 _TYPES = f"`{PARTITIONED_TYPE}`, `{GLOBAL_TYPES[0]}`"
 
@@ -32,6 +39,12 @@ USED = {
     "partition, with columns that name the new one.)",
     SMALL_FILE_LIMIT: f"Index types {_TYPES}: bytes below which a file group gets new keys. "
     "Default: 100 MiB.",
+    ASSIGNERS: f"bucketlake only, with index type `{PARTITIONED_TYPE}`: the index is a "
+    "`DynamicBucket` with this number of assigners. Default: 4.",
+    MAX_RECORDS: "bucketlake only: the index is a `DynamicBucket`; a bucket is full with this "
+    "number of records. Default: no limit.",
+    SHARDS_MIN: "`DynamicBucket`: the number of assigners, for Hudi's writers.",
+    SHARDS_MAX: "`DynamicBucket`: the number of assigners, for Hudi's writers.",
 }
 """What each option means; docs/reference.md shows the texts."""
 
@@ -39,6 +52,44 @@ USED = {
 def names_record_index(given: Mapping[str, str]) -> bool:
     """Return whether the options name a record-level index."""
     return index_type(given) in (PARTITIONED_TYPE, *GLOBAL_TYPES)
+
+
+def names_dynamic(given: Mapping[str, str]) -> bool:
+    """Return whether the options name a dynamic bucket index."""
+    return any(given.get(key, "").strip() for key in DYNAMIC)
+
+
+def require_record_index(given: Mapping[str, str], *, partitioned: bool | None = None) -> bool:
+    """Return whether the options name a partitioned index; False for a global one.
+
+    Raises
+    ------
+    ConfigError
+        If they name another index than asked for, or disable it.
+    """
+    kind = index_type(given)
+    is_partitioned = kind == PARTITIONED_TYPE
+    if not names_record_index(given) or (partitioned is not None and is_partitioned != partitioned):
+        kinds = [PARTITIONED_TYPE] * (partitioned is not False)
+        kinds += [GLOBAL_TYPES[0]] * (partitioned is not True)
+        raise ConfigError(INDEX_TYPE, given.get(INDEX_TYPE), " or ".join(kinds))
+    own = (PARTITIONED_ENABLE,) if is_partitioned else GLOBAL_ENABLE
+    for key in ENABLE:
+        is_own = key in own
+        if given.get(key, str(is_own)).strip().lower() != str(is_own).lower():
+            allowed = f"{str(is_own).lower()!r}, for {INDEX_TYPE}={kind}"
+            raise ConfigError(key, given[key], allowed)
+    return is_partitioned
+
+
+def number(given: Mapping[str, str], key: str) -> int | None:
+    """Return the number that an option gives, or None; raise ConfigError for other text."""
+    text = given.get(key, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(key, given[key], "give a number")
+    return int(text)
 
 
 def index_type(given: Mapping[str, str]) -> str:

@@ -12,7 +12,9 @@ from typing import Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.errors import ConfigError
-from bucketlake.index.record_layout import GroupLimits, IndexSource, RecordLayout
+from bucketlake.index.filling import SmallGroups
+from bucketlake.index.record_layout import IndexSource, RecordLayout
+from bucketlake.metadata.index_shards import GLOBAL_LIMITS, PARTITIONED_LIMITS, ShardLimits
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
@@ -68,6 +70,11 @@ class RecordIndex:
         """No field of the key is hashed."""
         return None
 
+    @property
+    def shard_limits(self) -> ShardLimits:
+        """How many shards the index gets: of each partition, or of the table."""
+        return PARTITIONED_LIMITS if self.partitioned else GLOBAL_LIMITS
+
     def with_max_file_size(self, max_file_size: int | None) -> Self:
         """Return the same index with another size of file groups."""
         return replace(self, max_file_size=max_file_size or MAX_FILE_SIZE_DEFAULT)
@@ -75,9 +82,10 @@ class RecordIndex:
     def bound(self, storage: Storage, timeline: Timeline) -> Self:
         """Return the index with that of a table at a point of its timeline."""
         index = replace(self)
-        limits = GroupLimits(self.max_file_size, self.small_file_limit)
-        source = IndexSource(storage, timeline)
-        object.__setattr__(index, "_layout", RecordLayout(self.partitioned, limits, source))
+        filling = SmallGroups(self.max_file_size, self.small_file_limit)
+        source, shard_count = IndexSource(storage, timeline), self.shard_limits.least
+        layout = RecordLayout(self.partitioned, filling, shard_count, source)
+        object.__setattr__(index, "_layout", layout)
         return index
 
     def layout(self) -> RecordLayout:
@@ -125,31 +133,14 @@ class RecordIndex:
         bucketlake moves the key in any case, because a read with a condition on the partition
         would not find such a record.
         """
-        kind = names.index_type(options)
-        if not names.names_record_index(options):
-            allowed = f"{names.PARTITIONED_TYPE} or {names.GLOBAL_TYPES[0]}"
-            raise ConfigError(names.INDEX_TYPE, options.get(names.INDEX_TYPE), allowed)
-        partitioned = kind == names.PARTITIONED_TYPE
-        own = (names.PARTITIONED_ENABLE,) if partitioned else names.GLOBAL_ENABLE
-        for key in names.ENABLE:
-            is_own = key in own
-            if options.get(key, str(is_own)).strip().lower() != str(is_own).lower():
-                allowed = f"{str(is_own).lower()!r}, for {names.INDEX_TYPE}={kind}"
-                raise ConfigError(key, options[key], allowed)
+        partitioned = names.require_record_index(options)
         if not partitioned and options.get(names.MOVES, "true").strip().lower() != "true":
             allowed = "'true': a key moves to the partition of its newest record"
             raise ConfigError(names.MOVES, options[names.MOVES], allowed)
+        size = names.number(options, names.MAX_FILE_SIZE)
+        small = names.number(options, names.SMALL_FILE_LIMIT)
         return cls(
             partitioned,
-            _size(options, names.MAX_FILE_SIZE, MAX_FILE_SIZE_DEFAULT),
-            _size(options, names.SMALL_FILE_LIMIT, SMALL_FILE_DEFAULT),
+            MAX_FILE_SIZE_DEFAULT if size is None else size,
+            SMALL_FILE_DEFAULT if small is None else small,
         )
-
-
-def _size(options: Mapping[str, str], key: str, default: int) -> int:
-    text = options.get(key, "").strip()
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(key, options[key], "give a number of bytes")
-    return int(text)

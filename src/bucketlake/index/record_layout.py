@@ -18,6 +18,7 @@ import pyarrow as pa
 from bucketlake.errors import IndexStateError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.index.filling import Filling
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
@@ -28,31 +29,15 @@ from bucketlake.index.layout import (
     StoredKeys,
 )
 from bucketlake.merge.records import IncomingRecords
-from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
+from bucketlake.metadata.index_shards import IndexShards
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice, open_metadata_table
-from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import is_initial
 from bucketlake.timeline.table_properties import read_table_config
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """Sizes of file groups.
-
-    Attributes
-    ----------
-    size_bytes_max : int
-        Size to which new keys fill a group.
-    small_bytes : int
-        Size below which a stored group gets new keys.
-    """
-
-    size_bytes_max: int
-    small_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +75,19 @@ class IndexSource:
     storage: Storage
     timeline: Timeline
 
-    def pinned(self, partitions: Collection[str], *, partitioned: bool) -> PinnedIndex:
+    def pinned(
+        self, partitions: Collection[str], *, partitioned: bool, shard_count: int
+    ) -> PinnedIndex:
         """Open the index for some data partitions.
+
+        Parameters
+        ----------
+        partitions : collection of str
+            Paths of data partitions.
+        partitioned : bool
+            Whether each data partition shall have shards of its own.
+        shard_count : int
+            Number of shards of data partitions that have none yet.
 
         Raises
         ------
@@ -122,7 +118,7 @@ class IndexSource:
                 f"the index of {self.storage.root} is {held}",
                 f"open it with index=RecordIndex(partitioned={shards.is_partitioned})",
             )
-        pinned = shards.with_partitions(partitions, PARTITIONED_LIMITS.least)
+        pinned = shards.with_partitions(partitions, shard_count)
         for shard in pinned.shards(partitions):
             _ = shard.file_id  # Raises InputError for a path that it cannot name.
         return PinnedIndex(reader, pinned, reader.slices)
@@ -136,8 +132,10 @@ class RecordLayout:
     ----------
     partitioned : bool
         Whether each partition has an index of its own; else keys are unique in the whole table.
-    limits : GroupLimits
-        Sizes of file groups.
+    filling : Filling
+        Says which groups get new keys.
+    shard_count : int
+        Number of shards that a new partition gets in a partitioned index.
     source : IndexSource
         Opens the index.
     index : PinnedIndex or None
@@ -145,7 +143,8 @@ class RecordLayout:
     """
 
     partitioned: bool
-    limits: GroupLimits
+    filling: Filling
+    shard_count: int
     source: IndexSource
     index: PinnedIndex | None = None
 
@@ -171,7 +170,10 @@ class RecordLayout:
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:  # noqa: ARG002
         """Return the layout with the index, for the partitions that a write touches."""
-        return replace(self, index=self.source.pinned(partitions, partitioned=self.partitioned))
+        index = self.source.pinned(
+            partitions, partitioned=self.partitioned, shard_count=self.shard_count
+        )
+        return replace(self, index=index)
 
     @property
     def unpinned(self) -> RecordLayout:
@@ -290,7 +292,7 @@ class RecordLayout:
         if slices:
             (only,) = slices
             return [GroupChoice(only.file_id, only)]
-        return [GroupChoice(new_group_id(instant, *slot), None)]
+        return [GroupChoice(self.filling.new_group_id(instant, *slot), None)]
 
     def groups_of_keys(
         self,
@@ -313,18 +315,3 @@ def _initialisations(timeline: Timeline) -> set[tuple[InstantTime, InstantTime |
         for instant in timeline.completed()
         if is_initial(instant.requested_at)
     }
-
-
-def new_group_id(instant: InstantTime, partition_path: str, number: int) -> FileId:
-    """Derive the id of a file group that a write opens.
-
-    Hudi draws a random id. Here it follows from the instant, the partition and the number of the
-    group in the plan of the write, so that a repeated task makes the same. Lower-case hexadecimal
-    digits are what the index stores as numbers.
-
-    Examples
-    --------
-    >>> new_group_id("20240101120000000", "region=eu", 3)
-    '078c1f47-40ff-474c-a2dc-4dbcb6fd150c-0'
-    """
-    return FileId(f"{derived_uuid(instant, partition_path, str(number))}-0")

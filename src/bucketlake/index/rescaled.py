@@ -8,8 +8,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler
-from bucketlake.index.record import RecordIndex
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.index.simple import SimpleBucket
 
 Rules = Mapping[str, int] | Expressions
@@ -52,12 +51,12 @@ def rescaled_index(
             "a rescale sets bucket counts by rules; the buckets of a ConsistentBucket split and "
             "merge by Table.resize (bucketlake resize)",
         )
-    if isinstance(held, RecordIndex):
+    if isinstance(held, INDEXED_KINDS):
         raise ConfigError(
             "rescale",
             held,
-            "a rescale sets bucket counts by rules; a RecordIndex has no buckets, and opens file "
-            "groups as they are needed",
+            f"a rescale sets bucket counts by rules; a {type(held).__name__} opens file groups as "
+            "they are needed",
         )
     pairs = _pairs(rules if rules is not None else add or ())
     if isinstance(held, SimpleBucket):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
-from bucketlake.config.record_options import names_record_index
+from bucketlake.config.record_options import names_dynamic, names_record_index
 from bucketlake.config.resize_options import ENGINE, names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -29,6 +29,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.consistent import ConsistentBucket
+from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.group_sizes import latest_size
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
@@ -47,17 +48,25 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.table_properties import read_table_config
 
-TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket | RecordIndex
+IndexedKind: TypeAlias = RecordIndex | DynamicBucket
+"""Kinds that find keys in the record-level index of the metadata table."""
+
+TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket | IndexedKind
+
+INDEXED_KINDS = (RecordIndex, DynamicBucket)
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
 _WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of the settings file.
 _RINGS = 1  # The version for hash rings.
 _RECORD_ENGINE, _RECORD = "RECORD_INDEX", 1  # The engine and version for the record-level index.
+_DYNAMIC_ENGINE, _DYNAMIC = "DYNAMIC", 1  # Those for dynamic buckets.
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
     """Read the index from ``hoodie.*`` options of a Hudi job; ConfigError if they are invalid."""
+    if names_dynamic(options):
+        return DynamicBucket.from_options(options)
     if names_record_index(options):
         return RecordIndex.from_options(options)
     if names_rings(options):
@@ -73,14 +82,14 @@ class StoredSetting:
 
     Attributes
     ----------
-    index : SimpleBucket, ConsistentBucket or RecordIndex
+    index : SimpleBucket, ConsistentBucket, RecordIndex or DynamicBucket
         Bucket count, hash fields and maximum file size before the first version; or the limits of
         the rings; or the sizes of file groups.
     has_versions : bool
         Whether the maximum file size may have versions (``index/group_sizes.py``).
     """
 
-    index: SimpleBucket | ConsistentBucket | RecordIndex
+    index: SimpleBucket | ConsistentBucket | RecordIndex | DynamicBucket
     has_versions: bool = False
 
 
@@ -98,6 +107,9 @@ def read_stored(storage: Storage) -> StoredSetting | None:
         if engine == _RECORD_ENGINE and version == _RECORD:
             sizes = stored["maxFileSize"], stored["smallFileLimit"]
             return StoredSetting(RecordIndex(stored["partitioned"], *sizes))
+        if engine == _DYNAMIC_ENGINE and version == _DYNAMIC:
+            limits = stored["maxRecords"], stored["maxFileSize"]
+            return StoredSetting(DynamicBucket(*limits, stored["assigners"]))
         size = stored["maxFileSize"] if version == _WITH_SIZE else None
         index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None, size)
     except (ValueError, KeyError, TypeError) as error:
@@ -142,7 +154,7 @@ def keep_versions(storage: Storage) -> None:
         storage.put(SETTINGS_FILE, _encode(stored.index, with_size=True))
 
 
-_WITHOUT_VERSIONS = (ConsistentBucket, RecordIndex)
+_WITHOUT_VERSIONS = (ConsistentBucket, RecordIndex, DynamicBucket)
 """Kinds that are bound to the state of a table, and whose settings do not change."""
 
 
@@ -152,11 +164,15 @@ def _as_simple(index: SimpleBucket | PartitionBucket) -> SimpleBucket:
     return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
 
 
-def _encode(index: SimpleBucket | ConsistentBucket | RecordIndex, with_size: bool) -> bytes:
+def _encode(
+    index: SimpleBucket | ConsistentBucket | RecordIndex | DynamicBucket, with_size: bool
+) -> bytes:
     if isinstance(index, ConsistentBucket):
         return json.dumps(_ring_entries(index), indent=2).encode()
     if isinstance(index, RecordIndex):
         return json.dumps(_record_entries(index), indent=2).encode()
+    if isinstance(index, DynamicBucket):
+        return json.dumps(_dynamic_entries(index), indent=2).encode()
     entries: dict[str, object] = {
         "engine": "SIMPLE",
         "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
@@ -186,6 +202,16 @@ def _record_entries(index: RecordIndex) -> dict[str, object]:
         "partitioned": index.partitioned,
         "maxFileSize": index.max_file_size,
         "smallFileLimit": index.small_file_limit,
+    }
+
+
+def _dynamic_entries(index: DynamicBucket) -> dict[str, object]:
+    return {
+        "engine": _DYNAMIC_ENGINE,
+        "version": _DYNAMIC,
+        "assigners": index.assigners,
+        "maxRecords": index.max_records,
+        "maxFileSize": index.max_file_size,
     }
 
 
@@ -233,6 +259,8 @@ def resolve_index(
     if isinstance(basis, RecordIndex) and isinstance(given, RecordIndex):
         # Each write may fill file groups to another size.
         basis = given if given.partitioned == basis.partitioned else basis
+    if isinstance(basis, DynamicBucket) and isinstance(given, DynamicBucket):
+        basis = basis.with_limits_of(given)
     if isinstance(basis, _WITHOUT_VERSIONS):
         return basis.bound(storage, timeline)
     if stored is None and has_rings(storage):
@@ -280,7 +308,7 @@ def setting_origin(
     """Return in words which instant set the index setting of a partition."""
     if isinstance(index, ConsistentBucket):
         return "a resize or an overwrite"
-    if isinstance(index, RecordIndex):
+    if isinstance(index, INDEXED_KINDS):
         return "its metadata table"
     config, size = latest_config(storage, timeline), latest_size(storage, timeline)
     if size is not None and (config is None or config.instant < size.instant):
@@ -314,8 +342,8 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
             f"{storage.root} holds {found!r}",
             "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
             "to change max_file_size use bucketlake.convert, to split or merge the buckets of a "
-            "ConsistentBucket use Table.resize (bucketlake resize); the kind of a RecordIndex "
-            "cannot be changed",
+            "ConsistentBucket use Table.resize (bucketlake resize); the kind of a RecordIndex and "
+            "the assigners of a DynamicBucket cannot be changed",
         )
 
 

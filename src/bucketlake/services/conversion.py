@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.record import RecordIndex
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.rescale import move_partitions
@@ -53,9 +52,11 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
     ConfigError
         If the index differs from the table's in more than its ``max_file_size``.
     """
-    if isinstance(held, RecordIndex):
+    if isinstance(held, INDEXED_KINDS):
         raise ConfigError(
-            "index", index, "a RecordIndex is not converted: open the table with other sizes"
+            "index",
+            index,
+            f"a {type(held).__name__} is not converted: open the table with other sizes",
         )
     if held.with_max_file_size(index.max_file_size) != index:
         raise ConfigError(

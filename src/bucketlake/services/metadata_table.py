@@ -31,6 +31,7 @@ from bucketlake.errors import AlreadyExistsError, ConfigError, ObjectNotFoundErr
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.settings import INDEXED_KINDS, read_stored
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
@@ -328,7 +329,18 @@ class _IndexBuild:
         self, snapshot: Snapshot, instant: InstantTime, opened: IndexShards | None
     ) -> IndexBuildPlan:
         partitioned = self.is_partitioned
-        return plan_index(snapshot, self._inner, instant, is_partitioned=partitioned, opened=opened)
+        stored = read_stored(self.storage)
+        kind, limits = None if stored is None else stored.index, None
+        if isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
+            limits = kind.shard_limits
+        return plan_index(
+            snapshot,
+            self._inner,
+            instant,
+            is_partitioned=partitioned,
+            limits=limits,
+            opened=opened,
+        )
 
     def _snapshot(self, timeline: Timeline) -> Snapshot:
         return load_snapshot(self.storage, self.config, timeline, lists_storage=True)

@@ -18,8 +18,14 @@ from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.record import RecordIndex
-from bucketlake.index.settings import TableIndex, require_given, resolve_index, store_index
+from bucketlake.index.settings import (
+    INDEXED_KINDS,
+    IndexedKind,
+    TableIndex,
+    require_given,
+    resolve_index,
+    store_index,
+)
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
     create_metadata_table,
@@ -96,16 +102,18 @@ def make_table(
         ordering_fields=ordering_fields,
         create_schema=avro_from_arrow(stored, table_name),
     )
-    is_indexed = isinstance(index, RecordIndex)
+    is_indexed = isinstance(index, INDEXED_KINDS)
     if is_indexed and metadata_table is False:
-        raise ConfigError("metadata_table", False, "a RecordIndex is a part of the metadata table")
+        raise ConfigError(
+            "metadata_table", False, f"a {type(index).__name__} needs the metadata table"
+        )
     if storage.stat(PROPERTIES_FILE) is not None:
         raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
     if is_indexed if metadata_table is None else metadata_table:
-        record_index = index if isinstance(index, RecordIndex) else None
+        record_index = index if isinstance(index, INDEXED_KINDS) else None
         config = _with_metadata_table(storage, config, stored, record_index)
     # An unfinished creation may have left rules.
     require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
@@ -113,7 +121,7 @@ def make_table(
 
 
 def _with_metadata_table(
-    storage: Storage, config: TableConfig, schema: pa.Schema, record_index: RecordIndex | None
+    storage: Storage, config: TableConfig, schema: pa.Schema, record_index: IndexedKind | None
 ) -> TableConfig:
     """Make the metadata table of a table without records; return the properties with it."""
     create_metadata_table(storage, config)
@@ -135,7 +143,7 @@ def _with_metadata_table(
 
 
 def _groups(
-    partition: MetadataPartition, record_index: RecordIndex | None
+    partition: MetadataPartition, record_index: IndexedKind | None
 ) -> dict[FileId, GroupEntries]:
     """Return the file groups of a partition, with the entries of a table without records."""
     if partition is MetadataPartition.RECORD_INDEX:

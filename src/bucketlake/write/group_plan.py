@@ -1,19 +1,19 @@
 """The plan of a write under a record-level index: where new keys go, and which task writes what.
 
 The driver makes it between the two stages of the write (``write/locate.py``, ``write/placed.py``).
-A record of a stored key goes to the file group of the key. New keys of a partition fill its small
-file groups first, and then new ones, as Hudi's writers do. Groups that get records anyway come
-first: on copy-on-write tables they are rewritten in any case. Each group is filled to its size
-before the next one, so few groups get new keys.
+A record of a stored key goes to the file group of the key. New keys fill groups with room first,
+and then new ones; the index kind says which groups have room for which keys (``index/filling.py``).
+Each group is filled before the next one, so few groups get new keys.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from bucketlake.index.record_layout import GroupLimits, new_group_id
+from bucketlake.index.filling import Filling, RowCounter
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_name import FileId, InstantTime
@@ -89,6 +89,7 @@ class _Target:
     updates: int
     room: int = 0
     new: int = 0
+    number: int | None = None  # Of a new group.
 
 
 def dead_groups(found: Sequence[LookupResult], live: Mapping[Group, FileSlice]) -> set[Group]:
@@ -106,9 +107,11 @@ def plan_groups(
     found: Sequence[LookupResult],
     live: Mapping[Group, FileSlice],
     replaced: Mapping[str, tuple[FileId, ...]],
-    limits: GroupLimits,
+    filling: Filling,
     row_bytes: float,
+    rows_of: RowCounter,
     *,
+    used: Callable[[str], Collection[FileId]],
     shards: IndexShards,
     stored: StoredShards,
     removal: Removal,
@@ -127,10 +130,14 @@ def plan_groups(
         The live file groups that may get records; without groups that the write replaces.
     replaced : mapping of str to file ids
         Groups that the write replaces.
-    limits : GroupLimits
-        Sizes of file groups.
+    filling : Filling
+        Says which groups get new keys.
     row_bytes : float
         Estimated bytes of a stored row.
+    rows_of : callable
+        Counts the rows of a stored group.
+    used : callable
+        Returns the groups of a partition that are no longer live.
     shards : IndexShards
         The shards of the index, with those that the write opens.
     stored : mapping
@@ -150,35 +157,51 @@ def plan_groups(
     targets: dict[Group, _Target] = {
         group: _Target(group[0], live[group], count) for group, count in updates.items() if count
     }
-    pools: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    held_in: dict[str, list[FileSlice]] = defaultdict(list)
+    for (path, _), held in live.items():
+        held_in[path].append(held)
+    written: dict[str, set[FileId]] = defaultdict(set)
+    for path, file_id in targets:
+        written[path].add(file_id)
+    pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for result in found:
+        pool = filling.pool(lookups.lookups[result.number].shard.number)
         for place, count in result.new:
-            pools[place].append((result.number, count))
-    small = _small_groups(live, {partitions[place] for place in pools}, limits)
+            pools[place, pool].append((result.number, count))
     filled: list[tuple[int, int, int, _Target]] = []  # Lookup, partition, first rank, target.
     opened: list[_Target] = []
-    for place, counts in sorted(pools.items()):
+    for (place, pool), counts in sorted(pools.items()):
         path = partitions[place]
-        total = sum(count for _, count in counts)
-        chosen = _chosen(small.get(path, []), targets, limits, row_bytes, total)
-        rows_max = max(1, int(limits.size_bytes_max / row_bytes))
-        left = total - sum(target.room for target in chosen)
-        new = [_Target(path, None, 0, rows_max) for _ in range(-(-max(0, left) // rows_max))]
+        left, shard_count = sum(count for _, count in counts), shards.count(path)
+        into: list[_Target] = []
+        for held in filling.candidates(pool, shard_count, held_in[path], written[path]):
+            if left <= 0:
+                break
+            target = targets.get((path, held.file_id)) or _Target(path, held, 0)
+            target.room = filling.room(held, row_bytes, rows_of)
+            if target.room > 0:
+                targets[path, held.file_id] = target
+                into.append(target)
+                left -= target.room
+        rows_max = filling.rows_max(row_bytes)
+        ids = partial(_ids_of, held_in[path], used, path)
+        numbers_left = filling.new_numbers(pool, shard_count, ids)
+        new = [
+            _Target(path, None, 0, rows_max, number=next(numbers_left))
+            for _ in range(-(-max(0, left) // rows_max))
+        ]
         opened += new
         filled += [
             (lookup, place, rank, target)
-            for lookup, rank, target in _fill([*chosen, *new], sorted(counts))
+            for lookup, rank, target in _fill([*into, *new], sorted(counts))
         ]
-        for target in chosen:
-            assert target.file_slice is not None
-            targets[path, target.file_slice.file_id] = target
     ordered = sorted(targets.values(), key=_order) + opened
     ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
     slots, numbers = _slots(ordered)
-    ids = {
+    ids_of_slots = {
         slot.number: slot.slices[0].file_id
         if slot.slices
-        else new_group_id(instant, slot.partition_path, slot.slot)
+        else filling.new_group_id(instant, slot.partition_path, slot.slot)
         for slot in slots
     }
     of_group = {group: numbers[id(target)] for group, target in targets.items()}
@@ -192,7 +215,7 @@ def plan_groups(
         cuts,
     )
     shard_plans, shard_of_lookup = _shards(
-        lookups, found, cuts, slots, ids, shards, stored, removal
+        lookups, found, cuts, slots, ids_of_slots, shards, stored, removal
     )
     weights = [slot.weight for slot in slots]
     weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
@@ -214,39 +237,11 @@ def plan_groups(
     )
 
 
-def _small_groups(
-    live: Mapping[Group, FileSlice], partitions: Collection[str], limits: GroupLimits
-) -> dict[str, list[FileSlice]]:
-    """Return the groups of some partitions that are below the limit, by partition."""
-    found: dict[str, list[FileSlice]] = defaultdict(list)
-    for (path, _), held in live.items():
-        if path in partitions and held.size_bytes < limits.small_bytes:
-            found[path].append(held)
-    return found
-
-
-def _chosen(
-    small: Iterable[FileSlice],
-    targets: Mapping[Group, _Target],
-    limits: GroupLimits,
-    row_bytes: float,
-    new_keys: int,
-) -> list[_Target]:
-    """Return small groups of a partition with room for some new keys, in the order of filling."""
-    chosen: list[_Target] = []
-    for held in sorted(
-        small,
-        key=lambda s: ((s.partition_path, s.file_id) not in targets, -s.size_bytes, s.file_id),
-    ):
-        if new_keys <= 0:
-            break
-        target = targets.get((held.partition_path, held.file_id))
-        target = target or _Target(held.partition_path, held, 0)
-        target.room = int((limits.size_bytes_max - held.size_bytes) / row_bytes)
-        if target.room > 0:
-            chosen.append(target)
-            new_keys -= target.room
-    return chosen
+def _ids_of(
+    slices: Sequence[FileSlice], used: Callable[[str], Collection[FileId]], path: str
+) -> set[FileId]:
+    """Return all groups that a partition has or had."""
+    return {held.file_id for held in slices} | {*used(path)}
 
 
 def _fill(
@@ -275,17 +270,26 @@ def _order(target: _Target) -> tuple[str, str]:
 
 
 def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
-    """Return a slot for each target, numbered within its partition, and the slots of targets."""
+    """Return a slot for each target, numbered within its partition, and the slots of targets.
+
+    The number of a new group makes its id. Stored groups get numbers after these.
+    """
     slots: list[SlotPlan] = []
     numbers: dict[int, int] = {}
-    in_partition = Counter[str]()
+    next_number = Counter[str]()
     for target in targets:
-        path = target.partition_path
+        if target.number is not None:
+            path = target.partition_path
+            next_number[path] = max(next_number[path], target.number + 1)
+    for target in targets:
+        path, number = target.partition_path, target.number
+        if number is None:
+            number = next_number[path]
+            next_number[path] += 1
         slices = () if target.file_slice is None else (target.file_slice,)
         records = target.updates + target.new
         numbers[id(target)] = len(slots)
-        slots.append(SlotPlan(path, in_partition[path], slices, records, len(slots)))
-        in_partition[path] += 1
+        slots.append(SlotPlan(path, number, slices, records, len(slots)))
     return slots, numbers
 
 

@@ -7,9 +7,10 @@ groups and the changed entries of the index (``write/locate.py``, ``write/group_
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.format.base_file import BaseFileReader
@@ -17,6 +18,7 @@ from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
 from bucketlake.metadata.index_shards import Shard
 from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
@@ -173,7 +175,7 @@ class IndexedWrite:
             records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
         )
         located, live = self._located(source, lookups, removal, slices)
-        found = located.results
+        found, removed = located.results, cache(self._replaced)
         try:
             _require_received(records, lookups, found)
             plan = plan_groups(
@@ -181,8 +183,10 @@ class IndexedWrite:
                 found,
                 live,
                 replaced,
-                self.layout.limits,
+                self.layout.filling,
                 self._row_bytes(live, found),
+                self._rows_of,
+                used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
                 stored=self._index.stored,
                 removal=removal,
@@ -314,6 +318,23 @@ class IndexedWrite:
             case Operation.INSERT_OVERWRITE_TABLE:
                 return Removal(None)
         return Removal()
+
+    def _replaced(self) -> dict[str, list[FileId]]:
+        """Return the groups that replace commits removed, by partition."""
+        found: dict[str, list[FileId]] = defaultdict(list)
+        for path, file_id in self.snapshot.timeline.replaced_file_groups(self.write.storage):
+            found[path].append(file_id)
+        return found
+
+    def _rows_of(self, held: FileSlice) -> int:
+        """Return the rows of a group: exact for a base file, estimated for its log files."""
+        base = held.base_file
+        if base is None:
+            return 0
+        with BaseFileReader(self.write.storage, base.path, base.size_bytes) as reader:
+            rows = reader.row_count
+        logged = held.size_bytes - base.size_bytes
+        return rows + int(logged * rows / base.size_bytes)
 
     def _row_bytes(self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]) -> float:
         """Return the stored bytes of a row: from the largest base file, else a guess."""

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.index.filling import SmallGroups
 from bucketlake.index.layout import SlotPart
-from bucketlake.index.record_layout import GroupLimits
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
@@ -25,7 +25,7 @@ from bucketlake.write.lookups import Lookup, LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
 
 INSTANT = InstantTime("20240101120000000")
-LIMITS = GroupLimits(1_000, 800)
+LIMITS = SmallGroups(1_000, 800)
 ROW_BYTES = 10.0
 
 
@@ -62,9 +62,12 @@ def plan(
         "removal": Removal(),
         "instant": INSTANT,
         "tasks_wanted": 4,
+        "used": lambda _: (),
     }
+    given = defaults | settings
+    filling, rows_of = given.pop("filling", LIMITS), given.pop("rows_of", lambda _: 0)
     return plan_groups(
-        lookups, found, held, {}, LIMITS, ROW_BYTES, shards=shards, **(defaults | settings)
+        lookups, found, held, {}, filling, ROW_BYTES, rows_of, shards=shards, **given
     )
 
 
@@ -90,7 +93,7 @@ def test_new_keys_fill_small_groups_with_updates_first_and_then_new_groups() -> 
         for slot in planned.write.slots
     }
     # 40 rows fit into the group with updates, 30 into the other one, 100 into each new group.
-    assert records == {"with": 50, "without": 30, 2: 100, 3: 80}
+    assert records == {"with": 50, "without": 30, 0: 100, 1: 80}
     assert slots_of(planned, 0, -1, [0, 39, 40, 69, 70, 169, 170, 249]) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert slots_of(planned, 0, 0, [-1]) == [0]
 
