@@ -55,7 +55,7 @@ import bucketlake as bl
 
 FUNCTIONS = ("create_table", "open_table", "convert", "save")
 VALUES = (
-    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "RecordIndex"),
+    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "DynamicBucket", "RecordIndex"),
     *("TimestampPartition", "WriteResult"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )

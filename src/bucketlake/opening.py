@@ -62,7 +62,7 @@ def create_table(
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket or RecordIndex
+    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex
         How keys find their file group.
     partition_by : str or sequence of str
         Partition columns, outermost first; empty for a table without partitions.
@@ -81,7 +81,7 @@ def create_table(
         How to format the times of the only partition column as text.
     metadata_table : bool, optional
         Whether the table gets Hudi's metadata table: readers then need not list the storage. A
-        ``RecordIndex`` is a part of it.
+        ``RecordIndex`` and a ``DynamicBucket`` need it.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -146,7 +146,7 @@ def open_table(
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket or RecordIndex, optional
+    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex, optional
         Needed only to *write* to a table of Hudi, which stores no bucket setting.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.

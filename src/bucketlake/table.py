@@ -105,7 +105,7 @@ class Table:
     ----------
     path : str
         Folder of the table, as the user passed it.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket, RecordIndex or None
+    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket, RecordIndex or None
         The index when the table was opened; None if it is not known, then writes fail.
     storage_options : mapping of str to str
         The options of the caller. ``repr`` does not show their values, and a pickle holds them in
