@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import bucketlake as bl
 from benchmarks.common.rows import KEY, ORDERING, PARTITION, DataSet
@@ -29,27 +30,40 @@ class BucketLakeContender(SparkContender):
         self,
         spark: SparkSession,
         settings: Mapping[str, Any],
-        index: bl.SimpleBucket | bl.PartitionBucket | bl.ConsistentBucket,
+        index: bl.SimpleBucket | bl.PartitionBucket | bl.ConsistentBucket | bl.RecordIndex,
         table_type: str = "copy_on_write",
+        *,
+        metadata_table: bool = False,
     ) -> None:
         super().__init__(spark)
         self._cores, self._index, self._table_type = settings["cores"], index, table_type
+        # A record-level index is a part of the metadata table.
+        self._metadata_table = metadata_table or isinstance(index, bl.RecordIndex)
         self._worker_idle_bytes = 0
-        self.settings = {**SESSION, "table_type": table_type, "load": "upsert"}
+        self.settings = {
+            **SESSION,
+            "table_type": table_type,
+            "load": "upsert",
+            "metadata_table": str(self._metadata_table),
+        }
 
     def load(self, data: DataSet, table: Path) -> None:
         rows = self.spark.read.parquet(str(data.load))
-        created = bl.create_table(
+        self.create(rows.schema, table).upsert(rows)
+
+    def create(self, schema: StructType, table: Path) -> bl.Table:
+        """Create the table of the orders."""
+        return bl.create_table(
             str(table),
-            schema=rows.schema,
+            schema=schema,
             record_key=[KEY],
             partition_by=[PARTITION],
             ordering=ORDERING,
             index=self._index,
             table_type=self._table_type,
+            metadata_table=self._metadata_table,
             name="orders",
         )
-        created.upsert(rows)
 
     def upsert(self, data: DataSet, table: Path) -> None:
         bl.open_table(str(table)).upsert(self.spark.read.parquet(str(data.changes)))

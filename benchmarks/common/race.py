@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -76,6 +76,11 @@ class Race(ABC):
         """Return the steps of a contender's turn that are measured."""
         return self.steps
 
+    def contenders_in(self, number: int | None) -> Sequence[str]:  # noqa: ARG002 -- as above.
+        """Return the contenders of a round; None is the warm-up."""
+        contenders: Sequence[str] = self.options.contenders
+        return contenders
+
     def run(self, data: DataSet, warmup: DataSet) -> None:
         """Start each family that has a contender in this run, and go through all rounds."""
         try:
@@ -126,7 +131,7 @@ class Race(ABC):
     def _round(self, data: DataSet, number: int | None) -> None:
         """Let each contender take its turn; a numbered round is kept, the warm-up is not."""
         self.rehearsing = number is None
-        names = [name for name in self.options.contenders if name not in self.failed]
+        names = [name for name in self.contenders_in(number) if name not in self.failed]
         shift = (number or 0) % max(1, len(names))  # Nobody always runs after the same neighbour.
         for name in names[shift:] + names[:shift]:
             try:

@@ -55,7 +55,7 @@ class ProcessTree:
         """Sample until the block ends; the yielded peak is then complete."""
         peak = Peak()
         for worker in _workers(self._root):
-            _reset_high_water_mark(worker)
+            reset_high_water_mark(worker)
         own_before, all_before = cpu_seconds(self._root), machine_cpu_seconds()
         started = time.perf_counter()
         stop = threading.Event()
@@ -75,7 +75,7 @@ class ProcessTree:
         while True:
             last = stop.wait(SAMPLE_S)
             for worker in _workers(self._root):
-                mark = _status_bytes(worker, "VmHWM")
+                mark = status_bytes(worker, "VmHWM")
                 peak.by_process[worker] = max(mark, peak.by_process.get(worker, 0))
             if last:
                 return
@@ -149,7 +149,8 @@ def _command(process: int) -> bytes:
         return b""
 
 
-def _status_bytes(process: int, field_name: str) -> int:
+def status_bytes(process: int, field_name: str) -> int:
+    """Return a number of bytes that the kernel tells of a process, such as VmHWM."""
     try:
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith(field_name + ":"):
@@ -159,6 +160,7 @@ def _status_bytes(process: int, field_name: str) -> int:
     return 0
 
 
-def _reset_high_water_mark(process: int) -> None:
+def reset_high_water_mark(process: int) -> None:
+    """Let VmHWM begin again at the memory that a process holds now."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{process}/clear_refs").write_text("5")

@@ -8,8 +8,6 @@ copy-on-write, so that both have plain base files.
 
 from __future__ import annotations
 
-import gc
-import platform
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -24,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import bucketlake as bl
+from benchmarks.common.engine_free import EngineFree
 from benchmarks.common.process import serve
 from benchmarks.common.rows import KEY, KEY_PREFIX, ORDERING, PARTITION, DataSet
 from benchmarks.resize.disk import disk_usage
@@ -47,24 +46,7 @@ LOOKUP_KEYS, LOOKUP_ROUNDS = 1_000_000, 7
 Hashes = npt.NDArray[np.int32]
 
 
-class _EngineFree:
-    """What needs no session."""
-
-    settings: dict[str, str]
-
-    def settle(self) -> None:
-        gc.collect()
-
-    def facts(self) -> dict[str, Any]:
-        versions = {
-            "python": platform.python_version(),
-            "pyarrow": pa.__version__,
-            "numpy": np.__version__,
-        }
-        return {"versions": versions, "settings": self.settings}
-
-
-class GrowingTable(_EngineFree, ABC):
+class GrowingTable(EngineFree, ABC):
     """A table without partitions; the name of its folder begins with the number of its buckets."""
 
     def __init__(self) -> None:
@@ -159,7 +141,7 @@ def sums_of(rows: pa.Table) -> dict[str, int]:
     }
 
 
-class Lookups(_EngineFree):
+class Lookups(EngineFree):
     """How many keys or hashes a second find their bucket, on one core."""
 
     def __init__(self) -> None:
