@@ -19,11 +19,15 @@ LOOKUP, LOCATE, INSERT_ROW = "lookup", "locate", "insert_row"
 GROWTH_STEPS = (LOAD, BUILD, LOOKUP, LOCATE, UPSERT_ROW, INSERT_ROW)
 """Steps of a table of each size in the growth."""
 
+LOOKED_UP, LOCATED = 10_000, 20
+"""How many keys these steps find."""
+
 SIMPLE, RECORD = "simple", "record"
 KINDS = (SIMPLE, RECORD)
 """Kinds of index for which the plan of a write to a large table is measured."""
 
-WRITES = ("spread", "dense")
+SPREAD, DENSE = "spread", "dense"
+WRITES = (SPREAD, DENSE)
 """Where the changed file groups are: each in another partition, or all in one."""
 
 
