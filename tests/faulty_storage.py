@@ -172,6 +172,11 @@ class FaultyStorage:
         look = lambda: [*self.inner.list(folder, recursive=recursive)]  # noqa: E731
         return iter(self._look("list", folder, look))
 
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder with some prefixes, as they are at the call."""
+        look = lambda: [*self.inner.list_named(folder, prefixes)]  # noqa: E731
+        return iter(self._look("list", folder, look))
+
     def list_folders(self, folder: str) -> Paths:
         """Return a folder's direct subfolders."""
         return self._look("list_folders", folder, lambda: self.inner.list_folders(folder))

@@ -19,6 +19,7 @@ OTHERS = (
     "read_version",
     "stat",
     "list",
+    "list_named",
     "list_folders",
     "duplicate",
     "delete",

@@ -279,6 +279,10 @@ class StagedStorage:
         self._stage.pause(f"list {folder}")
         return self._inner.list(folder, recursive=recursive)
 
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        self._stage.pause(f"list {folder}")
+        return self._inner.list_named(folder, prefixes)
+
     def list_folders(self, folder: str) -> Paths:
         self._stage.pause(f"list folders {folder}")
         return self._inner.list_folders(folder)

@@ -49,9 +49,9 @@ class PinnedIndex:
     reader : RecordIndexReader
         Reads it.
     shards : IndexShards
-        Its shards, and those that new data partitions will get.
+        The shards of these partitions, and those that new data partitions will get.
     stored : mapping
-        The slices of all shards by data partition; None in a global index.
+        The slices of their shards by data partition; None in a global index, which has all shards.
     """
 
     reader: RecordIndexReader
@@ -109,7 +109,8 @@ class IndexSource:
                 "wait for the build, or repeat it if it died: "
                 f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
             )
-        reader = RecordIndexReader(open_metadata_table(self.storage, config, self.timeline))
+        table = open_metadata_table(self.storage, config, self.timeline)
+        reader = RecordIndexReader(table, frozenset(partitions))
         shards = reader.shards
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
 from bucketlake.merge.records import key_order
 from bucketlake.metadata.index_shards import IndexShards, Shard, rows_by_number
@@ -87,14 +86,18 @@ class RecordIndexReader:
     ----------
     table : MetadataTable
         The metadata table, whose properties list the index.
+    data_partitions : collection of str or None
+        Data partitions in which keys are looked up; None for any. With a partitioned index, only
+        the files of these partitions are looked for.
     """
 
     table: MetadataTable
+    data_partitions: frozenset[str] | None = None
 
     @kept_property
     def shards(self) -> IndexShards:
         """The shards; raises IndexStateError if there are shards of both kinds of index."""
-        file_ids = [held.file_id for held in self.table.slices(MetadataPartition.RECORD_INDEX)]
+        file_ids = [held.file_id for slices in self.slices.values() for held in slices]
         return IndexShards.of_file_ids(file_ids, self.table.storage.outer.root)
 
     def find(self, keys: pa.Array, data_partition: str) -> KeyLocations:
@@ -175,7 +178,7 @@ class RecordIndexReader:
     @kept_property
     def slices(self) -> dict[str | None, list[MetadataSlice]]:
         """Slices of the shards by data partition, in order; None in a global index."""
-        return self.table.shards(MetadataPartition.RECORD_INDEX)
+        return self.table.index_shards(self.data_partitions)
 
     def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[MetadataSlice, Wanted]]:
         """Return the slices that can have the entries of keys."""

@@ -150,11 +150,33 @@ class MetadataTable:
 
         Only a partitioned record-level index has data partitions; other slices are under None.
         """
-        groups: dict[str | None, list[MetadataSlice]] = defaultdict(list)
-        for found in self.slices(partition):
-            facts = MetadataFileId.from_file_id(found.file_id)
-            groups[None if facts is None else facts.data_partition].append(found)
-        return dict(groups)
+        return _by_data_partition(self.slices(partition))
+
+    def index_shards(
+        self, data_partitions: Collection[str] | None = None
+    ) -> dict[str | None, list[MetadataSlice]]:
+        """Return the slices of the record-level index, as :meth:`shards`.
+
+        Parameters
+        ----------
+        data_partitions : collection of str, optional
+            Data partitions whose shards are wanted in a partitioned index. Then the cost of what is
+            found follows these partitions and not the table. The shards of a global index are
+            returned in any case, and all shards of an index that has none for these partitions.
+
+        Raises
+        ------
+        MetadataTableError
+            As :meth:`slices`.
+        """
+        index = MetadataPartition.RECORD_INDEX
+        if data_partitions is not None and index not in self._listed:
+            of_global = f"{MetadataFileId(index, 0).to_file_id()}_"
+            wanted = [MetadataFileId.prefix_of_shards(path) for path in data_partitions]
+            found = _by_data_partition(self._slices(index, [of_global, *wanted]))
+            if found and None not in found:
+                return found
+        return self.shards(index)
 
     def file_groups(self, partition: str) -> list[FileId]:
         """Return the file groups of a partition, also of one that is being built, sorted by id.
@@ -228,13 +250,16 @@ class MetadataTable:
     ) -> Mapping[InstantTime, InstantTime]:
         return archived_completion_times(self.storage, self.config, since=since, until=until)
 
-    def _slices(self, partition: str) -> list[MetadataSlice]:
+    def _slices(
+        self, partition: str, prefixes: Collection[str] | None = None
+    ) -> list[MetadataSlice]:
         groups: dict[FileId, list[DataFile]] = defaultdict(list)
-        for file in list_files_of(self.storage, partition):
+        for file in list_files_of(self.storage, partition, prefixes):
             if self._may_count(file):
                 groups[file.name.file_id].append(file)
         slices = [self._slice(file_id, groups[file_id]) for file_id in sorted(groups)]
-        self._require_groups(partition, slices)
+        if slices or prefixes is None:
+            self._require_groups(partition, slices)
         return slices
 
     def _may_count(self, file: DataFile) -> bool:
@@ -297,6 +322,16 @@ class MetadataTable:
         return not any(partition in commit.write_stats for _, commit in commits)
 
 
+def _by_data_partition(
+    slices: Iterable[MetadataSlice],
+) -> dict[str | None, list[MetadataSlice]]:
+    groups: dict[str | None, list[MetadataSlice]] = defaultdict(list)
+    for found in slices:
+        facts = MetadataFileId.from_file_id(found.file_id)
+        groups[None if facts is None else facts.data_partition].append(found)
+    return dict(groups)
+
+
 def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
     """Open the metadata table of a data table whose properties list it.
 
@@ -344,9 +379,17 @@ def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
     return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
 
 
-def list_files_of(storage: Storage, partition: str) -> list[DataFile]:
-    """Return the files of a partition, valid or not; ``storage`` is the metadata table's."""
-    return list(_files(storage.list(partition, recursive=False), partition))
+def list_files_of(
+    storage: Storage, partition: str, prefixes: Collection[str] | None = None
+) -> list[DataFile]:
+    """Return the files of a partition, valid or not; ``storage`` is the metadata table's.
+
+    With ``prefixes``, only the files of file groups whose ids begin with one of these.
+    """
+    if prefixes is None:
+        return list(_files(storage.list(partition, recursive=False), partition))
+    starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
+    return list(_files(storage.list_named(partition, starts), partition))
 
 
 def list_all_files(storage: Storage) -> list[DataFile]:

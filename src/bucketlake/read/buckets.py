@@ -125,7 +125,9 @@ def locate_key(
 
 def record_locations(snapshot: Snapshot, partition: str) -> pa.Table:
     """Return the index entries of one partition; see ``Table.record_locations``."""
-    found, reason = ask_record_index(snapshot, lambda reader: reader.read_partition(partition))
+    found, reason = ask_record_index(
+        snapshot, lambda reader: reader.read_partition(partition), [partition]
+    )
     if found is None:
         feature = f"a listing of record locations ({reason})"
         next_step = "build the index with Hudi's CREATE INDEX"

@@ -10,7 +10,7 @@ The promises of each operation are written here once; backends only add their ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -75,6 +75,13 @@ class Storage(Protocol):
         """
         ...
 
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder whose names begin with one of some prefixes.
+
+        As :meth:`list`, but objects that are not wanted cost little.
+        """
+        ...
+
     def list_folders(self, folder: str) -> Paths:
         """Return the paths of direct subfolders, sorted; on local disk also empty ones."""
         ...
@@ -124,6 +131,13 @@ class Storage(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Return the local file of an object for memory-mapped reads; None if it is not local."""
         ...
+
+
+def with_prefixes(
+    objects: Iterable[StoredObject], prefixes: tuple[str, ...]
+) -> Iterator[StoredObject]:
+    """Yield the objects whose names begin with one of some prefixes."""
+    return (stored for stored in objects if stored.path.rpartition("/")[2].startswith(prefixes))
 
 
 def require_same_size(storage: Storage, source: str, target: str) -> None:

@@ -98,6 +98,12 @@ class LocalStorage:
         self._require_inside(self._full(folder), "list")
         return self._walk(folder, recursive)
 
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder with one of some prefixes; ask for these alone."""
+        check_folder(folder, "list")
+        self._require_inside(self._full(folder), "list")
+        return self._walk(folder, recursive=False, prefixes=prefixes)
+
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder, also empty ones."""
         check_folder(folder, "list folders of")
@@ -229,13 +235,16 @@ class LocalStorage:
             raise ObjectNotFoundError(full_path, operation, "there is no object")
         return real
 
-    def _walk(self, folder: str, recursive: bool) -> Iterator[StoredObject]:
+    def _walk(
+        self, folder: str, recursive: bool, prefixes: tuple[str, ...] = ("",)
+    ) -> Iterator[StoredObject]:
         if _is_staging(folder):
             return
         start = below(folder)
         with self._naming(folder, "list"):
             # Folders are sorted with their slash, so that whole paths are sorted: a-b/x before a/x.
-            named = {e.name + "/" if e.is_dir() else e.name: e for e in self._entries(folder)}
+            entries = self._entries(folder, prefixes)
+            named = {e.name + "/" if e.is_dir() else e.name: e for e in entries}
         for name in sorted(named):
             if name.endswith("/"):
                 if recursive:
@@ -254,11 +263,11 @@ class LocalStorage:
         except OSError as error:
             raise system_calls.storage_error(error, self._full(path), "list") from error
 
-    def _entries(self, folder: str) -> _Entries:
-        """Return the entries of a folder; none if it does not exist."""
+    def _entries(self, folder: str, prefixes: tuple[str, ...] = ("",)) -> _Entries:
+        """Return the entries of a folder with these prefixes; none if it does not exist."""
         try:
             with os.scandir(self._full(folder)) as scan:
-                entries = [*scan]
+                entries = [entry for entry in scan if entry.name.startswith(prefixes)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:

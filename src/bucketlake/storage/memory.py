@@ -18,7 +18,13 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.storage.base import Buffer, Paths, StoredObject, require_same_size
+from bucketlake.storage.base import (
+    Buffer,
+    Paths,
+    StoredObject,
+    require_same_size,
+    with_prefixes,
+)
 from bucketlake.storage.paths import below, check_folder, check_path, is_side_file
 
 Clock: TypeAlias = Callable[[], int]  # Milliseconds since 1970-01-01 UTC.
@@ -128,6 +134,10 @@ class MemoryStorage:
             for found_object in found
             if not is_side_file(found_object[0].split("/")[-1])
         )
+
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder with one of some prefixes."""
+        return with_prefixes(self.list(folder, recursive=False), prefixes)
 
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""

@@ -42,7 +42,14 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore
 
 from bucketlake.errors import AlreadyExistsError, ObjectNotFoundError, StorageError
-from bucketlake.storage.base import Buffer, Paths, StoredObject, flat_view, require_same_size
+from bucketlake.storage.base import (
+    Buffer,
+    Paths,
+    StoredObject,
+    flat_view,
+    require_same_size,
+    with_prefixes,
+)
 from bucketlake.storage.paths import check_folder, check_path, is_side_file
 from bucketlake.storage.store_address import StoreAddress, open_store
 from bucketlake.storage.store_options import StoreOptions
@@ -139,6 +146,14 @@ class ObjectStorage:
         if recursive:
             shown = self._without_markers(shown)
         return iter(sorted(shown, key=lambda stored: stored.path))
+
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder with one of some prefixes.
+
+        The whole folder is listed, a request for each 1,000 objects: obstore lists whole folders
+        only, and not every store lists in order from a name on.
+        """
+        return with_prefixes(self.list(folder, recursive=False), prefixes)
 
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""

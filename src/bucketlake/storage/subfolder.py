@@ -60,6 +60,11 @@ class Subfolder:
         found = self.outer.list(self._outer_folder(folder, "list"), recursive=recursive)
         return (self._inner(stored) for stored in found)
 
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        """Yield the objects directly in a folder with one of some prefixes."""
+        found = self.outer.list_named(self._outer_folder(folder, "list"), prefixes)
+        return (self._inner(stored) for stored in found)
+
     def list_folders(self, folder: str) -> Paths:
         """Return the direct subfolders of a folder."""
         found = self.outer.list_folders(self._outer_folder(folder, "list folders of"))

@@ -286,6 +286,19 @@ def test_listing_of_a_folder_holds_only_what_is_below_it(storage: Storage) -> No
     assert _paths(storage, "", recursive=False) == []
 
 
+def test_listing_by_prefixes_has_the_named_objects_directly_in_the_folder(storage: Storage) -> None:
+    for path in ["a/bc", "a/.b", "a/c", "a/bc-d/bx", "ab", "a/b.crc", "a/.bc.crc"]:
+        storage.put(path, b"1")
+
+    def paths(*prefixes: str) -> list[str]:
+        return [stored.path for stored in storage.list_named("a", prefixes)]
+
+    assert paths("b", ".b") == ["a/.b", "a/b.crc", "a/bc"]
+    assert paths("bc") == paths("bc", "bcd") == ["a/bc"]
+    assert paths("x") == paths() == []
+    assert [*storage.list_named("nothing", ("b",))] == []
+
+
 def test_listing_of_an_object_or_of_nothing_is_empty(storage: Storage) -> None:
     assert _paths(storage, "") == []
     assert storage.list_folders("") == []

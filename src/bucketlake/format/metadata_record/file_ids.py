@@ -82,5 +82,16 @@ class MetadataFileId:
                 "name log files of such a partition"
             )
             raise InputError("partition path", problem, "use a global record-level index")
-        escaped = encode_segment(self.data_partition).replace("_", "%5F").replace("-", "%2D")
-        return FileId(f"{prefix}-{escaped}-{self.shard:04d}-0")
+        return FileId(f"{self.prefix_of_shards(self.data_partition)}{self.shard:04d}-0")
+
+    @classmethod
+    def prefix_of_shards(cls, data_partition: str) -> str:
+        """Return what the ids of all shards of a data partition begin with, and no others.
+
+        Examples
+        --------
+        >>> MetadataFileId.prefix_of_shards("2024-01-01")
+        'record-index-2024%2D01%2D01-'
+        """
+        escaped = encode_segment(data_partition).replace("_", "%5F").replace("-", "%2D")
+        return f"{_PREFIXES[MetadataPartition.RECORD_INDEX]}-{escaped}-"

@@ -9,7 +9,7 @@ groups that may hold the key are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -111,16 +111,20 @@ def groups_of_records(
         groups = frozenset(group for located in found for group in _groups_of(located))
         return RecordGroups(groups, is_partitioned)
 
-    found, reason = ask_record_index(snapshot, look_up)
+    found, reason = ask_record_index(snapshot, look_up, partitions)
     if found is None and reason is None:
         reason = "a global record-level index has each key once, a bucket index per partition"
     return found, reason
 
 
 def ask_record_index(
-    snapshot: Snapshot, ask: Callable[[RecordIndexReader], _Answer]
+    snapshot: Snapshot,
+    ask: Callable[[RecordIndexReader], _Answer],
+    partitions: Collection[str] | None = None,
 ) -> tuple[_Answer | None, str | None]:
     """Ask the record-level index of a pinned table; return None and why, if it cannot be used.
+
+    With ``partitions``, only the entries of these data partitions are asked for.
 
     Raises
     ------
@@ -134,7 +138,8 @@ def ask_record_index(
     # If the index is turned off meanwhile, its files are deleted after the properties are changed.
     turned_off = "the record-level index was turned off"
     try:
-        answer = ask(RecordIndexReader(snapshot.metadata_table))
+        wanted = None if partitions is None else frozenset(partitions)
+        answer = ask(RecordIndexReader(snapshot.metadata_table, wanted))
     except (MetadataTableError, CommitConflictError):
         if _still_has_index(snapshot):
             raise
