@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
+from bucketlake.index.settings import TableIndex
 
 BUCKETS = 3
 
@@ -46,6 +47,8 @@ class TableKind:
         Bytes at which a bucket's next file group is opened; None for one group a bucket.
     partitioned_index : bool or None
         Whether the record-level index of both writers is partitioned; None for buckets.
+    dynamic : bool
+        Whether bucketlake takes the shards of a partitioned index for assigners of buckets.
     metadata_table : bool
         Whether both writers maintain a metadata table; Hudi builds it where there is none.
     """
@@ -63,11 +66,14 @@ class TableKind:
     merge_on_read: bool = False
     max_file_size: int | None = None
     partitioned_index: bool | None = None
+    dynamic: bool = False
     metadata_table: bool = False
 
     @property
-    def index(self) -> bl.SimpleBucket | bl.PartitionBucket | bl.RecordIndex:
+    def index(self) -> TableIndex:
         """The index of both writers."""
+        if self.dynamic:
+            return bl.DynamicBucket(max_records=20, assigners=2)
         if self.partitioned_index is not None:
             return bl.RecordIndex(self.partitioned_index)
         fields, size = self.hash_fields, self.max_file_size

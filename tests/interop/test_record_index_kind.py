@@ -14,8 +14,12 @@ from tests.interop.table_kind import TableKind
 pytestmark = pytest.mark.interop
 
 KINDS = pytest.mark.parametrize(
-    ("is_partitioned", "merge_on_read", "we_begin"),
-    combinations([True, False, True, False], [False, False, True, True], [True, False]),
+    ("index", "merge_on_read", "we_begin"),
+    combinations(
+        ["partitioned", "global", "partitioned", "global", "dynamic", "dynamic"],
+        [False, False, True, True, False, True],
+        [True, False],
+    ),
     ids=str,
 )
 
@@ -31,10 +35,13 @@ def keys_of(table: SharedTable, *regions: str) -> list[str]:
 
 @KINDS
 def test_hudi_and_bucketlake_upsert_delete_and_overwrite_in_turns(
-    hudi: HudiPeer, tmp_path: Path, is_partitioned: bool, merge_on_read: bool, we_begin: bool
+    hudi: HudiPeer, tmp_path: Path, index: str, merge_on_read: bool, we_begin: bool
 ) -> None:
     kind = TableKind(
-        merge_on_read=merge_on_read, partitioned_index=is_partitioned, metadata_table=True
+        merge_on_read=merge_on_read,
+        partitioned_index=index != "global",
+        dynamic=index == "dynamic",
+        metadata_table=True,
     )
     table = SharedTable(hudi, tmp_path / "shared", kind)
     if we_begin:
