@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.errors import IndexStateError
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import IndexStateError, InputError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.filling import Filling
@@ -29,7 +30,7 @@ from bucketlake.index.layout import (
     StoredKeys,
 )
 from bucketlake.merge.records import IncomingRecords
-from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
@@ -52,6 +53,7 @@ class PinnedIndex:
         The shards of these partitions, and those that new data partitions will get.
     stored : mapping
         The slices of their shards by data partition; None in a global index, which has all shards.
+        Empty while the index is being built, because its entries are not complete then.
     """
 
     reader: RecordIndexReader
@@ -74,6 +76,43 @@ class IndexSource:
 
     storage: Storage
     timeline: Timeline
+
+    def maintained(
+        self, config: TableConfig, partitions: Collection[str], *, replaces: bool
+    ) -> PinnedIndex | None:
+        """Open the index that a write of another index kind maintains.
+
+        Parameters
+        ----------
+        config : TableConfig
+            Properties of the table.
+        partitions : collection of str
+            Data partitions that the write touches.
+        replaces : bool
+            Whether the write removes all stored rows of partitions.
+
+        Returns
+        -------
+        PinnedIndex or None
+            None if there is no index, or one that the write cannot maintain: a partitioned index
+            cannot name the shards of a data partition whose path has a dot; and while an index is
+            being built, its entries cannot be looked up.
+        """
+        name = MetadataPartition.RECORD_INDEX
+        if name not in config.written_metadata_partitions:
+            return None
+        table = open_metadata_table(self.storage, config, self.timeline)
+        reader = RecordIndexReader(table, frozenset(partitions))
+        is_built = name in config.metadata_partitions
+        if not is_built and (replaces or not reader.shards.is_partitioned):
+            return None
+        pinned = reader.shards.with_partitions(partitions, PARTITIONED_LIMITS.least)
+        try:
+            for shard in pinned.shards(partitions):
+                _ = shard.file_id
+        except InputError:
+            return None
+        return PinnedIndex(reader, pinned, reader.slices if is_built else {})
 
     def pinned(
         self, partitions: Collection[str], *, partitioned: bool, shard_count: int

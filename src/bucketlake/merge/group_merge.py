@@ -83,6 +83,15 @@ class GroupMerge:
         Meta columns of the new file.
     schema : pa.Schema
         Data schema of the new file, without meta columns.
+
+    Attributes
+    ----------
+    counts : MergeCounts
+        Numbers of records and rows; complete after the run.
+    is_stored : ndarray of bool, shape (n_records,)
+        Whether the group had a row with the key of the record; complete after the run.
+    is_gone : ndarray of bool, shape (n_records,)
+        Whether the record deleted that row; complete after the run.
     """
 
     incoming: IncomingRecords
@@ -90,6 +99,12 @@ class GroupMerge:
     stamp: Stamp
     schema: pa.Schema
     counts: MergeCounts = field(default_factory=MergeCounts)
+    is_stored: BoolArray = field(init=False)
+    is_gone: BoolArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_stored = np.zeros(len(self.incoming), np.bool_)
+        self.is_gone = np.zeros(len(self.incoming), np.bool_)
 
     def run(self, stored: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Yield the rows of the new file, meta columns first.
@@ -99,36 +114,36 @@ class GroupMerge:
         stored : iterator of pa.Table
             Rows of the newest base file: ``STORED_META`` and the data columns in ``schema``.
         """
-        matched = np.zeros(len(self.incoming), np.bool_)
         for chunk in stored:
-            merged = self._merge_chunk(chunk, matched)
+            merged = self._merge_chunk(chunk)
             if merged.num_rows:
                 yield merged
-        fresh = self._fresh(matched)
+        fresh = self._fresh()
         if len(fresh):
             self.counts.inserted += len(fresh)
             yield self._assemble(None, fresh)
 
-    def _merge_chunk(self, chunk: pa.Table, matched: BoolArray) -> pa.Table:
+    def _merge_chunk(self, chunk: pa.Table) -> pa.Table:
         keys = _one_array(chunk[RECORD_KEY])
         found = pc.index_in(keys, value_set=self.incoming.keys)
         rows = np.flatnonzero(pc.is_valid(found).to_numpy(zero_copy_only=False))
         positions = found.drop_null().to_numpy().astype(np.int64)
-        matched[positions] = True
+        self.is_stored[positions] = True
         fields = self.rule.ordering_fields if self.rule.compares else ()
         wins = self.incoming.wins_over(chunk, rows, positions, fields)
         rows, positions = rows[wins], positions[wins]
         deleted = self.incoming.deleted[positions]
         self.counts.deleted += int(deleted.sum())
         self.counts.updated += int((~deleted).sum())
+        self.is_gone[positions[deleted]] = True
         source = np.arange(chunk.num_rows)
         source[rows] = chunk.num_rows + positions
         keep = np.ones(chunk.num_rows, np.bool_)
         keep[rows[deleted]] = False
         return self._assemble(chunk, source[keep])
 
-    def _fresh(self, matched: BoolArray) -> IntArray:
-        positions = np.flatnonzero(~matched & ~self.incoming.deleted)
+    def _fresh(self) -> IntArray:
+        positions = np.flatnonzero(~self.is_stored & ~self.incoming.deleted)
         order = key_order(self.incoming.keys.take(pa.array(positions)))
         return positions[order]
 

@@ -22,8 +22,10 @@ from bucketlake.format.metadata_record.record_index import IndexedLocation, deco
 from bucketlake.merge.records import key_order
 from bucketlake.metadata.index_shards import IndexShards, Shard, rows_by_number
 from bucketlake.metadata.slice_reader import EVERYTHING, SliceEntries, Wanted, read_slices
-from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.metadata.table import MetadataSlice, MetadataTable, open_metadata_table
 from bucketlake.model.kept import kept_property
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.table_properties import read_table_config
 
 NOT_FOUND = -1
 
@@ -179,6 +181,14 @@ class RecordIndexReader:
     def slices(self) -> dict[str | None, list[MetadataSlice]]:
         """Slices of the shards by data partition, in order; None in a global index."""
         return self.table.index_shards(self.data_partitions)
+
+    def newest(self) -> RecordIndexReader:
+        """Return the index as it is now."""
+        storage = self.table.storage.outer
+        config = read_table_config(storage)
+        timeline = load_timeline(storage, config)
+        table = open_metadata_table(storage, config, timeline)
+        return RecordIndexReader(table, self.data_partitions)
 
     def _asked(self, keys: pa.Array, data_partition: str) -> list[tuple[MetadataSlice, Wanted]]:
         """Return the slices that can have the entries of keys."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,10 +23,10 @@ from bucketlake.model.result import WriteResult
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
+from bucketlake.write.index_writer import ShardPlan
 from bucketlake.write.ingest import Target, overwrite_partitions
-from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
-from bucketlake.write.source import SlotSource
+from bucketlake.write.source import SlotSource, TaskResult, written_in_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +133,11 @@ def move_partitions(
         source.close()
 
 
-def rehash_here(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
+def rehash_here(
+    rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
+) -> list[TaskResult]:
     """Run jobs in threads of this process."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [result for results in pool.map(rehash.run, jobs) for result in results]
+    return written_in_threads(rehash.run, jobs, shards, rehash.task.index, os.cpu_count())
 
 
 def _in_place(

@@ -11,13 +11,18 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.facts import facts_of
+from bucketlake.spark.index_entries import packed_keys, with_index, written
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
 from bucketlake.spark.schema import spark_from_arrow
+from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.compactor import Compactor
+from bucketlake.write.index_writer import IndexTask, ShardPlan
+from bucketlake.write.key_changes import ChangedKeys
 from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.source import TaskResult
 
 _RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 
@@ -35,14 +40,21 @@ def compact_in(
     return [WriteStat.from_facts(json.loads(text)) for text in _run(work, compact)]
 
 
-def rehash_in(spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
-    """Run the jobs of a rehash in tasks of a session."""
+def rehash_in(
+    spark: SparkSession, rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
+) -> list[TaskResult]:
+    """Run the jobs of a rehash in tasks of a session, and then write shards of the index."""
     work = in_tasks(spark, [job.to_text() for job in jobs], [job.size_bytes for job in jobs])
 
-    def run(text: str) -> list[str]:
-        return [result.to_text() for result in rehash.run(RehashJob.from_text(text))]
+    def run(text: str, changed: ChangedKeys | None = None) -> list[str]:
+        return [result.to_text() for result in rehash.run(RehashJob.from_text(text), changed)]
 
-    return [SlotResult.from_text(text) for text in _run(work, run)]
+    index = rehash.task.index
+    if index is None:
+        return [SlotResult.from_text(text) for text in _run(work, run)]
+    with changed_settings(spark, SHUFFLE_SETTINGS):
+        results, shard_results = with_index(spark, work, _with_keys(run, index), shards, index)
+    return [*map(SlotResult.from_text, results), *shard_results]
 
 
 def resize_in(
@@ -61,6 +73,19 @@ def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
     """Run each piece of work in a task; return all results as text."""
     done = work.mapInArrow(_reporting_results(run), spark_from_arrow(_RESULTS))
     return [row.result for row in collect(done)]
+
+
+def _with_keys(
+    run: Callable[[str, ChangedKeys | None], list[str]], index: IndexTask
+) -> BatchFunction:
+    def work(batches: Batches) -> Batches:
+        for batch in batches:
+            for text in facts_of(batch.column("facts")):
+                changed = index.collector()
+                yield from map(written, run(text, changed))
+                yield from packed_keys(index, changed)
+
+    return work
 
 
 def _reporting_results(run: Callable[[str], list[str]]) -> BatchFunction:

@@ -2,8 +2,9 @@
 
 A write has two jobs. The first counts the records of each slot and passes only key and partition
 columns through Python. The second sends each record to the task that owns its slot, which writes
-it. The plans of a task's slots are sent as rows of the same shuffle. ``spark/reports.py`` brings
-errors of tasks to the driver.
+it. The plans of a task's slots are sent as rows of the same shuffle. If the table has a
+record-level index, the second job goes on with its shards (``spark/index_entries.py``).
+``spark/reports.py`` brings errors of tasks to the driver.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ from bucketlake.spark.spool import Spool
 from bucketlake.spark.warm_up import start_workers
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
-from bucketlake.write.source import SlotCounts, WriteTask
+from bucketlake.write.source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.tag import SLOT_COUNTS, Tagger
 
-if TYPE_CHECKING:  # Most writes do not locate their records.
+if TYPE_CHECKING:  # Most writes do not need the record-level index.
+    from bucketlake.write.index_writer import IndexTask
     from bucketlake.write.locate import LocateTask
     from bucketlake.write.lookups import LookupPlan
     from bucketlake.write.placed import LocatedRecords
@@ -92,7 +94,7 @@ class SparkSource:
             counts[row.partition_path, row.slot] += row.records
         return dict(counts)
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Send each record to its task, which writes it."""
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
@@ -101,8 +103,10 @@ class SparkSource:
         )
         slots = sent_plans(rows.sparkSession, plan.slots, plan.task_count)
         shuffled = packed.union(slots).repartition(plan.task_count, "task")
-        written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
         with changed_settings(rows.sparkSession, SHUFFLE_SETTINGS):
+            if task.index is not None:
+                return _written_with_index(shuffled, plan, task, task.index, self.schema)
+            written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
             results = collect(written)
         return [SlotResult.from_text(row.result) for row in results]
 
@@ -157,3 +161,20 @@ def _writing(task: WriteTask, schema: pa.Schema) -> BatchFunction:
             yield pa.RecordBatch.from_pylist([{"result": result.to_text()}], _RESULTS)
 
     return reporting(write, _RESULTS)
+
+
+def _written_with_index(
+    shuffled: DataFrame, plan: WritePlan, task: WriteTask, index: IndexTask, schema: pa.Schema
+) -> list[TaskResult]:
+    """Write the slots of the plan, and then its shards of the record-level index."""
+    from bucketlake.spark.index_entries import packed_keys, with_index, written
+
+    def write(batches: Batches) -> Batches:
+        slots, rows = received(batches, SlotPlan.from_text, schema)
+        changed = index.collector()
+        for result in task.write(slots, rows, None, changed=changed) if slots else ():
+            yield written(result.to_text())
+        yield from packed_keys(index, changed)
+
+    results, shards = with_index(shuffled.sparkSession, shuffled, write, plan.shards, index)
+    return [*map(SlotResult.from_text, results), *shards]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
-from bucketlake.write.source import SlotCounts, WriteTask
+from bucketlake.write.source import SlotCounts, TaskResult, WriteTask, written_in_threads
 from bucketlake.write.tag import TaggedRecords, Tagger
 
-if TYPE_CHECKING:  # Most writes do not locate their records.
+if TYPE_CHECKING:  # Most writes do not need the record-level index.
+    from bucketlake.write.key_changes import ChangedKeys
     from bucketlake.write.locate import LocateTask
     from bucketlake.write.lookups import LookupPlan
     from bucketlake.write.placed import LocatedRecords
@@ -56,7 +56,7 @@ class ArrowSource:
         names, slots, records = (column.to_pylist() for column in counts.columns)
         return dict(zip(zip(names, slots, strict=True), records, strict=True))
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Write the slots of the plan in several threads."""
         tagged = self._tagged or task.tagger.tag(self._rows)
         rows_of_task = _split(tagged, plan)
@@ -64,15 +64,13 @@ class ArrowSource:
         for slot in plan.slots:
             slots_of_task[slot.task].append(slot)
 
-        def run(number: int) -> list[SlotResult]:
+        def run(number: int, changed: ChangedKeys | None) -> list[SlotResult]:
             chosen = rows_of_task[number]
-            rows = self._rows.take(pa.array(chosen))
-            return list(task.write(slots_of_task[number], rows, chosen, tagged.take(chosen)))
+            rows, own = self._rows.take(pa.array(chosen)), tagged.take(chosen)
+            return list(task.write(slots_of_task[number], rows, chosen, own, changed))
 
-        with ThreadPoolExecutor(self._threads) as pool:
-            return [
-                result for results in pool.map(run, sorted(slots_of_task)) for result in results
-            ]
+        numbers = sorted(slots_of_task)
+        return written_in_threads(run, numbers, plan.shards, task.index, self._threads)
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
         """Locate all records in several threads, and keep them in memory."""

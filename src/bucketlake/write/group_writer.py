@@ -11,12 +11,15 @@ The code runs in a task, which may run twice, late, or after the write was rolle
 - The marker is written before the file, so that a rollback finds the file. An attempt that finds
   its instant rolled back after publishing deletes its file.
 
-The layout chooses the file group of each record (``index/layout.py``).
+The layout chooses the file group of each record (``index/layout.py``). If the table has a
+record-level index, the writer also tells which keys are new to their group and which are gone. The
+footer of a file does not tell that, so an attempt that finds the file merges again.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -42,6 +45,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.data_file import put_data_file
+from bucketlake.write.key_changes import ChangedKeys, changes_of_append, changes_of_merge
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.plan import SlotPlan
 
@@ -100,7 +104,9 @@ class GroupWriter:
     log_format: LogFormat = LogFormat.PARQUET
     indexed: pa.Schema | None = None
 
-    def write(self, plan: SlotPlan, incoming: IncomingRecords) -> tuple[WriteStat, ...]:
+    def write(
+        self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
+    ) -> tuple[WriteStat, ...]:
         """Write the file groups of a slot that get incoming records; return their statistics.
 
         Parameters
@@ -109,6 +115,8 @@ class GroupWriter:
             The slot or part, and its live slices.
         incoming : IncomingRecords
             Its records, with distinct keys.
+        changed : ChangedKeys, optional
+            Gets the keys whose entries in the record-level index the write may change.
         """
         with telling_what_is_gone(self.storage):
             choices = self.layout.choose(
@@ -125,19 +133,28 @@ class GroupWriter:
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
-            stat = self._write_group(plan.partition_path, choice, own, number)
+            stat = self._write_group(plan.partition_path, choice, own, number, changed)
             if stat is not None:
                 stats.append(stat)
         return tuple(stats)
 
     def _write_group(
-        self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
+        self,
+        partition: str,
+        choice: GroupChoice,
+        incoming: IncomingRecords,
+        number: int,
+        changed: ChangedKeys | None,
     ) -> WriteStat | None:
         """Write the new base file of a group, or its log file.
 
         Returns None if a new group would be empty.
         """
         if self.appends and (choice.file_slice is not None or self.opens_with_logs):
+            if changed is not None:
+                opens_group = choice.file_slice is None
+                found = changes_of_append(incoming, opens_group=opens_group)
+                changed.add(partition, choice.file_id, *found)
             return self._append(partition, choice, incoming, number)
         base = None
         if choice.file_slice is not None:
@@ -145,16 +162,25 @@ class GroupWriter:
             assert base is not None, "a slice without log files has a base file"
         name = BaseFileName(choice.file_id, WRITE_TOKEN, self.instant).to_file_name()
         path = file_path(partition, name)
-        if self.storage.stat(path) is not None:
+        is_published = self.storage.stat(path) is not None
+        if is_published and changed is None:
             return self._stat_of_published(partition, choice, base, path)
         stamp = Stamp(self.instant, number, partition, name)
         merge = GroupMerge(incoming, self.rule, stamp, self.schema)
-        data = encode_base_file(
-            merge.run(self._stored(base, len(incoming))),
-            self.schema,
-            footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
-            key_filter=self.layout.looks_up,
-        )
+        merged = merge.run(self._stored(base, len(incoming)))
+        if is_published:
+            deque(merged, maxlen=0)
+        else:
+            data = encode_base_file(
+                merged,
+                self.schema,
+                footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
+                key_filter=self.layout.looks_up,
+            )
+        if changed is not None:
+            changed.add(partition, choice.file_id, *changes_of_merge(merge))
+        if is_published:
+            return self._stat_of_published(partition, choice, base, path)
         if base is None and merge.counts.written == 0:
             return None
         self._put(partition, path, data, MarkerType.CREATE if base is None else MarkerType.MERGE)

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.format.base_file import BaseFileReader
-from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key, key_of_shard
+from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
-from bucketlake.metadata.index_shards import Shard
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.storage.at_once import at_once
-from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.commit import CommitView, PendingWrite
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
@@ -37,8 +34,7 @@ from bucketlake.write.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.index_log import IndexLogWriter
-from bucketlake.write.index_writer import PLACED_ENTRIES, IndexWriter, ShardPlan, ShardResult
+from bucketlake.write.index_upkeep import IndexUpkeep, files_of, key_of
 from bucketlake.write.locate import LocateTask, MovingKeys
 from bucketlake.write.located import Group, LookupResult
 from bucketlake.write.lookups import LookupPlan, plan_lookups
@@ -133,6 +129,8 @@ class IndexedWrite:
         Makes incoming records of rows.
     writer : GroupWriter
         Writes file groups.
+    upkeep : IndexUpkeep
+        Writes the entries of the index.
     """
 
     write: PendingWrite
@@ -141,11 +139,11 @@ class IndexedWrite:
     tagger: Tagger
     reader: BatchReader
     writer: GroupWriter
-    _index: PinnedIndex = field(init=False)
+    upkeep: IndexUpkeep
 
-    def __post_init__(self) -> None:
-        assert self.layout.index is not None, "the layout of a write is pinned"
-        object.__setattr__(self, "_index", self.layout.index)
+    @property
+    def _index(self) -> PinnedIndex:
+        return self.upkeep.index
 
     def run(
         self, source: RecordSource, counts: SlotCounts, slices: Sequence[FileSlice]
@@ -199,15 +197,6 @@ class IndexedWrite:
             located.close()
         return _result(plan, results, lookups, found)
 
-    def require_same_index(self, view: CommitView) -> None:
-        """Raise CommitConflictError if the index in which keys were looked up was built again."""
-        if view.turn is None or not view.turn.metadata_changed:
-            return
-        if self._index.was_built_again():
-            raise CommitConflictError(
-                view.write.instant, "the record-level index was built again meanwhile; retry it"
-            )
-
     def _located(
         self,
         source: RecordSource,
@@ -250,7 +239,7 @@ class IndexedWrite:
     def _wait_for_writers(self, plan: GroupPlan) -> None:
         """Wait for other writes to the same groups, or that add keys to the same shards."""
         layout, shards = self.layout, [shard for shard in plan.shards if shard.new]
-        wanted = {_key(shard.shard) for shard in shards}
+        wanted = {key_of(shard.shard) for shard in shards}
         for slot in plan.write.slots:
             for held in slot.slices:
                 wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
@@ -266,50 +255,12 @@ class IndexedWrite:
     def _write(self, located: LocatedRecords, plan: GroupPlan) -> PlacedResults:
         slots = plan.write.slots
         if not slots:
-            return PlacedResults([], self._write_shards(plan.shards))
+            return PlacedResults([], self.upkeep.write_shards(plan.shards))
         writer = replace(self.writer, slot_count=len(slots))
-        task = PlacedTask(self.tagger, writer, self.reader, self._index_writer())
+        task = PlacedTask(self.tagger, writer, self.reader, self.upkeep.writer)
         doing = self.write.operation.value.lower().replace("_", " ")
         with telling_progress(self.write.storage, self.write.instant, doing, len(slots)):
             return located.write(plan, task)
-
-    def _write_shards(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
-        """Write shards in this process: their plans alone tell what changes."""
-        writer, none = self._index_writer(), PLACED_ENTRIES.empty_table()
-        written = at_once(self.write.storage, lambda plan: list(writer.write([plan], none)), plans)
-        return [result for results in written for result in results]
-
-    def remove(self, partitions: Sequence[str]) -> tuple[tuple[WriteStat, ...], ChangedShards]:
-        """Remove the entries of partitions whose file groups the write removes.
-
-        Returns
-        -------
-        tuple of WriteStat
-            Log files of the index.
-        ChangedShards
-            The shards of the partitions.
-        """
-        removal = Removal(tuple(partitions))
-        plans = [
-            ShardPlan(number, shard, (), 0, 0, stored=held, replaced=removal.partitions)
-            for number, (shard, held) in enumerate(removal.shards(self._index.stored))
-        ]
-        results = self._write_shards(plans)
-        changed = ChangedShards(removed=frozenset(_key(plan.shard) for plan in plans))
-        return tuple(r.stat for r in results if r.stat is not None), changed
-
-    def _index_writer(self) -> IndexWriter:
-        write, index = self.write, self._index.reader.table
-        instant_ms = instant_to_ms(write.instant, write.config.timeline_timezone)
-        logs = IndexLogWriter(
-            write.storage,
-            index.storage,
-            write.instant,
-            instant_ms,
-            self.writer.inflight,
-            self._index.shards,
-        )
-        return IndexWriter(RecordIndexReader(index), logs)
 
     def _removal(self, records: Mapping[str, int]) -> Removal:
         match self.write.operation:
@@ -379,23 +330,18 @@ def _result(
 ) -> IndexedResult:
     answered = sorted(result.number for result in results.shards)
     assert answered == [shard.number for shard in plan.shards], "each shard has one result"
-    ordered = sorted(results.shards, key=lambda result: result.number)
     looked_at = {
-        _key(lookup.shard)
+        key_of(lookup.shard)
         for lookup, result in zip(lookups.lookups, found, strict=True)
         if result.unknown
     }
     return IndexedResult(
         plan.write,
         results.slots,
-        tuple(result.stat for result in ordered if result.stat is not None),
+        files_of(results.shards),
         ChangedShards(
-            frozenset(_key(shard.shard) for shard in plan.shards if shard.new),
-            frozenset(_key(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
+            frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
+            frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
         ),
         frozenset(looked_at),
     )
-
-
-def _key(shard: Shard) -> ConflictKey:
-    return key_of_shard(shard.data_partition, shard.number)

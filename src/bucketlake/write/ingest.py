@@ -26,7 +26,7 @@ from bucketlake.errors import (
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
-from bucketlake.index.record_layout import RecordLayout
+from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.settings import (
     StoredSetting,
     TableIndex,
@@ -67,6 +67,7 @@ from bucketlake.write.commit import (
 from bucketlake.write.conflict import require_untouched_partitions
 from bucketlake.write.early_conflict import wait_for_writers
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.indexed import IndexedWrite
 from bucketlake.write.plan import SlotResult, WritePlan, plan_write
 from bucketlake.write.progress import telling_progress
@@ -75,6 +76,7 @@ from bucketlake.write.source import (
     RecordSource,
     SlotCounts,
     SlotSource,
+    TaskResult,
     WriteTask,
     require_columns,
     require_counted,
@@ -303,14 +305,13 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
             saves=(partial(_record, target.index, layout, ()),),
             group_key=layout.conflict_key_of_group,
         )
-        if isinstance(layout, RecordLayout):
-            tagger = target.tagger(target.snapshot.schema)
-            indexed = _indexed(write, target, layout, tagger)
-            index_files, changed = indexed.remove([*held])
+        upkeep = _index_upkeep(write, target, layout, [*held])
+        if upkeep is not None:
+            index_files, changed = upkeep.remove([*held])
             own = replace(
                 own,
-                checks=(*own.checks, indexed.require_same_index),
-                extra=changed.to_metadata(),
+                checks=(*own.checks, upkeep.require_same_index),
+                extra=changed.to_metadata() if layout.locates else {},
                 index_files=index_files,
             )
         return _commit(write, target, plan, target.snapshot.schema, own)
@@ -332,14 +333,22 @@ def _write(
     layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     tagger = replace(tagger, layout=layout)
     plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
+    touched = {slot.partition_path for slot in plan.slots} | {*plan.replaced}
+    upkeep = _index_upkeep(write, target, layout, touched)
+    if upkeep is not None:
+        shards = upkeep.plan(plan, looks_up=target.appends, tasks_wanted=source.tasks_wanted)
+        plan = replace(plan, shards=shards)
     writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
-    task = WriteTask(tagger, writer, operation is Operation.DELETE, _delete_marker(target.config))
+    index = None if upkeep is None else upkeep.task(plan.shards)
+    deletes_by_key = operation is Operation.DELETE
+    task = WriteTask(tagger, writer, deletes_by_key, _delete_marker(target.config), index)
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
-        results = source.write_slots(plan, task) if plan.slots else []
-    _require_complete(plan, results)
+        results = _written(source, plan, task)
+    slot_results = [result for result in results if isinstance(result, SlotResult)]
+    _require_complete(plan, slot_results)
 
-    stats = [stat for result in results for stat in result.stats]
+    stats = [stat for result in slot_results for stat in result.stats]
     written = {stat.partition_path for stat in stats}
     # A delete that found no key has still looked in the slots of its partitions.
     own = CommitPlan(
@@ -351,7 +360,21 @@ def _write(
         batch=batch,
         group_key=layout.conflict_key_of_group,
     )
+    if upkeep is not None:
+        shard_results = [result for result in results if not isinstance(result, SlotResult)]
+        own = replace(
+            own,
+            checks=(*own.checks, upkeep.require_same_index),
+            index_files=upkeep.files(plan, shard_results, stats, target.snapshot),
+        )
     return _commit(write, target, plan, tagger.schema, own)
+
+
+def _written(source: SlotSource, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
+    """Let tasks write the slots and shards of a plan; without slots, the plan is enough."""
+    if plan.slots:
+        return source.write_slots(plan, task)
+    return [] if task.index is None else task.index.write_shards_here(plan.shards)
 
 
 def _write_indexed(
@@ -367,7 +390,9 @@ def _write_indexed(
     slots = _slots_by_partition(counts)
     layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     assert isinstance(layout, RecordLayout), layout
-    indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned))
+    upkeep = _index_upkeep(write, target, layout, slots)
+    assert upkeep is not None, "the layout is that of an index"
+    indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned), upkeep)
     done = indexed.run(source, counts, slices)
     _require_complete(done.plan, done.slots)
     own = CommitPlan(
@@ -375,7 +400,7 @@ def _write_indexed(
         looked_at=done.looked_at,
         checks=(
             partial(_require_same_settings, target, layout, slots),
-            indexed.require_same_index,
+            upkeep.require_same_index,
             partial(done.require_alone, frozenset(slots) if layout.partitioned else None),
         ),
         batch=batch,
@@ -386,14 +411,31 @@ def _write_indexed(
     return _commit(write, target, done.plan, tagger.schema, own)
 
 
+def _index_upkeep(
+    write: PendingWrite, target: Target, layout: Layout, partitions: Collection[str]
+) -> IndexUpkeep | None:
+    """Return the upkeep of the record-level index; None if there is none to maintain."""
+    if isinstance(layout, RecordLayout):
+        index = layout.index
+    else:
+        source = IndexSource(target.storage, target.snapshot.timeline)
+        replaces = write.operation.replaces
+        index = source.maintained(target.config, partitions, replaces=replaces)
+    return None if index is None else IndexUpkeep(write, index)
+
+
 def _indexed(
-    write: PendingWrite, target: Target, layout: RecordLayout, tagger: Tagger
+    write: PendingWrite,
+    target: Target,
+    layout: RecordLayout,
+    tagger: Tagger,
+    upkeep: IndexUpkeep,
 ) -> IndexedWrite:
     writer = _group_writer(write, target, layout.unpinned, tagger.schema)
     deletes_by_key = write.operation is Operation.DELETE
     marker = _delete_marker(target.config)
     reader = BatchReader(target.storage.root, tagger.schema, writer.rule, deletes_by_key, marker)
-    return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer)
+    return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
 
 
 def _group_writer(

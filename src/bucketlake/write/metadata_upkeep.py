@@ -80,8 +80,7 @@ def prepare_commit(
     turn : Turn or None
         The turn after which the commit takes its own.
     index_files : sequence of WriteStat or None
-        Log files of the record index that tasks wrote; None if the write does not know its new
-        keys, so that the index cannot be maintained.
+        Log files of the record index that tasks wrote; None if the commit cannot maintain it.
     copies : mapping of str to str
         Paths of copies of log files that the commit is still to make, and the paths of the files.
     shown : sequence of WriteStat
@@ -99,6 +98,8 @@ def prepare_commit(
     if maintained is None:
         return None
     statistics = _statistics(storage, maintained, commit, copies)
+    if MetadataPartition.RECORD_INDEX not in maintained.written_metadata_partitions:
+        index_files = None  # Another process took the index off.
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
     return _write(storage, maintained, timeline, instant, change)
 

@@ -16,7 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.write.tag import TaggedRecords, slot_codes
+
+if TYPE_CHECKING:  # Most writes do not maintain a record-level index.
+    from bucketlake.write.index_writer import ShardPlan
 
 RECORDS_PER_TASK_MAX = 131_072
 """Greatest number of incoming records in one task, unless the task holds a single file group.
@@ -131,11 +134,25 @@ class SlotResult:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """All slots and parts of one write, and the file groups that it removes from the table."""
+    """All slots and parts of one write, and the file groups that it removes from the table.
+
+    Attributes
+    ----------
+    slots : tuple of SlotPlan
+        The slots and parts, in order of their numbers.
+    replaced : mapping of partition path to file ids
+        The removed file groups.
+    task_count : int
+        Number of tasks that share the slots.
+    shards : tuple of ShardPlan
+        Shards of the record-level index whose entries the write may change, in order of their
+        numbers; empty if the write does not maintain an index.
+    """
 
     slots: tuple[SlotPlan, ...]
     replaced: Mapping[str, tuple[FileId, ...]]
     task_count: int
+    shards: tuple[ShardPlan, ...] = ()
 
     def placement(self) -> Placement:
         """Return what places records: 12 bytes per slot, or 20 bytes if any slot is cut."""

@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -26,8 +26,12 @@ from bucketlake.write.plan import (
     SlotResult,
     WritePlan,
 )
-from bucketlake.write.source import SlotCounts, WriteTask
+from bucketlake.write.source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
+
+if TYPE_CHECKING:  # Most writes do not maintain a record-level index.
+    from bucketlake.write.index_writer import ShardPlan
+    from bucketlake.write.key_changes import ChangedKeys
 
 JOB_BYTES_MAX = 128 * 2**20
 """Greatest size of the files that one job reads; a job holds its rows in memory."""
@@ -67,15 +71,15 @@ class Rehash:
     reader: SliceReader
     task: WriteTask
 
-    def run(self, job: RehashJob) -> list[SlotResult]:
-        """Write the new slots of a job."""
+    def run(self, job: RehashJob, changed: ChangedKeys | None = None) -> list[SlotResult]:
+        """Write the new slots of a job, and add their keys to the changed keys."""
         names = self.task.writer.schema.names
         chunks = [
             chunk for file_slice in job.slices for chunk in self.reader.read(file_slice, names)
         ]
         rows = pa.concat_tables(chunks) if chunks else self.task.writer.schema.empty_table()
         self._require_own(job, rows)
-        return list(self.task.write(list(job.slots), rows, None))
+        return list(self.task.write(list(job.slots), rows, None, changed=changed))
 
     def _require_own(self, job: RehashJob, rows: pa.Table) -> None:
         """Raise IndexStateError for rows without a slot in the job: they would be lost."""
@@ -97,8 +101,8 @@ class Rehash:
             )
 
 
-RehashRunner = Callable[[Rehash, Sequence[RehashJob]], list[SlotResult]]
-"""A function that runs jobs on an engine, several at once."""
+RehashRunner = Callable[[Rehash, "Sequence[RehashJob]", "Sequence[ShardPlan]"], "list[TaskResult]"]
+"""A function that runs jobs on an engine, several at once, and then writes shards of the index."""
 
 
 class RehashSource:
@@ -164,14 +168,14 @@ class RehashSource:
             if (partition, part) in self._slices
         }
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Run the jobs of the plan."""
         slots: dict[tuple[str, int], list[SlotPlan]] = defaultdict(list)
         for slot in plan.slots:
             part = self._moves[slot.partition_path].part_of_new[slot.slot]
             slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
-        return self._run(Rehash(self._reader, task), jobs)
+        return self._run(Rehash(self._reader, task), jobs, plan.shards)
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""

@@ -8,9 +8,10 @@ the other steps of a write are the same for both (``write/ingest.py``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +26,21 @@ from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.plan import Placement, SlotPlan, SlotResult, WritePlan
 from bucketlake.write.tag import TaggedRecords, Tagger
 
-if TYPE_CHECKING:  # Most writes do not locate their records.
+if TYPE_CHECKING:  # Most writes do not need the record-level index.
+    from bucketlake.write.index_writer import IndexTask, ShardPlan, ShardResult
+    from bucketlake.write.key_changes import ChangedKeys
     from bucketlake.write.locate import LocateTask
     from bucketlake.write.lookups import LookupPlan
     from bucketlake.write.placed import LocatedRecords
 
+_Task = TypeVar("_Task")
+
 SlotCounts = Mapping[Slot, int]
 """Incoming records by partition path and slot."""
+
+
+TaskResult: TypeAlias = "SlotResult | ShardResult"
+"""What a task did to a slot, or to a shard of the record-level index."""
 
 
 class SlotSource(Protocol):
@@ -46,8 +55,8 @@ class SlotSource(Protocol):
         """Count the records of each slot; raise InputError if a record has no usable key."""
         ...
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
-        """Write every slot of the plan; return one result per slot."""
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        """Write every slot and every shard of the plan; return a result for each of them."""
         ...
 
     def close(self) -> None:
@@ -91,12 +100,15 @@ class WriteTask:
         Whether every row deletes its key; then the rows have only key columns.
     delete_marker : (field, value) or None
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
+    index : IndexTask or None
+        Maintains the record-level index; None if the write does not maintain one.
     """
 
     tagger: Tagger
     writer: GroupWriter
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
+    index: IndexTask | None = None
 
     def write(
         self,
@@ -104,6 +116,7 @@ class WriteTask:
         rows: pa.Table,
         positions: npt.NDArray[np.int64] | None,
         tagged: TaggedRecords | None = None,
+        changed: ChangedKeys | None = None,
     ) -> Iterator[SlotResult]:
         """Write the slots of one task from all of its rows; yield the result of each slot.
 
@@ -117,6 +130,8 @@ class WriteTask:
             Positions of the rows in an ordered input, see ``collapse_duplicates``.
         tagged : TaggedRecords, optional
             Locations of the rows, if the caller has them.
+        changed : ChangedKeys, optional
+            Gets the keys whose entries in the record-level index may change.
         """
         tagged, reader = tagged or self.tagger.tag(rows), self.reader
         ordered = sorted(slots, key=lambda slot: slot.number)
@@ -131,7 +146,7 @@ class WriteTask:
                 indices = pa.array(chosen)
                 incoming = reader.read(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
-            stats = self.writer.write(slot, collapse_duplicates(incoming, own))
+            stats = self.writer.write(slot, collapse_duplicates(incoming, own), changed)
             yield SlotResult(slot.number, len(chosen), stats)
 
     @property
@@ -141,6 +156,37 @@ class WriteTask:
         return BatchReader(
             writer.storage.root, writer.schema, writer.rule, self.deletes_by_key, self.delete_marker
         )
+
+
+def written_in_threads(
+    run: Callable[[_Task, ChangedKeys | None], list[SlotResult]],
+    tasks: Sequence[_Task],
+    shards: Sequence[ShardPlan],
+    index: IndexTask | None,
+    threads: int | None,
+) -> list[TaskResult]:
+    """Run the tasks of a write in threads of this process, then those of its shards.
+
+    Parameters
+    ----------
+    run : callable
+        Runs a task, which adds its changed keys to the given collector.
+    tasks : sequence
+        The tasks.
+    shards : sequence of ShardPlan
+        Shards of the record-level index that the write may change.
+    index : IndexTask or None
+        Maintains the index; None if the write does not maintain one.
+    threads : int or None
+        Number of threads.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        if index is None:
+            return [r for results in pool.map(lambda task: run(task, None), tasks) for r in results]
+        collected = [index.collector() for _ in tasks]
+        written = [r for results in pool.map(run, tasks, collected) for r in results]
+        keys = [changed.table() for changed in collected]
+        return [*written, *index.write_shards(pool, shards, keys)]
 
 
 def require_columns(source: RecordSource, names: tuple[str, ...], table: str, role: str) -> None:
