@@ -214,6 +214,17 @@ class Checked:
         wrong = [one for one in findings if one.severity is not Severity.NOTE]
         assert not wrong, f"the doctor finds {wrong}"
 
+    def check_entries(self) -> None:
+        """Check that the record-level index names the file group of each row, and no other keys."""
+        meta = ("_hoodie_partition_path", "_hoodie_record_key", "_hoodie_file_name")
+        found = self.table.to_arrow(columns=meta)
+        stored = {(path, key, name.partition("_")[0]) for path, key, name in _tuples(found, meta)}
+        entries: set[tuple[str, ...]] = set()
+        for path in {path for path, _ in self.rows}:
+            located = self.table.record_locations(path)
+            entries.update(_tuples(located, ("partition_path", "record_key", "file_id")))
+        assert entries == stored
+
     def check_next_write_finds_all(self) -> None:
         """Write all rows again; check that every key is found, and that no key is stored twice."""
         held = in_order(self.rows.values())
@@ -229,6 +240,10 @@ class Checked:
         live = {(b.partition_path, b.file_id): b.bucket_id for b in self.table.buckets()}
         assert live[found.partition_path, found.file_id] == found.bucket_id
         return found.partition_path, found.bucket_id
+
+
+def _tuples(found: pa.Table, names: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    return zip(*(found[name].to_pylist() for name in names), strict=True)
 
 
 def in_order(found: Iterable[Row]) -> list[Row]:

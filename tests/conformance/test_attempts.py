@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
@@ -148,6 +149,24 @@ def test_an_attempt_after_the_rollback_publishes_nothing(table: Checked) -> None
     _tolerate(source.late)
     assert data_files(table.table) == files
     table.check_next_write_finds_all()
+
+
+def test_attempts_of_a_task_write_the_same_entries_of_a_record_level_index(
+    table: Checked,
+) -> None:
+    if isinstance(table.case.index, bl.RecordIndex):
+        pytest.skip("the files of its index are compared above")
+    table.table.rebuild_metadata_table(["record_index"])
+    source = write_in_attempts(table, [*rows(range(4, 18), 2), *rows(range(40, 140), days="c")])
+    first, second, third = source.attempts
+    assert [path for path in first if "/record_index/" in path and ".marker." not in path]
+    assert first == second == third
+    _tolerate(source.late)
+    table.check()
+    table.check_entries()
+    table.table.rollback(table.table.timeline()[-1].requested_at)
+    _tolerate(source.late)
+    table.check_entries()
 
 
 def _tolerate(attempt: Callable[[], object]) -> None:

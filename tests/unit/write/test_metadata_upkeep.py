@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import BucketLakeError, CommitConflictError, MetadataTableWarning
+from bucketlake.errors import BucketLakeError, CommitConflictError
 from bucketlake.metadata.index_definitions import read_index_definitions
 from bucketlake.services import metadata_table as building
 from bucketlake.storage.base import Storage
@@ -207,7 +207,7 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
 
 @pytest.mark.parametrize("partitioned", [True, False])
 @pytest.mark.parametrize("table_type", [COW, MOR])
-def test_record_index_is_built_beside_a_table_and_taken_off_by_a_write_that_knows_no_new_keys(
+def test_record_index_is_built_beside_a_table_and_kept_by_its_writes(
     new_path: Callable[[], str], table_type: str, *, partitioned: bool
 ) -> None:
     table = make(new_path(), table_type, metadata_table=False)
@@ -215,9 +215,9 @@ def test_record_index_is_built_beside_a_table_and_taken_off_by_a_write_that_know
     assert built == ("files", "record_index")
     keys = {f"k{n}" for n in range(0, 12, 2)}
     assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
-    with pytest.warns(MetadataTableWarning, match="record_index"):
-        table.upsert(rows(2))
-    assert opened(table)[1].metadata_partitions == ("files",)
+    table.upsert(rows(2))
+    assert opened(table)[1].metadata_partitions == ("files", "record_index")
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
     assert table.rebuild_metadata_table(["record_index"]) == ("files", "record_index")
     storage, config = opened(table)
     assert read_index_definitions(storage, config)["record_index"].is_partitioned == partitioned

@@ -39,9 +39,9 @@ def noted_jobs(monkeypatch: pytest.MonkeyPatch) -> list[RehashJob]:
     jobs: list[RehashJob] = []
     run = rescale.rehash_here
 
-    def noting(one: Any, given: Any) -> Any:
+    def noting(one: Any, given: Any, shards: Any) -> Any:
         jobs.extend(RehashJob.from_text(job.to_text()) for job in given)
-        return run(one, given)
+        return run(one, given, shards)
 
     monkeypatch.setattr("bucketlake.engine.rehash_here", noting)
     return jobs
