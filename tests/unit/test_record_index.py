@@ -27,7 +27,7 @@ from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.indexed import IndexedWrite
+from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import open_target, write_records
 from tests.meanwhile import meanwhile
 from tests.storages import set_properties
@@ -292,7 +292,7 @@ def test_entries_of_groups_that_another_program_removed_are_replaced(
     table = make(new_path())
     table.upsert(rows("a1", "a2", "b1"))
     with monkeypatch.context() as patch:
-        patch.setattr(IndexedWrite, "remove", lambda *_: ((), ChangedShards()))
+        patch.setattr(IndexUpkeep, "remove", lambda *_: ((), ChangedShards()))
         table.delete_partitions("a")
     assert entries(table, "a") == {"a1", "a2"}
     table.upsert(rows("a1", "a3", "b1", at=2))
