@@ -10,19 +10,19 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config import table_keys
 from bucketlake.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
     MetadataTableWarning,
 )
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import list_files_of
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.storage.subfolder import Subfolder
-from bucketlake.timeline.table_properties import read_table_config, update_table_properties
+from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
@@ -284,8 +284,7 @@ def test_an_index_that_was_taken_off_meanwhile_is_not_written(
     table = make(new_path())
     table.upsert(rows("a1"))
     storage = open_storage(table.path)
-    lists = {table_keys.METADATA_PARTITIONS: "files"}
-    meanwhile(monkeypatch, lambda: update_table_properties(storage, lists))
+    meanwhile(monkeypatch, lambda: list_partitions_as(storage, lost=["record_index"]))
     upsert_once(table, rows("a2"))
     assert not has_index(table)
     assert {*places(table)} == {"a1", "a2"}
