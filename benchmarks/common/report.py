@@ -18,6 +18,8 @@ Titles = Mapping[str, str]
 OURS = (
     "bucketlake-spark4",
     "bucketlake-spark35",
+    "bucketlake-mdt-spark4",
+    "bucketlake-mdt-spark35",
     "bucketlake-mor-spark4",
     "bucketlake-mor-spark35",
 )
@@ -147,12 +149,13 @@ def aims_blocks(
         rows = ["| aim | found, median (min to max) of the rounds | |", "|---|---:|---|"]
         for aim in aims:
             if found := ratios(result, aim.step, aim.peer, ours):
-                rows.append(_aim_row(aim, titles[aim.step], found))
+                rows.append(aim_row(aim, titles[aim.step], found))
         blocks += [f"### Aims, {ours}", "\n".join([*rows, *more(result, ours)])]
     return blocks
 
 
-def _aim_row(aim: Aim, title: str, found: Sequence[float]) -> str:
+def aim_row(aim: Aim, title: str, found: Sequence[float]) -> str:
+    """Return the row of an aim in a table of aims."""
     shown = [1 / ratio for ratio in found] if aim.factor < 1 else found
     text = f"{statistics.median(shown):.2f}x ({min(shown):.2f} to {max(shown):.2f})"
     return f"| {title}: {aim.text()} | {text} | {met(aim.holds(found))} |"

@@ -29,8 +29,16 @@ class UpsertRace(Race):
     """Load, upsert and read a fresh table in every turn."""
 
     families = (
-        Family(f"{CONTENDERS}.bucketlake", spark35=False, contenders=("bucketlake-spark4",)),
-        Family(f"{CONTENDERS}.bucketlake", spark35=True, contenders=("bucketlake-spark35",)),
+        Family(
+            f"{CONTENDERS}.bucketlake",
+            spark35=False,
+            contenders=("bucketlake-spark4", "bucketlake-mdt-spark4"),
+        ),
+        Family(
+            f"{CONTENDERS}.bucketlake",
+            spark35=True,
+            contenders=("bucketlake-spark35", "bucketlake-mdt-spark35"),
+        ),
         Family(f"{CONTENDERS}.polars_limit", spark35=False, contenders=("polars-limit",)),
         Family(f"{CONTENDERS}.delta", spark35=True, contenders=("delta-merge",)),
         Family(

@@ -1,4 +1,7 @@
-"""bucketlake with the simple bucket index, and the peers' bucket count."""
+"""bucketlake with the simple bucket index and the peers' bucket count.
+
+Tables of the contenders with *mdt* in their name have a metadata table, the others have none.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,18 @@ from bucketlake.write.source import WriteTask
 class BucketLake(BucketLakeContender):
     """Tell how evenly the rows of each write were placed."""
 
-    def __init__(self, spark: SparkSession, settings: Mapping[str, Any]) -> None:
-        super().__init__(spark, settings, bl.SimpleBucket(settings["buckets"]))
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Mapping[str, Any],
+        plans: list[WritePlan],
+        *,
+        metadata_table: bool,
+    ) -> None:
+        index = bl.SimpleBucket(settings["buckets"])
+        super().__init__(spark, settings, index, metadata_table=metadata_table)
         self.settings["index"] = f"SimpleBucket({settings['buckets']})"
-        self._plans = _noted_plans()
+        self._plans = plans
 
     def observe(self, step: str, table: Path) -> dict[str, Any]:
         seen = super().observe(step, table)
@@ -57,7 +68,12 @@ def _rows_by_task(plan: WritePlan) -> list[int]:
 def contenders(settings: Mapping[str, Any]) -> dict[str, BucketLake]:
     """Build what this process offers."""
     name, spark = start_bucketlake(settings)
-    return {name: BucketLake(spark, settings)}
+    _, _, version = name.partition("-")
+    plans = _noted_plans()
+    return {
+        name: BucketLake(spark, settings, plans, metadata_table=False),
+        f"bucketlake-mdt-{version}": BucketLake(spark, settings, plans, metadata_table=True),
+    }
 
 
 if __name__ == "__main__":

@@ -35,6 +35,12 @@ def _result(times: dict[str, list[float]], **upsert: Any) -> dict[str, Any]:
     }
 
 
+def test_a_table_with_a_metadata_table_has_an_aim_of_its_own() -> None:
+    times = {"bucketlake-spark4": [1.0], "bucketlake-mdt-spark4": [1.0], "polars-limit": [0.3]}
+    page = report.page([_result(times)])
+    assert page.count("upsert: at most 2.5x the time of polars-limit | 3.33x (3.33 to 3.33)") == 1
+
+
 def test_ratios_are_taken_round_by_round() -> None:
     result = _result({"bucketlake-spark4": [1.0, 10.0, 2.0], "delta-merge": [6.0, 61.0, 14.0]})
     assert ratios(result, "upsert", "delta-merge", "bucketlake-spark4") == [6.0, 6.1, 7.0]
