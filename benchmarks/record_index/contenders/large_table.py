@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from bucketlake.metadata.index_shards import Shard
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, derived_uuid
 from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import instant_to_ms
@@ -107,6 +109,16 @@ def _shards(ids: Mapping[str, list[FileId]], at_ms: int) -> Iterator[tuple[FileI
         yield Shard(0, path).file_id, entries
 
 
+def _main(folder: str, kind: str, folders: str, groups: str) -> None:
+    # Storage on disk waits for the disk with each of the many small files, so they are copied.
+    name = "large-table"
+    make_large_table(f"memory://{name}", kind, int(folders), int(groups))
+    storage = MemoryStorage(name)
+    for stored in storage.list(""):
+        target = Path(folder, stored.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(storage.read(stored.path))
+
+
 if __name__ == "__main__":
-    folder, kind, folders, groups = sys.argv[1:]
-    make_large_table(folder, kind, int(folders), int(groups))
+    _main(*sys.argv[1:])
