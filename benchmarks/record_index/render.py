@@ -61,6 +61,9 @@ def draw(result: Result, path: Path) -> None:
 
 def _draw_sizes(axes: Axes, result: Result) -> None:
     rows = list(size_titles(result))[::-1]
+    if not rows:
+        axes.set_visible(False)
+        return
     places = np.arange(len(rows))
     for shift, column, colour in ((0.19, 1, OURS_COLOUR), (-0.19, 2, PEER_COLOUR)):
         found = [row[column] for row in rows]
@@ -76,21 +79,28 @@ def _draw_sizes(axes: Axes, result: Result) -> None:
                 fontsize=8.5,
             )
     axes.set_yticks(places, [row[0] for row in rows])
-    longest = max((max(row[1:]) for row in rows), default=1.0)
-    style_panel(axes, "index", longest, "bytes for each key; green: bucketlake, grey: Hudi")
+    style_panel(
+        axes,
+        "index",
+        max(max(row[1:]) for row in rows),
+        "bytes for each key; green: bucketlake, grey: Hudi",
+    )
 
 
 def _draw_growth(axes: Axes, result: Result) -> None:
     found = growth_rows(result)
+    if not found:
+        axes.set_visible(False)
+        return
     keys = [count / 1e6 for count, _ in found]
     for step, (label, colour) in LINES.items():
         repeated = LOCATED if step == LOCATE else 1
         times = [steps[step]["seconds"] / repeated for _, steps in found]
         axes.plot(keys, times, color=colour, marker="o", markersize=3.5, label=label)
-    style_panel(axes, "growth of the table", max(keys, default=1.0), "million keys")
+    style_panel(axes, "growth of the table", max(keys), "million keys")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(min(keys, default=1.0) * 0.9, max(keys, default=1.0) * 1.1)
+    axes.set_xlim(min(keys) * 0.9, max(keys) * 1.1)
     axes.set_xticks(keys, [f"{count:g}" for count in keys])
     axes.minorticks_off()
     axes.set_ylabel("seconds", color=FAINT, fontsize=8.5)
