@@ -246,7 +246,8 @@ def _scale_table(result: Result) -> str:
         f"{int(settings['file groups']):,} file groups in {int(settings['partitions']):,} "
         "partitions with a metadata table. The table has no data files, since the plan reads none. "
         "Median of the plans, each of which opens the table anew. *Memory* is what the plan adds "
-        "to its process; in brackets the peak of the whole process."
+        "to its process; in brackets the peak of the whole process. The aim is judged by processor "
+        "time, since other processes may use the machine."
     )
     head = (
         "| index | changed file groups | plan, s | processor s | memory, MB "
@@ -266,7 +267,7 @@ def _plan_row(result: Result, kind: str, write: str) -> str:
     taken, peak = (max(plan[field] for plan in plans) for field in ("taken_bytes", "peak_bytes"))
     groups = plans[0]["plan_groups"]
     where = f"in {groups} partitions" if write == SPREAD else "in one partition"
-    holds = wall <= PLAN_SECONDS_MAX and peak <= PLAN_BYTES_MAX
+    holds = cpu <= PLAN_SECONDS_MAX and peak <= PLAN_BYTES_MAX
     return (
         f"| {_KIND_TITLES[kind]} | {groups} {where} | {wall:.2f} | {cpu:.2f} "
         f"| {taken / 1e6:.0f} ({peak / 1e6:.0f}) | {met(holds)} |"
