@@ -25,7 +25,7 @@ from tests.interop.shared_table import (
     Writer,
     rows,
 )
-from tests.metadata_listings import listed_files, stored_files
+from tests.metadata_truth import listed_files, stored_files
 
 pytestmark = pytest.mark.interop
 

@@ -31,7 +31,7 @@ from tests.interop.shared_table import (
 )
 from tests.interop.table_kind import EVENT, TableKind
 from tests.interop.test_hudi_serves_ours import Driver
-from tests.metadata_listings import listed_files, stored_files
+from tests.metadata_truth import listed_files, stored_files
 
 pytestmark = pytest.mark.interop
 

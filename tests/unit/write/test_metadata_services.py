@@ -22,7 +22,7 @@ from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.commit import after_turn
-from tests.metadata_listings import listed_files, stored_files
+from tests.metadata_truth import listed_files, stored_files
 from tests.unit.write.test_completion import INDEX, SCHEMA, rows
 
 

@@ -22,7 +22,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit
 from bucketlake.write.completion import complete_instant
 from tests.faulty_storage import SimulatedCrash
-from tests.metadata_listings import listed_files, stored_files
+from tests.metadata_truth import listed_files, stored_files
 from tests.ring_tables import SPLIT_ALL
 from tests.unit.write.test_completion import (
     BROKEN,
