@@ -11,6 +11,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config import table_keys
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError, InputError
+from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.conflict_keys import (
     ChangedShards,
     describe_key,
@@ -19,6 +20,7 @@ from bucketlake.index.conflict_keys import (
 )
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.index.settings import index_from_options
+from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.model.file_name import FileId
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -30,6 +32,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import open_target, write_records
 from tests.meanwhile import meanwhile
+from tests.metadata_truth import require_true_index
 from tests.storages import set_properties
 
 SCHEMA = pa.schema(
@@ -249,6 +252,29 @@ def test_a_commit_of_another_program_may_have_added_any_key(
             upsert_once(table, rows("b3"))
     meanwhile(monkeypatch, lambda: foreign("a5"))
     upsert_once(table, rows("b1", at=2))
+
+
+def test_writers_that_give_a_new_partition_different_shard_counts_conflict(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the keys of the first are looked up in shards of the second, and written twice."""
+    table = make(new_path())
+    table.upsert(rows("b1"))
+    of_three = [f"a{n}" for n in range(30) if shards_of_keys(pa.array([str(n)]), 3)[0] > 0]
+
+    def write_with_three_shards() -> None:
+        with monkeypatch.context() as patched:
+            limits = ShardLimits(3, 3)
+            patched.setattr("bucketlake.index.record_layout.PARTITIONED_LIMITS", limits)
+            table.upsert(rows(*of_three))
+
+    meanwhile(monkeypatch, write_with_three_shards)
+    with pytest.raises(CommitConflictError, match="'a' another number of index shards"):
+        upsert_once(table, rows("a0", "a3", "b2"))
+    assert set(held(table)) == {*of_three, "b1"}
+    table.upsert(rows("a0", "a3", "b2", *of_three, at=2))
+    assert set(held(table)) == {*of_three, "a0", "a3", "b1", "b2"}
+    require_true_index(open_storage(table.path))
 
 
 def test_a_write_whose_index_was_built_again_meanwhile_is_retried(

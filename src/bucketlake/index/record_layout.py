@@ -32,7 +32,11 @@ from bucketlake.index.layout import (
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
 from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.table import MetadataSlice, open_metadata_table
+from bucketlake.metadata.table import (
+    MetadataSlice,
+    load_metadata_table,
+    open_metadata_table,
+)
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage
@@ -68,6 +72,28 @@ class PinnedIndex:
         table = self.reader.table
         newest = load_timeline(table.storage, table.config)
         return _initialisations(newest) != _initialisations(table.timeline)
+
+    def differing_partition(self, config: TableConfig, timeline: Timeline) -> str | None:
+        """Return a data partition that another commit gave another number of shards meanwhile.
+
+        Only the first write to a data partition chooses the number. Hudi's options set it, so two
+        programs may choose differently; the shards of both would hide keys.
+
+        Parameters
+        ----------
+        config : TableConfig
+            The properties of the table.
+        timeline : Timeline
+            Its newest timeline.
+        """
+        opened = self.shards.counts.keys() - self.reader.shards.counts.keys()
+        if not opened:
+            return None
+        table = load_metadata_table(self.reader.table.storage.outer, config, timeline)
+        newest = RecordIndexReader(table).shards
+        return min(
+            (p for p in opened if newest.count(p) not in (0, self.shards.count(p))), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,12 +176,20 @@ class IndexUpkeep:
         return files_of(self.write_shards(plans)), changed
 
     def require_same_index(self, view: CommitView) -> None:
-        """Raise CommitConflictError if the index was built again since it was pinned."""
-        if view.turn is None or not view.turn.metadata_changed:
-            return
-        if self.index.was_built_again():
+        """Raise CommitConflictError if the index has other shards than when it was pinned."""
+        is_changed = view.turn is not None and view.turn.metadata_changed
+        if is_changed and self.index.was_built_again():
             raise CommitConflictError(
                 view.write.instant, "the record-level index was built again meanwhile; retry it"
+            )
+        if not view.since:
+            return
+        partition = self.index.differing_partition(view.write.config, view.timeline)
+        if partition is not None:
+            raise CommitConflictError(
+                view.write.instant,
+                f"another write gave partition {partition!r} another number of index shards "
+                "meanwhile; retry the write",
             )
 
     def _removal(self, plan: WritePlan) -> Removal:
