@@ -112,7 +112,7 @@ def archive(
     """
     check_writable(config, storage.root)
     if dry_run:
-        return _plan(storage, load_timeline(storage, config), limits, None)
+        return _plan(storage, config, load_timeline(storage, config), limits, None)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     with lock.held(storage) as require_held:
         report = _move(storage, config, limits, clock, require_held)
@@ -142,7 +142,7 @@ def _move(
         manifest = newest_manifest(storage, config.history_folder)
         # Loaded after the manifest: a change that affects the plan also changes the manifest.
         timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock)
-        report = _plan(storage, timeline, limits, most)
+        report = _plan(storage, config, timeline, limits, most)
         if not report.instants:
             return report
         _forget_undone_counts(storage, config, timeline, report.instants)
@@ -161,14 +161,20 @@ def _move(
 
 
 def _plan(
-    storage: Storage, timeline: Timeline, limits: ArchivalLimits, most: int | None
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    limits: ArchivalLimits,
+    most: int | None,
 ) -> ArchiveReport:
     """Choose the instants to move, by Hudi's rules and some additional rules.
 
     Parameters
     ----------
-    storage, timeline, limits
+    storage, config, timeline
         The table.
+    limits : ArchivalLimits
+        How many commits stay.
     most : int or None
         Greatest number of commits to move.
     """
@@ -180,7 +186,7 @@ def _plan(
         return ArchiveReport()
     count = wanted
     reason: str | None = None
-    for stop, why in _stops(storage, timeline, commits[:wanted]):
+    for stop, why in _stops(storage, config, timeline, commits[:wanted]):
         before = sum(commit.requested_at < stop for commit in commits[:count])
         if before < count:
             count, reason = before, why
@@ -199,7 +205,7 @@ def _plan(
 
 
 def _stops(
-    storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
+    storage: Storage, config: TableConfig, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield instants that stay, with the reason."""
     pending = min((o.requested_at for o in timeline.pending() if o.action.writes_data), default="")
@@ -219,17 +225,16 @@ def _stops(
     if schema is not None:  # Hudi's readers only look on the active timeline.
         at = schema.requested_at
         yield at, f"instant {at} is the last with the table's schema"
-    yield from _replacing(storage, timeline, candidates)
+    yield from _replacing(storage, config, timeline, candidates)
 
 
 def _replacing(
-    storage: Storage, timeline: Timeline, candidates: Sequence[Instant]
+    storage: Storage, config: TableConfig, timeline: Timeline, candidates: Sequence[Instant]
 ) -> Iterator[tuple[InstantTime, str]]:
     """Yield the first commit whose replaced files still exist: they would become visible again."""
     listed: dict[str, set[FileId]] = {}
-    for commit in candidates:
-        if commit.action is not Action.REPLACE_COMMIT:
-            continue
+    replacing = [commit for commit in candidates if commit.action is Action.REPLACE_COMMIT]
+    for commit in replacing:
         for partition, replaced in timeline.read_commit(storage, commit).replaced_file_ids.items():
             if partition not in listed:
                 files = list_partition(storage, partition)
@@ -241,6 +246,15 @@ def _replacing(
                     "still exist: clean the table first",
                 )
                 return
+    # The metadata table lists deleted files until their clean is completed. A clean that deleted
+    # some before they were listed here is on the timeline now.
+    cleans = load_timeline(storage, config).pending_cleans() if replacing else []
+    if cleans:
+        yield (
+            replacing[0].requested_at,
+            f"clean {cleans[0].requested_at}, which may have deleted files that instant "
+            f"{replacing[0].requested_at} replaced, is not completed: clean the table again",
+        )
 
 
 def _forget_undone_counts(
