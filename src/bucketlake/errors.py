@@ -193,13 +193,14 @@ class BucketOutOfRangeError(IndexStateError):
 class MetadataTableError(IndexStateError):
     """The metadata table is missing, damaged, or behind the table; rebuild it or turn it off."""
 
-    def __init__(self, table: str, problem: str) -> None:
-        BucketLakeError.__init__(self, table, problem)
-        self.table, self.problem = table, problem
+    def __init__(self, table: str, problem: str, partition: str | None = None) -> None:
+        BucketLakeError.__init__(self, table, problem, partition)
+        self.table, self.problem, self.partition = table, problem, partition
         self.believed = f"{table}: hoodie.properties lists a metadata table"
         self.held = problem
+        rebuilt = "" if partition is None else f"['{partition}']"
         self.next_step = (
-            "rebuild it with table.rebuild_metadata_table(), or turn it off with "
+            f"rebuild it with table.rebuild_metadata_table({rebuilt}), or turn it off with "
             "table.drop_metadata_table()"
         )
 

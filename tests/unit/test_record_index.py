@@ -10,7 +10,13 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config import table_keys
-from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError, InputError
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    IndexStateError,
+    InputError,
+    MetadataTableError,
+)
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.conflict_keys import (
     ChangedShards,
@@ -461,3 +467,41 @@ def test_a_job_of_a_global_index_that_keeps_keys_in_their_partition_is_rejected(
 def test_settings_out_of_range_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         bl.RecordIndex(**settings)
+
+
+# ---- Missing files of the index -----------------------------------------------------------------
+
+
+def missing_files(table: bl.Table, name: str) -> None:
+    """Delete the files of the index whose names have a text."""
+    storage = open_storage(table.path)
+    for stored in list(storage.list(".hoodie/metadata/record_index")):
+        if name in stored.path:
+            storage.delete(stored.path)
+
+
+@pytest.mark.parametrize(
+    ("partitioned", "name"),
+    [(True, "record-index"), (True, "record-index-a-"), (False, "record-index"), (False, "0003-0")],
+)
+def test_missing_files_of_the_index_double_no_key_and_a_build_mends_it(
+    new_path: NewPath, partitioned: bool, name: str
+) -> None:
+    """No commit on the timeline of the metadata table names the index any more."""
+    table = make(new_path(), bl.RecordIndex(partitioned=partitioned))
+    table.upsert(rows("a1", "a2", "b3", "b4"))
+    table.rebuild_metadata_table()
+    missing_files(table, name)
+    for use in (
+        lambda: table.locate("1"),
+        lambda: table.locate("1", "a"),
+        lambda: table.upsert(rows("a1", "a5", at=2)),
+    ):
+        with pytest.raises(
+            MetadataTableError, match=r"rebuild_metadata_table\(\['record_index'\]\)"
+        ):
+            use()
+    table.rebuild_metadata_table(["record_index"])
+    table.upsert(rows("a1", "a5", at=2))
+    assert held(table) == {"a1": 2, "a2": 1, "a5": 2, "b3": 1, "b4": 1}
+    require_true_index(open_storage(table.path))

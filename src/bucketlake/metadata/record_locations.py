@@ -102,6 +102,21 @@ class RecordIndexReader:
         file_ids = [held.file_id for slices in self.slices.values() for held in slices]
         return IndexShards.of_file_ids(file_ids, self.table.storage.outer.root)
 
+    def require_shards(self, data_partitions: Iterable[str]) -> None:
+        """Raise MetadataTableError if a data partition with file groups has no shards.
+
+        Else its keys would seem to be new. The first write to a data partition opens its shards,
+        and nothing closes them.
+        """
+        lacking = set(data_partitions) - self.shards.counts.keys()
+        if self.shards.is_partitioned and lacking:
+            name = MetadataPartition.RECORD_INDEX
+            raise self.table.damaged(
+                f"its partition {name} has no shards of data partition {min(lacking)!r}, which has "
+                "file groups",
+                name,
+            )
+
     def find(self, keys: pa.Array, data_partition: str) -> KeyLocations:
         """Look up keys of a data partition.
 
@@ -219,7 +234,7 @@ class RecordIndexReader:
         try:
             return [_decoded(entries) for entries in read_slices(self.table, asked)]
         except FormatError as error:
-            raise self.table.damaged(error.problem) from error
+            raise self.table.damaged(error.problem, MetadataPartition.RECORD_INDEX) from error
 
 
 def _wanted(keys: pa.Array) -> Wanted:

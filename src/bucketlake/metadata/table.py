@@ -191,16 +191,16 @@ class MetadataTable:
         files = list_files_of(self.storage, partition)
         found = sorted({file.name.file_id for file in files})
         if not found and partition != MetadataPartition.RECORD_INDEX:
-            raise self.damaged(f"its partition {partition} has no file groups")
+            raise self.damaged(f"its partition {partition} has no file groups", partition)
         return found
 
     def path_of(self, file: DataFile) -> str:
         """Return the path of a file relative to the data table, for reads and messages."""
         return f"{self.storage.folder}/{file.path}"
 
-    def damaged(self, problem: str) -> MetadataTableError:
-        """Return the error for a metadata table that cannot be used."""
-        return MetadataTableError(self.storage.outer.root, problem)
+    def damaged(self, problem: str, partition: str | None = None) -> MetadataTableError:
+        """Return the error for a metadata table, or a partition of it, that cannot be used."""
+        return MetadataTableError(self.storage.outer.root, problem, partition)
 
     @cached_property
     def _counted(self) -> dict[InstantTime, bool]:
@@ -294,11 +294,11 @@ class MetadataTable:
     def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
         if not slices:
             if not self._may_be_empty(partition):
-                raise self.damaged(f"its partition {partition} has no file groups")
+                raise self.damaged(f"its partition {partition} has no file groups", partition)
             return
         if partition == MetadataPartition.FILES and slices[0].base is None:
             # Its first base file lists what the table had before; without it rows would be missing.
-            raise self.damaged(f"its partition {partition} has no base file")
+            raise self.damaged(f"its partition {partition} has no base file", partition)
         shards: dict[str | None, set[int]] = defaultdict(set)
         for found in slices:
             facts = MetadataFileId.from_file_id(found.file_id)
@@ -308,7 +308,8 @@ class MetadataTable:
             missing = set(range(max(numbers))) - numbers
             if missing:
                 of = "" if data_partition is None else f" of data partition {data_partition!r}"
-                raise self.damaged(f"its partition {partition} lacks shard {min(missing)}{of}")
+                problem = f"its partition {partition} lacks shard {min(missing)}{of}"
+                raise self.damaged(problem, partition)
 
     def _may_be_empty(self, partition: str) -> bool:
         """Return whether a partition may have no file groups.

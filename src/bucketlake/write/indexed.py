@@ -166,6 +166,7 @@ class IndexedWrite:
         removal, replaced = self._removal(records), {}
         if operation.replaces:
             replaced, slices = file_ids_by_partition(slices), ()
+        self._index.reader.require_shards(held.partition_path for held in slices)
         looked_up = {
             path: held for path, held in self._index.stored.items() if not removal.has(path)
         }

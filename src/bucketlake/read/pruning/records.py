@@ -19,6 +19,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MetadataTableError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kinds import IndexKind
+from bucketlake.metadata.file_listing import list_partitions
 from bucketlake.metadata.record_locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -107,6 +108,11 @@ def groups_of_records(
         is_partitioned = reader.shards.is_partitioned
         if index is not None and has_partitions and not is_partitioned:
             return None
+        asked = list_partitions(reader.table) if partitions is None else partitions
+        lacking = set(asked) - reader.shards.counts.keys()
+        if is_partitioned and lacking:
+            live = snapshot.partition_slices(sorted(lacking))
+            reader.require_shards(file_slice.partition_path for file_slice in live)
         found = reader.find_everywhere(pa.array(keys, pa.string()), partitions)
         groups = frozenset(group for located in found for group in _groups_of(located))
         return RecordGroups(groups, is_partitioned)
