@@ -1086,9 +1086,11 @@ class Table:
         Parameters
         ----------
         check_keys : bool
-            Also read all keys, and check that each is stored once and in its bucket.
+            Also read all keys, and check that each is stored once and in its bucket, and that the
+            record-level index has it there.
         check_files : bool
-            Also read all live files, and check that they decode and match the schema.
+            Also read all live files, and those of the metadata table, and check that they decode
+            and match the schema.
         min_age_seconds : int
             Smallest age of a leftover. Younger files may belong to an active writer.
 
@@ -1164,6 +1166,7 @@ class Table:
             files=check_files,
             min_age_seconds=min_age_seconds,
             dry_run=dry_run,
+            run=index_runner(active_session()),
             lock=self.lock,
         )
 

@@ -47,6 +47,6 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
 def test_every_finding_of_the_doctor_has_a_damage_that_causes_it() -> None:
     special = {damage for kind in KINDS for damage in kind.damages}
     caused = {kind for damage in special for kind in damage.found}
-    # Damage of metadata tables is the same for all kinds: tests/unit/read/test_metadata_listing.py.
-    of_metadata = {FindingKind.METADATA_TABLE_SKIPPED, FindingKind.METADATA_TABLE_BROKEN}
+    # Damage of metadata tables: tests/unit/test_metadata_damages.py and test_metadata_listing.py.
+    of_metadata = {kind for kind in FindingKind if kind.name.startswith(("METADATA_", "INDEX_"))}
     assert caused == {*FindingKind} - of_metadata

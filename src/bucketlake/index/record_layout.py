@@ -177,6 +177,8 @@ class IndexSource:
         table = open_metadata_table(self.storage, config, self.timeline)
         reader = RecordIndexReader(table, frozenset(partitions))
         shards = reader.shards
+        if not partitioned and not (shards.counts or shards.global_count):
+            raise reader.table.damaged(f"its partition {name} has no file groups", name)
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"
             raise IndexStateError(

@@ -50,13 +50,34 @@ class KeyLocations:
     codes: npt.NDArray[np.int32]
     locations: tuple[IndexedLocation, ...]
 
+    @classmethod
+    def concat(cls, parts: Sequence[KeyLocations]) -> KeyLocations:
+        """Put the entries of several shards together; equal locations get one number."""
+        numbers: dict[IndexedLocation, int] = {}
+        codes = [np.empty(0, np.int32)]
+        for part in parts:
+            own = [numbers.setdefault(each, len(numbers)) for each in part.locations]
+            codes.append(np.array(own, np.int32)[part.codes])
+        keys = pa.concat_arrays([pa.array([], pa.string()), *(part.keys for part in parts)])
+        return cls(keys, np.concatenate(codes), tuple(numbers))
+
+    def of_partition(self, data_partition: str) -> KeyLocations:
+        """Return the same keys without the locations in other data partitions."""
+        is_own = [location.partition_path == data_partition for location in self.locations]
+        own = np.append(np.where(is_own, np.arange(len(is_own)), NOT_FOUND), NOT_FOUND)
+        return KeyLocations(self.keys, own[self.codes].astype(np.int32), self.locations)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> KeyLocations:
+        """Return some rows."""
+        return KeyLocations(self.keys.take(pa.array(rows)), self.codes[rows], self.locations)
+
     @property
     def found(self) -> KeyLocations:
         """The keys that have an entry."""
         rows = np.flatnonzero(self.codes != NOT_FOUND)
         if len(rows) == len(self.codes):
             return self
-        return KeyLocations(self.keys.take(pa.array(rows)), self.codes[rows], self.locations)
+        return self.take(rows)
 
     def to_table(self) -> pa.Table:
         """Return a row for each key; all columns but the key are null for a key without an entry.
@@ -169,7 +190,9 @@ class RecordIndexReader:
         paths = self.shards.counts if data_partitions is None else data_partitions
         asked = [self._asked(keys, path) for path in paths]
         read = iter(self._read(list(chain.from_iterable(asked))))
-        located = (_aligned(keys, _joined([next(read) for _ in pairs])) for pairs in asked)
+        located = (
+            _aligned(keys, KeyLocations.concat([next(read) for _ in pairs])) for pairs in asked
+        )
         return [each for each in located if (each.codes != NOT_FOUND).any()]
 
     def find_in(self, held: MetadataSlice, keys: pa.Array) -> KeyLocations:
@@ -178,7 +201,7 @@ class RecordIndexReader:
 
     def read_slice(self, held: MetadataSlice) -> KeyLocations:
         """Return all entries of a slice of one shard, without listing the index."""
-        return _joined(self._read([(held, EVERYTHING)]))
+        return KeyLocations.concat(self._read([(held, EVERYTHING)]))
 
     def read_shard(self, shard: Shard) -> KeyLocations:
         """Return all entries of a shard; the order of the keys is undefined."""
@@ -187,10 +210,12 @@ class RecordIndexReader:
     def read_partition(self, data_partition: str) -> KeyLocations:
         """Return all entries of a data partition; the order of the keys is undefined."""
         if not self.shards.is_partitioned:
-            everything = _joined(self._read([(held, EVERYTHING) for held in self.slices[None]]))
-            return _of_partition(everything, data_partition).found
+            everything = KeyLocations.concat(
+                self._read([(held, EVERYTHING) for held in self.slices[None]])
+            )
+            return everything.of_partition(data_partition).found
         held = self.slices.get(data_partition, [])
-        return _joined(self._read([(each, EVERYTHING) for each in held]))
+        return KeyLocations.concat(self._read([(each, EVERYTHING) for each in held]))
 
     @kept_property
     def slices(self) -> dict[str | None, list[MetadataSlice]]:
@@ -225,9 +250,9 @@ class RecordIndexReader:
         asked: Sequence[tuple[MetadataSlice, Wanted]],
         data_partition: str | None = None,
     ) -> KeyLocations:
-        found = _joined(self._read(asked))
+        found = KeyLocations.concat(self._read(asked))
         if data_partition is not None and not self.shards.is_partitioned:
-            found = _of_partition(found, data_partition)
+            found = found.of_partition(data_partition)
         return _aligned(keys, found)
 
     def _read(self, asked: Iterable[tuple[MetadataSlice, Wanted]]) -> list[KeyLocations]:
@@ -246,24 +271,6 @@ def _decoded(entries: SliceEntries) -> KeyLocations:
     found = decode_locations(newest.values, entries.where)
     codes = found.indices.to_numpy(zero_copy_only=False)
     return KeyLocations(newest.keys.cast(pa.string()), codes, found.locations)
-
-
-def _joined(parts: Sequence[KeyLocations]) -> KeyLocations:
-    """Put the entries of several shards together; equal locations get one number."""
-    numbers: dict[IndexedLocation, int] = {}
-    codes = [np.empty(0, np.int32)]
-    for part in parts:
-        own = [numbers.setdefault(each, len(numbers)) for each in part.locations]
-        codes.append(np.array(own, np.int32)[part.codes])
-    keys = pa.concat_arrays([pa.array([], pa.string()), *(part.keys for part in parts)])
-    return KeyLocations(keys, np.concatenate(codes), tuple(numbers))
-
-
-def _of_partition(located: KeyLocations, data_partition: str) -> KeyLocations:
-    """Forget the locations in other data partitions."""
-    is_own = [location.partition_path == data_partition for location in located.locations]
-    own = np.append(np.where(is_own, np.arange(len(is_own)), NOT_FOUND), NOT_FOUND)
-    return KeyLocations(located.keys, own[located.codes].astype(np.int32), located.locations)
 
 
 def _aligned(keys: pa.Array, found: KeyLocations) -> KeyLocations:

@@ -293,7 +293,9 @@ class MetadataTable:
 
     def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
         if not slices:
-            if not self._may_be_empty(partition):
+            # A partitioned index has no shards before the table has data partitions;
+            # RecordIndexReader.require_shards compares them.
+            if partition != MetadataPartition.RECORD_INDEX:
                 raise self.damaged(f"its partition {partition} has no file groups", partition)
             return
         if partition == MetadataPartition.FILES and slices[0].base is None:
@@ -310,17 +312,6 @@ class MetadataTable:
                 of = "" if data_partition is None else f" of data partition {data_partition!r}"
                 problem = f"its partition {partition} lacks shard {min(missing)}{of}"
                 raise self.damaged(problem, partition)
-
-    def _may_be_empty(self, partition: str) -> bool:
-        """Return whether a partition may have no file groups.
-
-        A partitioned record-level index has none before the first data partition.
-        """
-        if partition != MetadataPartition.RECORD_INDEX:
-            return False
-        counted = [c for c in self.timeline.completed_commits() if self.counts(c.requested_at)]
-        commits = self.timeline.read_commits(self.storage, counted)
-        return not any(partition in commit.write_stats for _, commit in commits)
 
 
 def _by_data_partition(

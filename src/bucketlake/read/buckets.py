@@ -13,12 +13,18 @@ from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.index.bucket_layout import bucket_numbers
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout
+from bucketlake.metadata.record_locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.read.pruning.groups import slices_of_keys
-from bucketlake.read.pruning.records import ask_record_index, group_of, groups_of_records
+from bucketlake.read.pruning.records import (
+    ask_record_index,
+    group_of,
+    groups_of_records,
+    require_shards,
+)
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
@@ -125,9 +131,12 @@ def locate_key(
 
 def record_locations(snapshot: Snapshot, partition: str) -> pa.Table:
     """Return the index entries of one partition; see ``Table.record_locations``."""
-    found, reason = ask_record_index(
-        snapshot, lambda reader: reader.read_partition(partition), [partition]
-    )
+
+    def read(reader: RecordIndexReader) -> KeyLocations:
+        require_shards(snapshot, reader, [partition])
+        return reader.read_partition(partition)
+
+    found, reason = ask_record_index(snapshot, read, [partition])
     if found is None:
         feature = f"a listing of record locations ({reason})"
         next_step = "build the index with Hudi's CREATE INDEX"

@@ -17,13 +17,11 @@ from contextlib import suppress
 from bucketlake.config.layout import (
     HEARTBEAT_FOLDER,
     MARKER_FOLDER,
-    METADATA_TABLE_FOLDER,
     PROPERTIES_BACKUP_FILE,
 )
 from bucketlake.config.support import check_readable
 from bucketlake.errors import (
     FormatError,
-    MetadataTableError,
     ObjectNotFoundError,
     TimelineError,
     UnsupportedFeatureError,
@@ -38,13 +36,12 @@ from bucketlake.index.hashing_config import (
 )
 from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex, without_records
-from bucketlake.metadata.file_listing import list_files, lists_files
-from bucketlake.metadata.table import MetadataTable, load_metadata_table, skipped_commits
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
 from bucketlake.services.findings import Finding, FindingKind, Severity
+from bucketlake.services.metadata_checks import METADATA_CHECKS, check_metadata_files
 from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
 from bucketlake.storage.base import Storage
@@ -108,7 +105,8 @@ def diagnose(
         return [_unreadable(error)]
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
-    checks = [*CHECKS, *FILE_CHECKS, *RING_CHECKS, *([check_files] if files else [])]
+    checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
+    checks += [check_files, check_metadata_files] if files else []
     checks += [check_keys] if keys else []
     found: dict[Finding, None] = {}  # Several checks may find the same broken file.
     for check in checks:
@@ -133,49 +131,6 @@ def _properties_backup(table: Examination) -> Iterator[Finding]:
             "an update of hoodie.properties died half-way; the file or its backup is valid",
             files=(PROPERTIES_BACKUP_FILE,),
         )
-
-
-def _metadata_table(table: Examination) -> Iterator[Finding]:
-    """Find what readers of the metadata table would not see, or would look for in vain."""
-    if not table.config.metadata_partitions:
-        return
-    try:
-        found = load_metadata_table(table.storage, table.config, table.timeline)
-        skipped = skipped_commits(found)
-        differing = [] if skipped or not lists_files(table.config) else _differing(table, found)
-    except MetadataTableError as error:
-        yield Finding(
-            FindingKind.METADATA_TABLE_BROKEN,
-            f"the metadata table cannot be used: {error.problem}",
-            files=(METADATA_TABLE_FOLDER,),
-        )
-        return
-    if skipped:
-        yield Finding(
-            FindingKind.METADATA_TABLE_SKIPPED,
-            f"{len(skipped)} commits from {skipped[0]} on are not in the metadata table, and "
-            "readers that use it do not see their rows",
-            files=(METADATA_TABLE_FOLDER,),
-        )
-    if differing:
-        yield Finding(
-            FindingKind.METADATA_TABLE_BROKEN,
-            f"{len(differing)} live files, such as {differing[0]}, are either in storage or in "
-            "the list of the metadata table, but not in both",
-            files=tuple(differing),
-        )
-
-
-def _differing(table: Examination, found: MetadataTable) -> list[str]:
-    """Return the live files that storage and the metadata table do not both have."""
-    listed = {path for s in table.snapshot.live_slices(list_files(found)) for path in s.paths}
-    stored = {path for file_slice in table.slices for path in file_slice.paths}
-    # A clean may have deleted files after storage was listed, and writers may have added some.
-    return sorted(
-        path
-        for path in listed ^ stored
-        if (path in stored) is (table.storage.stat(path) is not None)
-    )
 
 
 def _pending(table: Examination) -> Iterator[Finding]:
@@ -342,7 +297,6 @@ def _schema(table: Examination) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     _properties_backup,
-    _metadata_table,
     _pending,
     _clusterings,
     _plans,

@@ -24,6 +24,7 @@ class Remedy(Enum):
     NOTHING = "nothing"
     RECOVER = "recover the properties"
     DROP_METADATA = "remove the metadata table"
+    REBUILD_METADATA = "build the partition of the metadata table again"
     SETTLE = "finish or roll back what is pending"
     MARK = "mark the folder as a partition"
     STORE_RING = "store the ring that the partition begins with"
@@ -39,6 +40,10 @@ class FindingKind(Enum):
     PROPERTIES_BACKUP = "properties_backup"
     METADATA_TABLE_SKIPPED = "metadata_table_skipped"
     METADATA_TABLE_BROKEN = "metadata_table_broken"
+    METADATA_INDEX_BROKEN = "metadata_index_broken"
+    METADATA_LISTS_DELETED = "metadata_lists_deleted"
+    INDEX_ENTRIES_WRONG = "index_entries_wrong"
+    INDEX_ENTRIES_DEAD = "index_entries_dead"
     PENDING_DEAD = "pending_dead"
     PENDING_OF_HUDI = "pending_of_hudi"
     PLAN_BROKEN = "plan_broken"
@@ -70,6 +75,10 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.PROPERTIES_BACKUP: (Severity.WARNING, Remedy.RECOVER, ""),
     FindingKind.METADATA_TABLE_SKIPPED: (Severity.ERROR, Remedy.DROP_METADATA, ""),
     FindingKind.METADATA_TABLE_BROKEN: (Severity.ERROR, Remedy.DROP_METADATA, ""),
+    FindingKind.METADATA_INDEX_BROKEN: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
+    FindingKind.METADATA_LISTS_DELETED: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
+    FindingKind.INDEX_ENTRIES_WRONG: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
+    FindingKind.INDEX_ENTRIES_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
     FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
     FindingKind.PENDING_OF_HUDI: (Severity.ERROR, Remedy.NOTHING, "let Hudi finish it"),
     FindingKind.PLAN_BROKEN: (

@@ -21,10 +21,13 @@ from bucketlake.errors import (
     ConfigError,
     FormatError,
     IndexStateError,
+    ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
-from bucketlake.index.settings import TableIndex, require_index
+from bucketlake.index.record import RecordIndex
+from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
 from bucketlake.read.file_system_view import data_file
@@ -32,7 +35,9 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding, FindingKind, Remedy
-from bucketlake.services.metadata_table import drop_metadata_table
+from bucketlake.services.index_build import Runner, build_here
+from bucketlake.services.metadata_checks import partition_to_rebuild
+from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
@@ -70,6 +75,12 @@ _KEEPS_FROM_REWRITE = (
     UnsupportedFeatureError,  # The index is not supported.
 )
 
+_KEEPS_FROM_BUILD = (
+    IndexStateError,  # A key is stored twice.
+    FormatError,  # A data file cannot be read.
+    ObjectNotFoundError,  # A data file is missing.
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
@@ -101,6 +112,7 @@ def repair(
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
     dry_run: bool = True,
+    run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RepairReport:
@@ -112,6 +124,8 @@ def repair(
         As for :func:`~bucketlake.services.doctor.diagnose`.
     dry_run : bool
         Whether to change nothing.
+    run : callable
+        Builds shards of a record-level index on an engine.
     lock : TableLock
         Held while properties change, and while commits are published.
 
@@ -134,14 +148,17 @@ def repair(
         return RepairReport(
             mendable, tuple(finding for finding in found if finding not in mendable)
         )
-    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms)
+    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, run)
     tried: dict[Finding, None] = {}
     for remedies, step in (
         ({Remedy.RECOVER}, work.recover_properties),
         ({Remedy.DROP_METADATA}, work.drop_metadata_table),
+        ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.SETTLE, Remedy.DELETE}, work.settle),
         ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE, Remedy.STORE_RING}, work.tidy_up),
         ({Remedy.REWRITE}, work.rewrite),
+        # Before the rewrite, a key that is stored twice may have prevented the build.
+        ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
     ):
         if any(finding.remedy in remedies for finding in found):
             step(found)
@@ -160,6 +177,7 @@ class _Repair:
     min_age_ms: int
     lock: TableLock
     now_ms: Callable[[], int]
+    run: Runner
     quarantine: str | None = None
     commits: list[InstantTime] = field(default_factory=list)
 
@@ -168,7 +186,32 @@ class _Repair:
             recover_table_properties(self.storage)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+        index = self._index()
         drop_metadata_table(self.storage, lock=self.lock, now_ms=self.now_ms)
+        if isinstance(index, RecordIndex):  # Writes need it.
+            self._build([MetadataPartition.RECORD_INDEX], is_partitioned=index.partitioned)
+
+    def rebuild_metadata_table(self, found: Sequence[Finding]) -> None:
+        """Build partitions of the metadata table again."""
+        mended = [one for one in found if one.remedy is Remedy.REBUILD_METADATA]
+        index = self._index()
+        is_partitioned = index.partitioned if isinstance(index, RecordIndex) else None
+        self._build(sorted({*map(partition_to_rebuild, mended)}), is_partitioned=is_partitioned)
+
+    def _build(self, partitions: Sequence[str], *, is_partitioned: bool | None) -> None:
+        with suppress(*_KEEPS_FROM_BUILD):  # The finding remains.
+            build_metadata_table(
+                self.storage,
+                partitions,
+                is_partitioned=is_partitioned,
+                run=self.run,
+                lock=self.lock,
+                now_ms=self.now_ms,
+            )
+
+    def _index(self) -> TableIndex | None:
+        config = read_table_config(self.storage)
+        return resolve_index(self.storage, load_timeline(self.storage, config), self.given)
 
     def settle(self, found: Sequence[Finding]) -> None:
         """Finish or roll back pending actions, and delete files of late tasks by their markers."""

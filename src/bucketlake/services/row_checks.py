@@ -19,6 +19,7 @@ from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.examination import Examination
 from bucketlake.services.findings import Finding, FindingKind
+from bucketlake.services.metadata_checks import IndexEntries
 
 
 def check_files(table: Examination) -> Iterator[Finding]:
@@ -60,7 +61,8 @@ def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice)
 
 
 def check_keys(table: Examination) -> Iterator[Finding]:
-    """Read all keys; find keys in wrong buckets and duplicate keys."""
+    """Read all keys; find keys in wrong buckets, duplicate keys, and wrong entries of the index."""
+    entries = IndexEntries.of(table)
     partitions: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in table.slices:
         partitions[file_slice.partition_path].append(file_slice)
@@ -74,6 +76,11 @@ def check_keys(table: Examination) -> Iterator[Finding]:
             for file_slice, held in zip(slices, keys, strict=True):
                 yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
         yield from _twice(partition, slices, keys)
+        if entries is not None:
+            yield from entries.compared(partition, slices, keys)
+    if entries is not None:
+        for partition in sorted(entries.partitions - partitions.keys()):
+            yield from entries.compared(partition, [], [])
 
 
 def _keys(reader: SliceReader, file_slice: FileSlice) -> pa.ChunkedArray:

@@ -108,11 +108,7 @@ def groups_of_records(
         is_partitioned = reader.shards.is_partitioned
         if index is not None and has_partitions and not is_partitioned:
             return None
-        asked = list_partitions(reader.table) if partitions is None else partitions
-        lacking = set(asked) - reader.shards.counts.keys()
-        if is_partitioned and lacking:
-            live = snapshot.partition_slices(sorted(lacking))
-            reader.require_shards(file_slice.partition_path for file_slice in live)
+        require_shards(snapshot, reader, partitions)
         found = reader.find_everywhere(pa.array(keys, pa.string()), partitions)
         groups = frozenset(group for located in found for group in _groups_of(located))
         return RecordGroups(groups, is_partitioned)
@@ -151,6 +147,19 @@ def ask_record_index(
             raise
         return None, turned_off
     return (answer, None) if _still_has_index(snapshot) else (None, turned_off)
+
+
+def require_shards(
+    snapshot: Snapshot, reader: RecordIndexReader, partitions: Sequence[str] | None
+) -> None:
+    """Raise MetadataTableError if the index has no shards of a data partition with file groups."""
+    if not reader.shards.is_partitioned:
+        return
+    asked = list_partitions(reader.table) if partitions is None else partitions
+    lacking = set(asked) - reader.shards.counts.keys()
+    if lacking:
+        live = snapshot.partition_slices(sorted(lacking))
+        reader.require_shards(file_slice.partition_path for file_slice in live)
 
 
 def group_of(file_slice: FileSlice) -> Group:
