@@ -271,7 +271,7 @@ def test_writers_that_give_a_new_partition_different_shard_counts_conflict(
     def write_with_three_shards() -> None:
         with monkeypatch.context() as patched:
             limits = ShardLimits(3, 3)
-            patched.setattr("bucketlake.index.record_layout.PARTITIONED_LIMITS", limits)
+            patched.setattr("bucketlake.index.record.PARTITIONED_LIMITS", limits)
             table.upsert(rows(*of_three))
 
     meanwhile(monkeypatch, write_with_three_shards)

@@ -90,7 +90,7 @@ class PinnedIndex:
         if not opened:
             return None
         table = load_metadata_table(self.reader.table.storage.outer, config, timeline)
-        newest = RecordIndexReader(table).shards
+        newest = RecordIndexReader(table, frozenset(opened)).shards
         return min(
             (p for p in opened if newest.count(p) not in (0, self.shards.count(p))), default=None
         )

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import IndexedLocation, decode_locations
 from bucketlake.merge.records import key_order
 from bucketlake.metadata.index_shards import IndexShards, Shard, rows_by_number
