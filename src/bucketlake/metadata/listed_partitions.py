@@ -5,7 +5,7 @@ Readers use the valid partitions only. Writers maintain those that are being bui
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.table_config import TableConfig
@@ -19,6 +19,7 @@ def list_partitions_as(
     valid: Collection[str] = (),
     building: Collection[str] = (),
     lost: Collection[str] = (),
+    check: Callable[[Collection[str]], None] = lambda _: None,
 ) -> tuple[str, ...]:
     """Move partitions of the metadata table into a list, or take them off both lists.
 
@@ -29,6 +30,8 @@ def list_partitions_as(
     valid, building, lost : collection of str
         Partitions that are valid from now on, that are being built, and that do not count any more.
         All others stay in their list.
+    check : callable
+        Gets the partitions that were being built, and raises an error if nothing may change.
 
     Returns
     -------
@@ -43,15 +46,19 @@ def list_partitions_as(
     moved = {*valid, *building, *lost}
 
     def change(entries: dict[str, str]) -> dict[str, str]:
+        check(_names(entries.get(keys.METADATA_PARTITIONS_INFLIGHT, "")))
         for key, added in (
             (keys.METADATA_PARTITIONS, valid),
             (keys.METADATA_PARTITIONS_INFLIGHT, building),
         ):
-            held = {name.strip() for name in entries.pop(key, "").split(",")} - {""}
-            names = (held - moved) | {*added}
+            names = (_names(entries.pop(key, "")) - moved) | {*added}
             if names:
                 entries[key] = ",".join(sorted(names))
         return entries
 
     entries = update_table_properties(storage, change)
     return TableConfig.from_properties(entries).metadata_partitions
+
+
+def _names(text: str) -> set[str]:
+    return {name.strip() for name in text.split(",")} - {""}

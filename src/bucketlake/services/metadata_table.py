@@ -12,6 +12,9 @@ The build for an existing table runs beside writers, in these steps:
    turn. The log files of later commits are applied to them.
 5. The partitions move into the list of valid partitions.
 
+The turns also order builds and removals: a build goes on only while no other has taken a turn after
+it, so that of several at once the last one wins.
+
 A build that died in step 4 is continued by the next one: writers have maintained the partitions
 meanwhile. If it died before, the next build begins again.
 """
@@ -27,7 +30,12 @@ from dataclasses import dataclass
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, ConfigError, ObjectNotFoundError
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    ConfigError,
+    ObjectNotFoundError,
+)
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -79,7 +87,7 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import last_turn, take_turn
+from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
@@ -91,6 +99,8 @@ from bucketlake.write.recovery import end_undoing, settle_failed_writes
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
+
+_OVERTAKEN = "another process has begun to build or remove the metadata table; build it again later"
 
 
 def build_metadata_table(
@@ -126,6 +136,8 @@ def build_metadata_table(
         If the table cannot be written.
     ConfigError
         If bucketlake does not maintain such a partition.
+    CommitConflictError
+        If another build or removal began meanwhile.
     """
     config = read_table_config(storage)
     check_writable(config, storage.root)
@@ -139,7 +151,7 @@ def build_metadata_table(
         index = _IndexBuild(storage, config, _is_partitioned(storage, config, is_partitioned), run)
     if begun is None:
         columns = _columns(storage, config)
-        work.turn_off(chosen)
+        owner = work.turn_off(chosen)
         create_metadata_table(storage, config)
         for partition in chosen:
             instant = next_initial_instant(storage, config)
@@ -149,14 +161,21 @@ def build_metadata_table(
                 file_ids = usual_file_groups(partition)
             work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
         work.define_indexes(chosen, columns, index)
-        work.list_as(building=chosen)
-    with work.turn(begun) as (instant, timeline):
+        work.list_as_building(chosen, owner)
+        turn = work.turn(owner)
+    else:
+        turn = work.turn_again(begun)
+    with turn as (instant, timeline):
         storage.put(_BUILD_FILE, _render(instant, chosen))
         found = _Found(storage, config, timeline)
-        built = [] if index is None else index.build(instant, timeline)
+        built = [] if index is None else index.build(instant, timeline, work.require_owner)
         usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
-        work.initialise({name: found.groups(name) for name in usual}, instant, built)
-        valid = work.list_as(valid=chosen)
+        groups: dict[MetadataPartition, Mapping[FileId, GroupEntries]] = {
+            name: found.groups(name) for name in usual
+        }
+        work.require_owner(instant)
+        work.initialise(groups, instant, built)
+        valid = work.list_as_valid(chosen, instant)
     storage.delete(_BUILD_FILE)
     return valid
 
@@ -204,7 +223,9 @@ def _begun(
     except (ValueError, KeyError, TypeError):
         return None  # Damaged: the build begins again.
     is_maintained = set(chosen) <= set(config.metadata_partitions_inflight)
-    return instant if is_maintained and partitions == [*chosen] else None
+    turn = last_turn(storage)
+    is_last = turn is not None and turn.metadata_instant == instant
+    return instant if is_maintained and is_last and partitions == [*chosen] else None
 
 
 def _render(instant: InstantTime, partitions: Sequence[MetadataPartition]) -> bytes:
@@ -309,17 +330,21 @@ class _IndexBuild:
         timeline = load_timeline(self.storage, self.config)
         return self._plan(self._snapshot(timeline), instant, None).file_ids
 
-    def build(self, instant: InstantTime, timeline: Timeline) -> list[WriteStat]:
+    def build(
+        self, instant: InstantTime, timeline: Timeline, require_owner: Callable[[InstantTime], None]
+    ) -> list[WriteStat]:
         """Write the base files of the index for the table at a turn."""
-        now = read_table_config(self.storage)
-        metadata = load_metadata_table(self.storage, now, timeline)
-        root = self.storage.root
-        opened = IndexShards.of_file_ids(metadata.file_groups(MetadataPartition.RECORD_INDEX), root)
+        name, root = MetadataPartition.RECORD_INDEX, self.storage.root
 
         def attempt() -> list[WriteStat]:
             # A clean may delete files of the table as it was at the turn. The newest state serves
             # too, because entries of later writes are newer than the base files.
             snapshot = self._snapshot(load_timeline(self.storage, self.config))
+            # Listed after the commits, which may have opened shards of new partitions.
+            now = read_table_config(self.storage)
+            metadata = load_metadata_table(self.storage, now, timeline)
+            opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
+            require_owner(instant)  # Another build deletes file groups after its turn.
             plan = self._plan(snapshot, instant, opened)
             return build_index(snapshot, self._inner, plan, self.run)
 
@@ -359,21 +384,27 @@ class _Work:
     clock: InstantClock
     lock: TableLock
 
-    def turn_off(self, partitions: Collection[MetadataPartition]) -> None:
-        """Take partitions off the properties, and delete their files."""
+    def turn_off(self, partitions: Collection[MetadataPartition]) -> InstantTime:
+        """Take partitions off the properties, and delete their files; return the turn's instant."""
         is_whole = MetadataPartition.FILES in partitions
         with self.lock.held(self.storage):
             now = read_table_config(self.storage)
             lost = now.written_metadata_partitions if is_whole else partitions
             list_partitions_as(self.storage, lost=lost)
-        with self.turn(None):
+        with self.turn() as (instant, _):
             pass  # Writers with an earlier turn have ended, later ones read the properties.
+        self.require_owner(instant)
         if is_whole:
             delete_metadata_table(self.storage)
-            return
+            return instant
         withdraw_compactions(self.storage, self.config)
         for partition in partitions:
             delete_partition(self.storage, partition)
+        return instant
+
+    def require_owner(self, instant: InstantTime) -> None:
+        """Raise CommitConflictError if another build or removal took a turn after an instant."""
+        _require_last(last_turn(self.storage), instant)
 
     def initialise(
         self,
@@ -408,30 +439,41 @@ class _Work:
         with self.lock.held(self.storage):
             update_index_definitions(self.storage, self.config, definitions)
 
-    def list_as(
-        self,
-        *,
-        building: Collection[MetadataPartition] = (),
-        valid: Collection[MetadataPartition] = (),
-    ) -> tuple[str, ...]:
-        """Add partitions to one list, and take them off the other; return the valid ones."""
+    def list_as_building(
+        self, partitions: Collection[MetadataPartition], owner: InstantTime
+    ) -> None:
+        """List partitions as being built."""
         with self.lock.held(self.storage):
-            return list_partitions_as(self.storage, valid=valid, building=building)
+            list_partitions_as(
+                self.storage, building=partitions, check=lambda _: self.require_owner(owner)
+            )
+
+    def list_as_valid(
+        self, partitions: Collection[MetadataPartition], owner: InstantTime
+    ) -> tuple[str, ...]:
+        """List partitions as valid, which were being built; return all that are valid."""
+
+        def check(building: Collection[str]) -> None:
+            self.require_owner(owner)
+            if not {*partitions} <= {*building}:  # Another build or removal has begun.
+                raise CommitConflictError(owner, _OVERTAKEN)
+
+        with self.lock.held(self.storage):
+            return list_partitions_as(self.storage, valid=partitions, check=check)
 
     @contextmanager
-    def turn(self, begun: InstantTime | None) -> Iterator[tuple[InstantTime, Timeline]]:
-        """Take a turn, unless ``begun`` took it; give its instant, and the timeline since then.
+    def turn(self, owner: InstantTime | None = None) -> Iterator[tuple[InstantTime, Timeline]]:
+        """Take a turn; give its instant, and the timeline since then.
 
-        The heartbeat keeps other writers from using the instant meanwhile.
+        The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
+        build or removal must be that of this instant.
         """
         storage, config = self.storage, self.config
         with ExitStack() as stack:
-            if begun is not None:
-                stack.enter_context(beating(storage, begun, is_new=False))
-                yield begun, load_timeline(storage, config)
-                return
             while True:
                 turn = last_turn(storage)
+                if owner is not None:
+                    _require_last(turn, owner)
                 timeline = after_turn(storage, config, self.clock, turn, None)
                 if end_undoing(storage, config, timeline, self.clock):
                     continue
@@ -442,3 +484,14 @@ class _Work:
                         stack.push(attempt.pop_all())
                         break
             yield instant, timeline
+
+    @contextmanager
+    def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:
+        """Give the same for the turn of an earlier attempt."""
+        with beating(self.storage, begun, is_new=False):
+            yield begun, load_timeline(self.storage, self.config)
+
+
+def _require_last(turn: Turn | None, instant: InstantTime) -> None:
+    if turn is None or turn.metadata_instant != instant:
+        raise CommitConflictError(instant, _OVERTAKEN)

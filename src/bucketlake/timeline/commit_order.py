@@ -8,10 +8,12 @@ n - 1, then checks for conflicts, then takes turn n. If turn n is already taken,
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
 
-Each turn carries two facts on from the turn before, so that a writer learns them from the object
+Each turn carries three facts on from the turn before, so that a writer learns them from the object
 that it reads anyway:
 
 - whether the metadata table was ever turned on or off;
+- the last turn of a build or removal of the metadata table: an earlier one that is not at its end
+  finds there that it was overtaken;
 - the greatest instant of all turns. Commits of later turns complete after it. Some instants are on
   no timeline yet, or only on that of the metadata table, so a writer would not see them there.
 """
@@ -19,6 +21,7 @@ that it reads anyway:
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,6 +33,7 @@ from bucketlake.storage.base import Storage
 
 _DIGITS = 12
 _METADATA_CHANGED = "metadata-changed"
+_METADATA_TURN = "metadata="
 _FLOOR = "floor="
 _KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
@@ -46,6 +50,9 @@ class Turn:
         The instant that took the turn.
     metadata_changed : bool
         Whether the metadata table was turned on or off in this turn or before.
+    metadata_instant : InstantTime or None
+        The instant of the last turn that turned the metadata table on or off; None if an earlier
+        release took it.
     later_instant : InstantTime or None
         The greatest instant of earlier turns, if it is later than that of this turn.
     """
@@ -53,6 +60,7 @@ class Turn:
     number: int
     instant: InstantTime
     metadata_changed: bool = False
+    metadata_instant: InstantTime | None = None
     later_instant: InstantTime | None = None
 
     @property
@@ -86,6 +94,9 @@ def take_turn(
     words = [instant, uuid.uuid4().hex]
     if changes_metadata or (after is not None and after.metadata_changed):
         words.append(_METADATA_CHANGED)
+    metadata_instant = instant if changes_metadata else after and after.metadata_instant
+    if metadata_instant is not None:
+        words.append(f"{_METADATA_TURN}{metadata_instant}")
     if after is not None and after.floor > instant:
         words.append(f"{_FLOOR}{after.floor}")
     path, content = _path(number), " ".join(words).encode()
@@ -107,11 +118,18 @@ def _parsed(path: str, number: int, content: bytes) -> Turn:
     instant, *words = content.decode(errors="replace").split(" ")
     if not words:
         raise FormatError(path, "an instant and a claim", repr(instant)[:80])
-    floors = [word.removeprefix(_FLOOR) for word in words if word.startswith(_FLOOR)]
-    for text in (instant, *floors):
-        require_instant(text, path)
-    later = InstantTime(floors[0]) if floors else None
-    return Turn(number, InstantTime(instant), _METADATA_CHANGED in words, later)
+    require_instant(instant, path)
+    floor, metadata = (_instant_in(words, prefix, path) for prefix in (_FLOOR, _METADATA_TURN))
+    return Turn(number, InstantTime(instant), _METADATA_CHANGED in words, metadata, floor)
+
+
+def _instant_in(words: Sequence[str], prefix: str, path: str) -> InstantTime | None:
+    """Return the instant after a prefix; None if no word has it."""
+    found = [word.removeprefix(prefix) for word in words if word.startswith(prefix)]
+    if not found:
+        return None
+    require_instant(found[0], path)
+    return InstantTime(found[0])
 
 
 def stray_turns(storage: Storage) -> list[str]:
