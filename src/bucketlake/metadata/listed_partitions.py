@@ -31,7 +31,7 @@ def list_partitions_as(
         Partitions that are valid from now on, that are being built, and that do not count any more.
         All others stay in their list.
     check : callable
-        Gets the partitions that were being built, and raises an error if nothing may change.
+        Gets the partitions of both lists, and raises an error if nothing may change.
 
     Returns
     -------
@@ -46,7 +46,8 @@ def list_partitions_as(
     moved = {*valid, *building, *lost}
 
     def change(entries: dict[str, str]) -> dict[str, str]:
-        check(_names(entries.get(keys.METADATA_PARTITIONS_INFLIGHT, "")))
+        lists = keys.METADATA_PARTITIONS, keys.METADATA_PARTITIONS_INFLIGHT
+        check({name for key in lists for name in _names(entries.get(key, ""))})
         for key, added in (
             (keys.METADATA_PARTITIONS, valid),
             (keys.METADATA_PARTITIONS_INFLIGHT, building),

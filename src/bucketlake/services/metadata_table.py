@@ -100,7 +100,7 @@ from bucketlake.write.recovery import end_undoing, settle_failed_writes
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
 
-_OVERTAKEN = "another process has begun to build or remove the metadata table; build it again later"
+_OVERTAKEN = "another process took partitions of the metadata table off meanwhile; build it again"
 
 
 def build_metadata_table(
@@ -340,6 +340,7 @@ class _IndexBuild:
             # A clean may delete files of the table as it was at the turn. The newest state serves
             # too, because entries of later writes are newer than the base files.
             snapshot = self._snapshot(load_timeline(self.storage, self.config))
+            require_owner(instant)
             # Listed after the commits, which may have opened shards of new partitions.
             now = read_table_config(self.storage)
             metadata = load_metadata_table(self.storage, now, timeline)
@@ -453,9 +454,11 @@ class _Work:
     ) -> tuple[str, ...]:
         """List partitions as valid, which were being built; return all that are valid."""
 
-        def check(building: Collection[str]) -> None:
+        def check(listed: Collection[str]) -> None:
             self.require_owner(owner)
-            if not {*partitions} <= {*building}:  # Another build or removal has begun.
+            # Another build or removal takes them off before its turn, a write at any time. They
+            # are valid already if another process continued this build.
+            if not {*partitions} <= {*listed}:
                 raise CommitConflictError(owner, _OVERTAKEN)
 
         with self.lock.held(self.storage):

@@ -52,13 +52,24 @@ def test_the_greatest_instant_of_all_turns_is_carried_on(storage: Storage) -> No
         assert found.floor == instant(later or number)
     assert take_turn(storage, instant(2), after=last_turn(storage), changes_metadata=True)
     found = last_turn(storage)
-    assert found == Turn(8, instant(2), metadata_changed=True, later_instant=instant(12))
+    assert found == Turn(8, instant(2), True, instant(2), later_instant=instant(12))
 
 
 def test_a_put_that_failed_says_so(storage: Storage) -> None:
     faulty = FaultyStorage(storage, [Fault(1, Moment.BEFORE, Effect.ERROR)])
     with pytest.raises(StorageError):
         take_turn(faulty, instant(1), after=None)
+
+
+def test_the_last_change_of_the_metadata_table_is_carried_on(storage: Storage) -> None:
+    for number, changes in ((1, False), (2, True), (3, False), (4, True), (5, False)):
+        take_turn(storage, instant(number), last_turn(storage), changes_metadata=changes)
+        found = last_turn(storage)
+        assert found is not None
+        assert found.metadata_changed is (number > 1)
+        assert found.metadata_instant == {1: None, 2: instant(2), 3: instant(2)}.get(
+            number, instant(4)
+        )
 
 
 def test_a_broken_turn_is_named(storage: Storage) -> None:
