@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
-from bucketlake.errors import MetadataTableError
+from bucketlake.errors import MetadataTableError, MetadataTableWarning
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
@@ -217,3 +217,24 @@ def test_damaged_file_of_the_index_is_named_and_one_partition_is_built_again(
     assert table.doctor(**ALL) == []
     assert values(table).keys() == before.keys()
     require_true_metadata(storage)
+
+
+def test_write_of_another_kind_takes_an_index_off_that_lost_the_shards_of_a_partition(
+    new_path: Callable[[], str],
+) -> None:
+    """New shards would have the new keys alone, and reads would skip the rows of the others."""
+    table = bl.create_table(
+        new_path(),
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        index=bl.SimpleBucket(2),
+        metadata_table=True,
+    )
+    table.upsert(rows(range(8), 0))
+    table.rebuild_metadata_table(["record_index"])
+    files_of_a_shard_are_gone(open_storage(table.path))
+    with pytest.warns(MetadataTableWarning, match="record_index"):
+        table.upsert(rows(range(8, 12), 1))
+    assert table.to_arrow(where="id = 'k0'").num_rows == 1
+    assert len(values(table)) == 12

@@ -104,7 +104,12 @@ class IndexSource:
     timeline: Timeline
 
     def maintained(
-        self, config: TableConfig, partitions: Collection[str], *, replaces: bool
+        self,
+        config: TableConfig,
+        partitions: Collection[str],
+        *,
+        live: Collection[str],
+        replaces: bool,
     ) -> PinnedIndex | None:
         """Open the index that a write of another index kind maintains.
 
@@ -114,6 +119,8 @@ class IndexSource:
             Properties of the table.
         partitions : collection of str
             Data partitions that the write touches.
+        live : collection of str
+            Those of them that have file groups.
         replaces : bool
             Whether the write removes all stored rows of partitions.
 
@@ -121,8 +128,9 @@ class IndexSource:
         -------
         PinnedIndex or None
             None if there is no index, or one that the write cannot maintain: a partitioned index
-            cannot name the shards of a data partition whose path has a dot; and while an index is
-            being built, its entries cannot be looked up.
+            cannot name the shards of a data partition whose path has a dot; while an index is being
+            built, its entries cannot be looked up; and new shards of a data partition whose shards
+            were lost would seem to have all its keys.
         """
         name = MetadataPartition.RECORD_INDEX
         if name not in config.written_metadata_partitions:
@@ -131,6 +139,8 @@ class IndexSource:
         reader = RecordIndexReader(table, frozenset(partitions))
         is_built = name in config.metadata_partitions
         if not is_built and (replaces or not reader.shards.is_partitioned):
+            return None
+        if is_built and reader.shards.is_partitioned and {*live} - reader.shards.counts.keys():
             return None
         pinned = reader.shards.with_partitions(partitions, PARTITIONED_LIMITS.least)
         try:

@@ -305,7 +305,7 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
             saves=(partial(_record, target.index, layout, ()),),
             group_key=layout.conflict_key_of_group,
         )
-        upkeep = _index_upkeep(write, target, layout, [*held])
+        upkeep = _index_upkeep(write, target, layout, [*held], slices)
         if upkeep is not None:
             index_files, changed = upkeep.remove([*held])
             own = replace(
@@ -334,7 +334,7 @@ def _write(
     tagger = replace(tagger, layout=layout)
     plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
     touched = {slot.partition_path for slot in plan.slots} | {*plan.replaced}
-    upkeep = _index_upkeep(write, target, layout, touched)
+    upkeep = _index_upkeep(write, target, layout, touched, slices)
     if upkeep is not None:
         shards = upkeep.plan(plan, looks_up=target.appends, tasks_wanted=source.tasks_wanted)
         plan = replace(plan, shards=shards)
@@ -390,7 +390,7 @@ def _write_indexed(
     slots = _slots_by_partition(counts)
     layout = _layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     assert isinstance(layout, RecordLayout), layout
-    upkeep = _index_upkeep(write, target, layout, slots)
+    upkeep = _index_upkeep(write, target, layout, slots, slices)
     assert upkeep is not None, "the layout is that of an index"
     indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned), upkeep)
     done = indexed.run(source, counts, slices)
@@ -412,15 +412,20 @@ def _write_indexed(
 
 
 def _index_upkeep(
-    write: PendingWrite, target: Target, layout: Layout, partitions: Collection[str]
+    write: PendingWrite,
+    target: Target,
+    layout: Layout,
+    partitions: Collection[str],
+    slices: Sequence[FileSlice],
 ) -> IndexUpkeep | None:
     """Return the upkeep of the record-level index; None if there is none to maintain."""
     if isinstance(layout, RecordLayout):
         index = layout.index
     else:
         source = IndexSource(target.storage, target.snapshot.timeline)
+        live = {held.partition_path for held in slices} & {*partitions}
         replaces = write.operation.replaces
-        index = source.maintained(target.config, partitions, replaces=replaces)
+        index = source.maintained(target.config, partitions, live=live, replaces=replaces)
     return None if index is None else IndexUpkeep(write, index)
 
 
