@@ -7,8 +7,8 @@ real data; which flights are withdrawn, and how the feed misbehaves, is drawn fr
 
 - some events come late, up to ten days, and so after events that happened later;
 - some events are sent twice;
-- the flights that the feed withdraws are spared both, because a delete by key does not tell *when*
-  it happened: no ordering value could stop an older event that comes in after it.
+- the flights that the feed withdraws are spared both: a row that is gone cannot tell that an older
+  event came in after it.
 
 A batch holds what came in during one day or one week. `expected_state` says what a table must hold
 at the end; it looks at the stream as a whole and knows nothing of batches, tables, or bucketlake.
@@ -28,6 +28,8 @@ from flight_data import FLIGHT_KEY, TIMESTAMP
 
 MICROS_PER_DAY = 24 * 60 * 60 * 1_000_000
 LATE_DAYS_MAX = 10
+IS_DELETED = "_hoodie_is_deleted"
+"""Hudi's column for deletes in a stream of rows."""
 SCHEDULED_DAYS_AHEAD_MAX = 7
 
 _HOUR = np.timedelta64(3600 * 1_000_000, "us")
@@ -85,8 +87,7 @@ class Batch:
     """What came in during one period, ready for a table."""
 
     start: np.datetime64
-    upserts: pa.Table
-    deletes: pa.Table  # Keys only; no key is in both.
+    changes: pa.Table  # A row for each event; `IS_DELETED` says which of them are withdrawals.
 
 
 def make_events(flights: pa.Table, *, seed: int = 2013, rates: Rates = Rates()) -> Events:
@@ -126,17 +127,17 @@ def count_periods(events: Events, period_days: int) -> int:
 def batches(flights: pa.Table, events: Events, period_days: int) -> Iterator[Batch]:
     """Yield the stream as batches of so many days.
 
-    A key's last event in a batch decides: a withdrawal makes it a delete, and otherwise all of its
-    rows are upserts, of which the table keeps the one with the greatest `updated_at`.
+    A batch has a row for each event. Of the rows with one key, the table keeps the one with the
+    greatest `updated_at`; if that is a withdrawal, the flight is deleted.
     """
     period = _period(events, period_days)
     bounds = np.flatnonzero(np.diff(period, prepend=-1, append=period[-1] + 1))
     for start, stop in pairwise(bounds):
         part = events.take(np.arange(start, stop))
-        gone = _last_kind(part, flights.num_rows)[part.flight] == Kind.WITHDRAWN
-        upserts = part.take(~gone & (part.kind != Kind.WITHDRAWN))
+        rows = render_rows(flights, part)
+        withdrawn = pa.array(part.kind == Kind.WITHDRAWN)
         day = events.received_at[0].astype("datetime64[D]") + int(period[start]) * period_days
-        yield Batch(day, render_rows(flights, upserts), render_keys(flights, part.take(gone)))
+        yield Batch(day, rows.append_column(IS_DELETED, withdrawn))
 
 
 def expected_state(flights: pa.Table, events: Events) -> pa.Table:
@@ -250,10 +251,3 @@ def _period(events: Events, period_days: int) -> np.ndarray:
     """Return the day, week, ... of the stream in which each event came in, counted from 0."""
     day = events.received_at.astype("datetime64[D]")
     return (day - day[0]).astype(np.int64) // period_days
-
-
-def _last_kind(events: Events, flight_count: int) -> np.ndarray:
-    """Return the kind of each flight's last event; -1 for flights without one."""
-    last = np.full(flight_count, -1)
-    np.maximum.at(last, events.flight, np.arange(len(events)))
-    return np.where(last < 0, -1, events.kind[last])

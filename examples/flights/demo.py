@@ -1,70 +1,99 @@
 """Keep a table of flights fresh from a change stream, with PySpark and bucketlake.
 
-The feed lies in Parquet files, a folder a week: rows to upsert, keys to delete. The job reads each
-folder with Spark and writes it to a Hudi table with a bucket index: see `keep_fresh`. At the end
-the table is compared, row by row, with what it must hold, and read by another Hudi implementation.
+The feed lies in Parquet files, one a week, with rows to upsert and rows that delete. A job of
+Spark's Structured Streaming writes them to a Hudi table with dynamic buckets: see stream_job.py. In
+the middle of a write the job is killed, and started again. At the end the table is compared, row by
+row, with what it must hold, and read by another Hudi implementation.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from change_stream import count_periods, cut, expected_state, make_events
 from checks import check_table
-from feed import FeedFolder, write_feed
+from feed import FeedFile, write_feed
 from flight_data import FLIGHT_KEY, read_flights
-from pyspark.sql import SparkSession
+from stream_job import start_spark
 from summary import Progress, Stopwatch, print_next_steps, print_summary
 
 import bucketlake as bl
 from bucketlake.errors import TableNotFoundError
 
 PERIOD_DAYS = {"weekly": 7, "daily": 1}
-BUCKETS = 4  # In each month, which has about 28,000 flights.
-JVM_OPTIONS = (
-    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
-    " -XX:TieredStopAtLevel=1"  # Compile fast: this job ends before thorough compiling pays.
-)
+INDEX = bl.DynamicBucket(max_records=10_000, assigners=2)  # A month has about 28,000 flights.
+KILL_WAIT_SECONDS = 60
 
 
-def start_spark() -> SparkSession:
-    """Start Spark on this machine. bucketlake needs no jar and no setting of its own."""
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Nothing else needs to reach it.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Its workers use this environment.
-    return (
-        SparkSession.builder.master("local[2]")  # Two threads of this process are the cluster.
-        .appName("bucketlake flights demo")
-        .config("spark.sql.session.timeZone", "UTC")  # The feed's timestamps are in UTC.
-        .config("spark.sql.shuffle.partitions", 2)  # As many as there are threads.
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
-        .getOrCreate()
-    )
-
-
-def keep_fresh(spark: SparkSession, path: Path, feed: Sequence[FeedFolder]) -> Progress:
-    """Do the job: make the table, then write one folder of the feed after the other."""
-    table = bl.create_table(
-        str(path),
-        schema=spark.read.parquet(str(feed[0].upserts)).schema,
-        record_key=list(FLIGHT_KEY),
-        partition_by=["month"],
-        ordering="updated_at",  # Of rows with one key the latest event wins, however late it came.
-        index=bl.SimpleBucket(BUCKETS),
-    )
-    progress = Progress(len(feed))
+def keep_fresh(path: Path, feed: Sequence[FeedFile], checkpoint: Path) -> Progress:
+    """Run the job, kill it in the middle of a write, and run it again to its end."""
+    progress = Progress(feed)
     progress.print_head()
-    for folder in feed:
-        with progress.batch(folder) as results:
-            results.append(table.upsert(spark.read.parquet(str(folder.upserts))))
-            results.append(table.delete(spark.read.parquet(str(folder.deletes))))
+    for is_to_be_killed in (True, False) if len(feed) > 1 else (False,):
+        job = start_job(path, feed[0].path.parent, checkpoint)
+        try:
+            for facts in facts_of(job):
+                progress.add(facts)
+                if is_to_be_killed and progress.batches >= len(feed) // 2:
+                    if kill_in_a_write(job, path):
+                        progress.print_kill()
+                    break
+            if job.wait() and not is_to_be_killed:
+                sys.exit("the job failed")
+        finally:
+            kill(job)
     return progress
+
+
+def start_job(path: Path, feed: Path, checkpoint: Path) -> subprocess.Popen[str]:
+    """Start the job as a process group of its own, with its JVM and its Python workers."""
+    script = Path(__file__).with_name("stream_job.py")
+    command = [sys.executable, str(script), str(path), str(feed), str(checkpoint)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def facts_of(job: subprocess.Popen[str]) -> Iterator[dict[str, float]]:
+    """Yield what the job tells about each batch."""
+    assert job.stdout is not None
+    for line in job.stdout:
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def kill_in_a_write(job: subprocess.Popen[str], path: Path) -> bool:
+    """Wait until the next write is pending, and kill the job; return whether it was killed."""
+    deadline = time.monotonic() + KILL_WAIT_SECONDS
+    while job.poll() is None and not pending_writes(path):
+        if time.monotonic() > deadline:
+            sys.exit("the job stands still")
+        time.sleep(0.01)
+    is_running = job.poll() is None
+    kill(job)
+    return is_running
+
+
+def kill(job: subprocess.Popen[str]) -> None:
+    """Kill the job and all its processes, if they still run."""
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def pending_writes(path: Path) -> set[str]:
+    """Return the instants of the table that began and did not complete."""
+    names = [file.name for file in (path / ".hoodie" / "timeline").iterdir()]
+    begun = {name.split(".")[0] for name in names if name.endswith(".inflight")}
+    return begun - {name.split("_")[0] for name in names if "_" in name}
 
 
 def main() -> int:
@@ -72,7 +101,9 @@ def main() -> int:
     arguments = parse_arguments()
     path: Path = arguments.path
     feed_path = path.with_name(f"{path.name}-feed")
+    checkpoint = path.with_name(f"{path.name}-checkpoint")
     make_room(path)
+    shutil.rmtree(checkpoint, ignore_errors=True)
     watch = Stopwatch()
     with watch.step("make the feed"):
         flights = read_flights()
@@ -85,16 +116,23 @@ def main() -> int:
             f" {count_periods(events, period_days)} {arguments.batches} batches: {feed_path}"
         )
         feed = write_feed(feed_path, flights, events, period_days)
-    with watch.step("start Spark"):
-        spark = start_spark()
-    print(f"The table: {path} (copy-on-write, a folder a month, {BUCKETS} buckets in each)\n")
-    with watch.step("write all batches"):
-        progress = keep_fresh(spark, path, feed)
+    bl.create_table(
+        str(path),
+        schema=pq.read_schema(feed[0].path),
+        record_key=list(FLIGHT_KEY),
+        partition_by=["month"],
+        ordering="updated_at",  # Of rows with one key the latest event wins, however late it came.
+        index=INDEX,
+    )
+    print(f"The table: {path} (copy-on-write, a folder a month, {INDEX})\n")
+    with watch.step("write all batches, with two starts of Spark"):
+        progress = keep_fresh(path, feed, checkpoint)
     with watch.step("read and check"):
+        spark = start_spark()
         table = bl.open_table(str(path))
         expected = expected_state(flights, events)
         checks = check_table(table, spark, path, flights, events, expected)
-    spark.stop()
+        spark.stop()
     print_summary(table, path, progress, checks, watch)
     print_next_steps(path)
     return 0 if all(check.passed for check in checks) else 1

@@ -5,58 +5,61 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from checks import Check
-from feed import FeedFolder
+from feed import FeedFile
 
 import bucketlake as bl
 
-_COLUMNS = ("batch", "from", "rows", "keys", "inserted", "updated", "deleted", "groups", "seconds")
-_WIDTHS = (7, 10, 8, 6, 9, 8, 8, 7, 8)
+_COLUMNS = ("batch", "from", "rows", "inserted", "updated", "deleted", "groups", "seconds")
+_WIDTHS = (7, 10, 8, 9, 8, 8, 7, 8)
 
 
 @dataclass
 class Progress:
     """Counts of the batches written so far."""
 
-    batch_count: int
-    rows: int = 0
-    keys: int = 0
+    feed: Sequence[FeedFile]
+    batches: int = 0
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    repeated: int = 0
     seconds: list[float] = field(default_factory=list)
 
     def print_head(self) -> None:
         """Print the names of what each line tells."""
         _print_line(_COLUMNS)
 
-    @contextmanager
-    def batch(self, folder: FeedFolder) -> Iterator[list[bl.WriteResult]]:
-        """Time one batch; the body adds what its writes returned, and a line is printed."""
-        started = time.perf_counter()
-        results: list[bl.WriteResult] = []
-        yield results
-        self._add(folder, results, time.perf_counter() - started)
+    def print_kill(self) -> None:
+        """Say that the job was killed."""
+        print(
+            "        the job was killed in the middle of a write, and is started again", flush=True
+        )
 
-    def _add(self, folder: FeedFolder, results: list[bl.WriteResult], seconds: float) -> None:
-        counts = [
-            sum(getattr(result, name) for result in results)
-            for name in ("inserted", "updated", "deleted", "file_groups")
-        ]
-        self.rows += folder.upsert_count
-        self.keys += folder.delete_count
+    def add(self, facts: Mapping[str, float]) -> None:
+        """Count what the job tells about a batch, and print a line."""
+        number = int(facts["batch"])
+        file = self.feed[number]
+        if facts["was_written_before"]:
+            self.repeated += 1
+            print(
+                f"        batch {number + 1} came again, and was in the table already", flush=True
+            )
+            return
+        counts = [int(facts[name]) for name in ("inserted", "updated", "deleted", "file_groups")]
+        self.batches += 1
         self.inserted += counts[0]
         self.updated += counts[1]
         self.deleted += counts[2]
-        self.seconds.append(seconds)
-        number = f"{len(self.seconds)}/{self.batch_count}"
-        sizes = [folder.upsert_count, folder.delete_count, *counts]
-        _print_line((number, folder.name, *(f"{size:,}" for size in sizes), f"{seconds:.2f}"))
+        self.seconds.append(facts["seconds"])
+        sizes = (f"{size:,}" for size in (file.rows, *counts))
+        place = f"{number + 1}/{len(self.feed)}"
+        _print_line((place, file.name, *sizes, f"{facts['seconds']:.2f}"))
 
 
 class Stopwatch:
@@ -80,9 +83,11 @@ def print_summary(
     _print_facts(
         "What happened",
         {
-            "rows upserted": f"{progress.rows:,} ({progress.inserted:,} inserted,"
-            f" {progress.updated:,} updated; the rest was out of date when it came)",
-            "keys deleted": f"{progress.keys:,} ({progress.deleted:,} were in the table)",
+            "rows upserted": f"{sum(file.rows for file in progress.feed):,}"
+            f" ({progress.inserted:,} inserted, {progress.updated:,} updated,"
+            f" {progress.deleted:,} deleted; the rest was out of date when it came)",
+            "batches": f"{len(progress.feed)}, of which the job that was started again met"
+            f" {progress.repeated} that were in the table already",
             "seconds a batch": f"{statistics.median(progress.seconds):.2f} (median),"
             f" {max(progress.seconds):.2f} (longest)",
             **{name: f"{seconds:.1f} s" for name, seconds in watch.seconds.items()},
@@ -136,3 +141,7 @@ def _kilobytes(size_bytes: int) -> str:
 def _print_line(cells: Sequence[str]) -> None:
     padded = [cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)]
     print(" ".join(padded), flush=True)
+
+
+def _print_note(text: str) -> None:
+    print(f"{' ' * _WIDTHS[0]} {text}", flush=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from change_stream import (
+    IS_DELETED,
     LATE_DAYS_MAX,
     Events,
     Kind,
@@ -39,12 +40,14 @@ def replay(flights: pa.Table, events: Events, period_days: int) -> dict[tuple[An
     """Row by row and batch by batch, into a dict: the slow way to the final state."""
     state: dict[tuple[Any, ...], Any] = {}
     for batch in batches(flights, events, period_days):
-        for row in batch.upserts.to_pylist():
+        for row in sorted(batch.changes.to_pylist(), key=lambda row: row["updated_at"]):
             key = tuple(row[name] for name in FLIGHT_KEY)
+            is_deleted = row.pop(IS_DELETED)
             if key not in state or state[key]["updated_at"] <= row["updated_at"]:
-                state[key] = row
-        for row in batch.deletes.to_pylist():
-            state.pop(tuple(row.values()), None)
+                if is_deleted:
+                    state.pop(key, None)
+                else:
+                    state[key] = row
     return state
 
 
@@ -121,14 +124,14 @@ def test_a_cut_stream_is_the_first_batches_of_the_whole(flights: pa.Table, event
     short = list(batches(flights, cut(events, days=14), 7))
     whole = list(batches(flights, events, 7))
     assert (len(short), len(whole)) == (2, count_periods(events, 7))
-    assert [batch.upserts for batch in short] == [batch.upserts for batch in whole[:2]]
+    assert [batch.changes for batch in short] == [batch.changes for batch in whole[:2]]
 
 
-def test_a_batch_never_upserts_and_deletes_one_key(flights: pa.Table, events: Events) -> None:
-    deleted = 0
-    for batch in batches(flights, events, 7):
-        gone = by_key(batch.deletes)
-        assert not gone.keys() & by_key(batch.upserts).keys()
-        assert len(gone) == batch.deletes.num_rows
-        deleted += len(gone)
-    assert deleted > 50
+def test_every_event_is_a_row_of_one_batch_and_withdrawals_delete(
+    flights: pa.Table, events: Events
+) -> None:
+    rows = pa.concat_tables(batch.changes for batch in batches(flights, events, 7))
+    assert rows.num_rows == len(events)
+    deleted = rows[IS_DELETED].to_numpy()
+    assert np.array_equal(deleted, events.kind == Kind.WITHDRAWN)
+    assert deleted.sum() > 50
