@@ -65,7 +65,7 @@ STEPS = st.lists(
         st.tuples(st.just("delete"), ROWS),
         st.tuples(st.sampled_from(["overwrite", "overwrite_table"]), ROWS),
         st.tuples(st.just("drop"), st.sampled_from(DAYS)),
-        st.tuples(st.sampled_from(["compact", "undo", "rescale"]), st.none()),
+        st.tuples(st.sampled_from(["compact", "undo", "rescale", "resize"]), st.none()),
     ),
     min_size=2,
     max_size=7,

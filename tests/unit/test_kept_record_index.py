@@ -214,6 +214,67 @@ def test_death_at_every_step_leaves_an_index_that_equals_the_rows(
     assert seen == {3, 4}
 
 
+# ---- Services -----------------------------------------------------------------------------------
+
+
+@TABLE_TYPES
+@KINDS_OF_INDEX
+def test_a_resize_gives_each_key_the_entry_of_its_new_file_group(
+    new_path: NewPath, table_type: str, partitioned: bool
+) -> None:
+    table = make(
+        new_path(),
+        partitioned=partitioned,
+        table_type=table_type,
+        index=bl.ConsistentBucket(2, max=8),
+        ordering="at",
+    )
+    table.upsert(rows(*(f"a{n}" for n in range(30)), *(f"b{n}" for n in range(30))))
+    table.upsert(rows("a3", "b4", at=2, deleted=True))
+    before = {*places(table).values()}
+    table.resize(max_file_size=1)
+    after = {*places(table).values()}
+    assert not before & after
+    assert entries(table, "a", "b") == places(table)
+    table.upsert(rows("a3", "a31", at=3))
+    table.resize(max_file_size=10**9)
+    assert {*places(table).values()} != after
+    assert entries(table, "a", "b") == places(table)
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (2, 3)], ids=["in place", "by a shuffle"])
+@TABLE_TYPES
+@KINDS_OF_INDEX
+def test_a_rescale_gives_each_key_the_entry_of_its_new_file_group(
+    new_path: NewPath, table_type: str, partitioned: bool, old: int, new: int
+) -> None:
+    table = make(
+        new_path(),
+        partitioned=partitioned,
+        table_type=table_type,
+        index=bl.PartitionBucket({"a": old}, default=2),
+    )
+    table.upsert(rows(*(f"a{n}" for n in range(30)), *(f"b{n}" for n in range(30))))
+    table.upsert(rows("a3", "b4", at=2, deleted=True))
+    before = {*places(table).values()}
+    table.rescale({"a": new}, default=2, dry_run=False)
+    assert {*places(table).values()} != before
+    assert entries(table, "a", "b") == places(table)
+
+
+def test_a_write_beside_a_pending_resize_takes_the_index_off(new_path: NewPath) -> None:
+    index = bl.ConsistentBucket(2, max=8)
+    table = make(new_path(), table_type=MOR, index=index)
+    table.upsert(rows(*(f"a{n}" for n in range(30))))
+    table.resize(max_file_size=1, schedule_only=True)
+    with pytest.warns(MetadataTableWarning, match="record_index"):
+        table.upsert(rows("a1", "a31", at=2))
+    assert not has_index(table)
+    table.resize(max_file_size=1)
+    table.rebuild_metadata_table(["record_index"])
+    assert entries(table, "a") == places(table)
+
+
 # ---- What cannot be maintained ------------------------------------------------------------------
 
 

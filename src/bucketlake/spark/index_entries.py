@@ -53,7 +53,7 @@ def with_index(
     work : DataFrame
         The rows of the tasks.
     write : callable
-        Runs a task: yields rows of :func:`written`, and of :func:`packed_keys` at the end.
+        Runs a task: yields rows of :func:`result_row`, and of :func:`packed_keys` at the end.
     shards : sequence of ShardPlan
         The shards.
     index : IndexTask
@@ -78,7 +78,7 @@ def with_index(
     )
 
 
-def written(result: str) -> pa.RecordBatch:
+def result_row(result: str) -> pa.RecordBatch:
     """Return the row of a result."""
     return pa.RecordBatch.from_pylist([{"result": result}], _WRITTEN)
 

@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.facts import facts_of
-from bucketlake.spark.index_entries import packed_keys, with_index, written
+from bucketlake.spark.index_entries import packed_keys, result_row, with_index
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
 from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.index_writer import IndexTask, ShardPlan
+from bucketlake.write.index_writer import IndexTask, ShardPlan, ShardResult
 from bucketlake.write.key_changes import ChangedKeys
 from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
@@ -49,30 +49,41 @@ def rehash_in(
     def run(text: str, changed: ChangedKeys | None = None) -> list[str]:
         return [result.to_text() for result in rehash.run(RehashJob.from_text(text), changed)]
 
-    index = rehash.task.index
-    if index is None:
-        return [SlotResult.from_text(text) for text in _run(work, run)]
-    with changed_settings(spark, SHUFFLE_SETTINGS):
-        results, shard_results = with_index(spark, work, _with_keys(run, index), shards, index)
-    return [*map(SlotResult.from_text, results), *shard_results]
+    results, written = _run_with_index(work, run, shards, rehash.task.index)
+    return [*map(SlotResult.from_text, results), *written]
 
 
 def resize_in(
-    spark: SparkSession, resizer: Resizer, jobs: Sequence[ResizeJob]
-) -> list[ResizeResult]:
-    """Run the jobs of a resize in tasks of a session."""
+    spark: SparkSession, resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
+) -> list[ResizeResult | ShardResult]:
+    """Run the jobs of a resize in tasks of a session, and then write shards of the index."""
     work = in_tasks(spark, [job.to_text() for job in jobs], [job.size_bytes for job in jobs])
 
-    def resize(text: str) -> list[str]:
-        return [resizer.resize(ResizeJob.from_text(text)).to_text()]
+    def resize(text: str, changed: ChangedKeys | None = None) -> list[str]:
+        return [resizer.resize(ResizeJob.from_text(text), changed).to_text()]
 
-    return [ResizeResult.from_text(text) for text in _run(work, resize)]
+    results, written = _run_with_index(work, resize, shards, resizer.index)
+    return [*map(ResizeResult.from_text, results), *written]
 
 
 def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
     """Run each piece of work in a task; return all results as text."""
     done = work.mapInArrow(_reporting_results(run), spark_from_arrow(_RESULTS))
     return [row.result for row in collect(done)]
+
+
+def _run_with_index(
+    work: DataFrame,
+    run: Callable[[str, ChangedKeys | None], list[str]],
+    shards: Sequence[ShardPlan],
+    index: IndexTask | None,
+) -> tuple[list[str], list[ShardResult]]:
+    """Run each piece of work in a task, and then write shards of the index, if there is one."""
+    if index is None:
+        return _run(work, lambda text: run(text, None)), []
+    spark = work.sparkSession
+    with changed_settings(spark, SHUFFLE_SETTINGS):
+        return with_index(spark, work, _with_keys(run, index), shards, index)
 
 
 def _with_keys(
@@ -82,7 +93,7 @@ def _with_keys(
         for batch in batches:
             for text in facts_of(batch.column("facts")):
                 changed = index.collector()
-                yield from map(written, run(text, changed))
+                yield from map(result_row, run(text, changed))
                 yield from packed_keys(index, changed)
 
     return work

@@ -167,13 +167,13 @@ def _written_with_index(
     shuffled: DataFrame, plan: WritePlan, task: WriteTask, index: IndexTask, schema: pa.Schema
 ) -> list[TaskResult]:
     """Write the slots of the plan, and then its shards of the record-level index."""
-    from bucketlake.spark.index_entries import packed_keys, with_index, written
+    from bucketlake.spark.index_entries import packed_keys, result_row, with_index
 
     def write(batches: Batches) -> Batches:
         slots, rows = received(batches, SlotPlan.from_text, schema)
         changed = index.collector()
         for result in task.write(slots, rows, None, changed=changed) if slots else ():
-            yield written(result.to_text())
+            yield result_row(result.to_text())
         yield from packed_keys(index, changed)
 
     results, shards = with_index(shuffled.sparkSession, shuffled, write, plan.shards, index)

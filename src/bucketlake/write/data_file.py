@@ -20,7 +20,7 @@ def put_data_file(
     data: Buffer,
     *,
     place: Storage | None = None,
-) -> None:
+) -> bool:
     """Write a data file that does not exist yet; write its marker before.
 
     A rollback first forbids the commit and then reads the markers. So either the rollback finds the
@@ -39,6 +39,11 @@ def put_data_file(
     place : Storage, optional
         Storage of the file and its marker, if it is not the table's: the metadata table.
 
+    Returns
+    -------
+    bool
+        Whether this call wrote the file; False if another attempt was faster, with the same rows.
+
     Raises
     ------
     CommitConflictError
@@ -47,10 +52,13 @@ def put_data_file(
     files = storage if place is None else place
     require_pending(storage, inflight, instant)
     write_marker(files, instant, marker)
-    with suppress(AlreadyExistsError):  # Another attempt was faster, with the same rows.
+    is_written = False
+    with suppress(AlreadyExistsError):
         files.put_if_absent(marker.data_path, data)
+        is_written = True
     if is_rolled_back(storage, instant):
         files.delete(marker.data_path)
         raise CommitConflictError(
             instant, "was rolled back while a task was still writing; none of its files are kept"
         )
+    return is_written

@@ -22,7 +22,7 @@ from bucketlake.metadata.log_files import (
     log_file_name,
     log_file_stat,
 )
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Buffer, Storage
@@ -91,15 +91,20 @@ class IndexLogWriter:
         data = encode_log_file(
             _PARTITION, entries, instant=self.instant, created_at_ms=self.instant_ms
         )
-        self._publish(name, data)
+        size_bytes = len(data)
+        if not self._publish(name, data):  # A resize that died may have seen other dead entries.
+            stored = self.metadata.stat(file_path(_PARTITION, name))
+            size_bytes = size_bytes if stored is None else stored.size_bytes
         return log_file_stat(
             _PARTITION,
             name,
             put_count=len(entries.keys),
             delete_count=len(entries.removed),
-            size_bytes=len(data),
+            size_bytes=size_bytes,
         )
 
-    def _publish(self, file_name: str, data: Buffer) -> None:
+    def _publish(self, file_name: str, data: Buffer) -> bool:
         marker = Marker(_PARTITION, file_name, MarkerType.CREATE)
-        put_data_file(self.storage, self.instant, self.inflight, marker, data, place=self.metadata)
+        return put_data_file(
+            self.storage, self.instant, self.inflight, marker, data, place=self.metadata
+        )

@@ -19,17 +19,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.metadata.index_shards import Shard
 from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.timeline.instant import Instant, State, instant_to_ms
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.commit_order import Turn
+from bucketlake.timeline.instant import Instant, instant_to_ms
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import CommitView, PendingWrite
 from bucketlake.write.group_plan import Removal
 from bucketlake.write.index_log import IndexLogWriter
 from bucketlake.write.index_writer import (
@@ -39,8 +43,10 @@ from bucketlake.write.index_writer import (
     ShardResult,
 )
 from bucketlake.write.key_changes import ShardPlacement
-from bucketlake.write.plan import WritePlan, spread
+from bucketlake.write.located import Group
+from bucketlake.write.plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan, spread
 
+_SHARD_TASKS_OF_RESIZE = 8
 _KEY_WEIGHT = 100  # Weighs keys against stored bytes, of which an entry takes some 15.
 
 
@@ -50,48 +56,91 @@ class IndexUpkeep:
 
     Attributes
     ----------
-    write : PendingWrite
-        The write.
+    storage : Storage
+        The table's storage.
+    config : TableConfig
+        Its properties.
+    pending : Instant
+        The inflight instant of the write, or of a resize.
     index : PinnedIndex
         The pinned index.
     """
 
-    write: PendingWrite
+    storage: Storage
+    config: TableConfig
+    pending: Instant
     index: PinnedIndex
 
     @property
     def writer(self) -> IndexWriter:
         """Writes the entries of shards."""
-        write, table = self.write, self.index.reader.table
+        table, instant = self.index.reader.table, self.pending.requested_at
         logs = IndexLogWriter(
-            write.storage,
+            self.storage,
             table.storage,
-            write.instant,
-            instant_to_ms(write.instant, write.config.timeline_timezone),
-            instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
+            instant,
+            instant_to_ms(instant, self.config.timeline_timezone),
+            instant_path(self.config, self.pending),
             self.index.shards,
         )
         return IndexWriter(RecordIndexReader(table), logs)
 
-    def plan(self, plan: WritePlan, *, looks_up: bool, tasks_wanted: int) -> tuple[ShardPlan, ...]:
+    def plan(
+        self, plan: WritePlan, operation: Operation, *, looks_up: bool, tasks_wanted: int
+    ) -> tuple[ShardPlan, ...]:
         """Plan which shards a write may change.
 
         Parameters
         ----------
         plan : WritePlan
             The slots of the write.
+        operation : Operation
+            The operation of the write.
         looks_up : bool
             Whether tasks send keys of which they do not know whether they are new.
         tasks_wanted : int
             Number of tasks that the engine prefers.
         """
-        shards, stored = self.index.shards, self.index.stored
         records = Counter[str]()
         for slot in plan.slots:
             records[slot.partition_path] += max(1, slot.records)
-        removal = self._removal(plan)
+        whole = operation is Operation.INSERT_OVERWRITE_TABLE
+        removal = Removal(None if whole else tuple(sorted(plan.replaced)))
+        looks_up = looks_up or not self.index.shards.is_partitioned
+        return self._planned(records, removal, (), looks_up=looks_up, tasks_wanted=tasks_wanted)
+
+    def plan_moves(
+        self, slices: Sequence[FileSlice], *, may_have_dead_entries: bool
+    ) -> tuple[ShardPlan, ...]:
+        """Plan which shards a resize changes.
+
+        Parameters
+        ----------
+        slices : sequence of FileSlice
+            The slices whose rows move to other file groups.
+        may_have_dead_entries : bool
+            Whether the index may have entries of these file groups whose rows are deleted.
+        """
+        records = Counter[str]()
+        for held in slices:
+            records[held.partition_path] += held.size_bytes // RECORD_SIZE_BYTES_ESTIMATE + 1
+        left = [(held.partition_path, held.file_id) for held in slices]
+        left = sorted(left) if may_have_dead_entries else []
+        return self._planned(
+            records, Removal(), left, looks_up=bool(left), tasks_wanted=_SHARD_TASKS_OF_RESIZE
+        )
+
+    def _planned(
+        self,
+        records: Mapping[str, int],
+        removal: Removal,
+        left: Sequence[Group],
+        *,
+        looks_up: bool,
+        tasks_wanted: int,
+    ) -> tuple[ShardPlan, ...]:
+        shards, stored = self.index.shards, self.index.stored
         removing = dict(removal.shards(stored))
-        looks_up = looks_up or not shards.is_partitioned
         touched = shards.shards(sorted(records)) if records else []
         plans: list[ShardPlan] = []
         for shard in sorted({*touched, *removing}, key=lambda shard: shard.file_id):
@@ -101,7 +150,10 @@ class IndexUpkeep:
             if held is None and looks_up and stored.get(path):
                 held = stored[path][shard.number]
             opens = self.index.reader.shards.count(path or "") == 0
-            plans.append(ShardPlan(len(plans), shard, opens=opens, stored=held, replaced=replaced))
+            own = tuple(group for group in left if path in (None, group[0]))
+            plans.append(
+                ShardPlan(len(plans), shard, opens=opens, stored=held, replaced=replaced, left=own)
+            )
         tasks = spread([self._weight(plan, records) for plan in plans], max(1, tasks_wanted))
         numbers = {task: number for number, task in enumerate(sorted({*tasks}))}
         return tuple(
@@ -175,28 +227,29 @@ class IndexUpkeep:
         changed = ChangedShards(removed=frozenset(key_of(plan.shard) for plan in plans))
         return files_of(self.write_shards(plans)), changed
 
-    def require_same_index(self, view: CommitView) -> None:
-        """Raise CommitConflictError if the index has other shards than when it was pinned."""
-        is_changed = view.turn is not None and view.turn.metadata_changed
-        if is_changed and self.index.was_built_again():
-            raise CommitConflictError(
-                view.write.instant, "the record-level index was built again meanwhile; retry it"
-            )
-        if not view.since:
+    def require_same_index(self, turn: Turn | None, timeline: Timeline | None) -> None:
+        """Raise CommitConflictError if the index has other shards than when it was pinned.
+
+        Parameters
+        ----------
+        turn : Turn or None
+            The turn after which the write takes its own.
+        timeline : Timeline or None
+            The newest timeline, if other commits may have opened shards meanwhile.
+        """
+        instant = self.pending.requested_at
+        if turn is not None and turn.metadata_changed and self.index.was_built_again():
+            problem = "the record-level index was built again meanwhile; retry it"
+            raise CommitConflictError(instant, problem)
+        if timeline is None:
             return
-        partition = self.index.differing_partition(view.write.config, view.timeline)
+        partition = self.index.differing_partition(self.config, timeline)
         if partition is not None:
             raise CommitConflictError(
-                view.write.instant,
+                instant,
                 f"another write gave partition {partition!r} another number of index shards "
                 "meanwhile; retry the write",
             )
-
-    def _removal(self, plan: WritePlan) -> Removal:
-        """Return the partitions whose entries go, because the write replaces their rows."""
-        if self.write.operation is Operation.INSERT_OVERWRITE_TABLE:
-            return Removal(None)
-        return Removal(tuple(sorted(plan.replaced)))
 
     def _weight(self, plan: ShardPlan, records: Mapping[str, int]) -> int:
         path = plan.shard.data_partition

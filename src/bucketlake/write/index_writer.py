@@ -88,6 +88,8 @@ class ShardPlan:
         in it.
     replaced : tuple of str, or None
         Partitions whose entries are removed; None for all.
+    left : tuple of (str, FileId)
+        File groups whose rows moved; entries that the write does not replace are removed.
     task : int
         The task that writes the log file.
     """
@@ -100,6 +102,7 @@ class ShardPlan:
     opens: bool = False
     stored: MetadataSlice | None = None
     replaced: tuple[str, ...] | None = ()
+    left: tuple[Group, ...] = ()
     task: int = 0
 
     def to_text(self) -> str:
@@ -108,12 +111,12 @@ class ShardPlan:
         stored = None if self.stored is None else text_of_slice(self.stored)
         shard = [self.shard.number, self.shard.data_partition]
         facts = [self.number, shard, groups, self.new, self.gone, self.opens]
-        return json.dumps([*facts, stored, self.replaced, self.task])
+        return json.dumps([*facts, stored, self.replaced, self.left, self.task])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
-        number, shard, groups, new, gone, opens, stored, replaced, task = json.loads(text)
+        number, shard, groups, new, gone, opens, stored, replaced, left, task = json.loads(text)
         return cls(
             number,
             Shard(*shard),
@@ -123,6 +126,7 @@ class ShardPlan:
             opens,
             None if stored is None else slice_of_text(stored),
             None if replaced is None else tuple(replaced),
+            tuple((path, FileId(file_id)) for path, file_id in left),
             task,
         )
 
@@ -304,12 +308,15 @@ class IndexWriter:
         return stats[0] if stats else None
 
     def _replaced(self, plan: ShardPlan) -> pa.Array:
-        """Return the keys whose entries go with their partition, unless the write puts them."""
-        if plan.stored is None or plan.replaced == ():
+        """Return the keys whose entries go with their rows, unless the write puts them."""
+        if plan.stored is None or (plan.replaced == () and not plan.left):
             return pa.array([], pa.string())
         held = self._read(plan, lambda index, held: index.read_slice(held))
+        left = {*plan.left}
         is_gone = [
-            plan.replaced is None or location.partition_path in plan.replaced
+            plan.replaced is None
+            or location.partition_path in plan.replaced
+            or (location.partition_path, location.file_id) in left
             for location in held.locations
         ]
         rows = np.flatnonzero(np.array([*is_gone, False])[held.codes])

@@ -310,7 +310,7 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
             index_files, changed = upkeep.remove([*held])
             own = replace(
                 own,
-                checks=(*own.checks, upkeep.require_same_index),
+                checks=(*own.checks, partial(_require_same_index, upkeep)),
                 extra=changed.to_metadata() if layout.locates else {},
                 index_files=index_files,
             )
@@ -336,7 +336,9 @@ def _write(
     touched = {slot.partition_path for slot in plan.slots} | {*plan.replaced}
     upkeep = _index_upkeep(write, target, layout, touched, slices)
     if upkeep is not None:
-        shards = upkeep.plan(plan, looks_up=target.appends, tasks_wanted=source.tasks_wanted)
+        shards = upkeep.plan(
+            plan, operation, looks_up=target.appends, tasks_wanted=source.tasks_wanted
+        )
         plan = replace(plan, shards=shards)
     writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
     index = None if upkeep is None else upkeep.task(plan.shards)
@@ -364,7 +366,7 @@ def _write(
         shard_results = [result for result in results if not isinstance(result, SlotResult)]
         own = replace(
             own,
-            checks=(*own.checks, upkeep.require_same_index),
+            checks=(*own.checks, partial(_require_same_index, upkeep)),
             index_files=upkeep.files(plan, shard_results, stats, target.snapshot),
         )
     return _commit(write, target, plan, tagger.schema, own)
@@ -400,7 +402,7 @@ def _write_indexed(
         looked_at=done.looked_at,
         checks=(
             partial(_require_same_settings, target, layout, slots),
-            upkeep.require_same_index,
+            partial(_require_same_index, upkeep),
             partial(done.require_alone, frozenset(slots) if layout.partitioned else None),
         ),
         batch=batch,
@@ -426,7 +428,10 @@ def _index_upkeep(
         live = {held.partition_path for held in slices} & {*partitions}
         replaces = write.operation.replaces
         index = source.maintained(target.config, partitions, live=live, replaces=replaces)
-    return None if index is None else IndexUpkeep(write, index)
+    if index is None:
+        return None
+    pending = Instant(write.instant, write.action, State.INFLIGHT)
+    return IndexUpkeep(target.storage, write.config, pending, index)
 
 
 def _indexed(
@@ -680,6 +685,10 @@ def _require_same_settings(
                     f"which has {layout.setting_of(partition)} from "
                     f"{setting_origin(now, target.storage, known, partition)}; retry it",
                 )
+
+
+def _require_same_index(upkeep: IndexUpkeep, view: CommitView) -> None:
+    upkeep.require_same_index(view.turn, view.timeline if view.since else None)
 
 
 def _require_schema_kept(target: Target, schema: pa.Schema, view: CommitView) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,11 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.data_file import put_data_file
-from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
+from bucketlake.write.key_changes import Change, ChangedKeys
+
+if TYPE_CHECKING:  # Most resizes do not maintain a record-level index.
+    from bucketlake.write.index_writer import IndexTask
 
 _RING_SIZE = RING_HASH_MAX + 1
 
@@ -125,6 +129,8 @@ class Resizer:
         Record key fields that choose the node; empty for all of them.
     indexed : pa.Schema or None
         Columns whose statistics the metadata table has (``metadata/statistics.py``).
+    index : IndexTask or None
+        Maintains the record-level index; None if the resize does not maintain one.
     """
 
     reader: SliceReader
@@ -133,9 +139,18 @@ class Resizer:
     inflight: str
     hash_fields: tuple[str, ...] = ()
     indexed: pa.Schema | None = None
+    index: IndexTask | None = None
 
-    def resize(self, job: ResizeJob) -> ResizeResult:
-        """Write the base file of each new node that gets rows, unless another attempt has."""
+    def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
+        """Write the base file of each new node that gets rows, unless another attempt has.
+
+        Parameters
+        ----------
+        job : ResizeJob
+            The group of the plan.
+        changed : ChangedKeys, optional
+            Gets the keys of all rows: their entries in the record-level index change.
+        """
         partition = job.slices[0].partition_path
         ring = Ring.of(dict(job.nodes))
         names = [self._name(prefix) for prefix in ring.prefixes]
@@ -147,7 +162,19 @@ class Resizer:
             self._stat(partition, prefix, name)
             for prefix, name in zip(ring.prefixes, names, strict=True)
         )
-        return ResizeResult(tuple(stat for stat in found if stat is not None), distributions)
+        stats = tuple(stat for stat in found if stat is not None)
+        if changed is not None:
+            for stat in stats:
+                for keys in self._keys(stat):
+                    changed.add(
+                        partition, stat.file_id, keys, np.full(len(keys), Change.NEW, np.int8)
+                    )
+        return ResizeResult(stats, distributions)
+
+    def _keys(self, stat: WriteStat) -> Iterator[pa.Array]:
+        with BaseFileReader(self.reader.storage, stat.path, stat.file_size_bytes) as reader:
+            for chunk in reader.iter_chunks([RECORD_KEY], rows_max=CHUNK_ROWS):
+                yield chunk[RECORD_KEY].combine_chunks().cast(pa.string())
 
     def _name(self, prefix: str) -> str:
         return BaseFileName(file_id_of_node(prefix), WRITE_TOKEN, self.instant).to_file_name()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.placed import LocatedRecords
 
 _Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
 
 SlotCounts = Mapping[Slot, int]
 """Incoming records by partition path and slot."""
@@ -159,12 +160,12 @@ class WriteTask:
 
 
 def written_in_threads(
-    run: Callable[[_Task, ChangedKeys | None], list[SlotResult]],
+    run: Callable[[_Task, ChangedKeys | None], list[_Result]],
     tasks: Sequence[_Task],
     shards: Sequence[ShardPlan],
     index: IndexTask | None,
     threads: int | None,
-) -> list[TaskResult]:
+) -> list[_Result | ShardResult]:
     """Run the tasks of a write in threads of this process, then those of its shards.
 
     Parameters

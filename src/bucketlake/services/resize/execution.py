@@ -18,6 +18,7 @@ from bucketlake.errors import (
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
+from bucketlake.index.record_layout import IndexSource
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
@@ -51,6 +52,8 @@ from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
+from bucketlake.write.index_upkeep import IndexUpkeep, files_of
+from bucketlake.write.index_writer import ShardPlan, ShardResult
 from bucketlake.write.log_copies import committed_copies
 from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.pending_actions import put_inflight
@@ -92,6 +95,10 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         slices = with_sizes(storage, instant, plan.slices)
         snapshot = with_schema_of_plan(load_snapshot(storage, config, timeline), instant, slices)
         layout = rings_of(service, timeline)
+        upkeep = _index_upkeep(service, timeline, instant, slices)
+        shards: tuple[ShardPlan, ...] = ()
+        if upkeep is not None:
+            shards = upkeep.plan_moves(slices, may_have_dead_entries=service.appends)
         resizer = Resizer(
             SliceReader.of_snapshot(snapshot),
             instant,
@@ -99,12 +106,26 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
             inflight,
             layout.hash_fields,
             indexed_columns(storage, config, snapshot.schema),
+            None if upkeep is None else upkeep.task(shards),
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):
-            results = service.run(resizer, jobs)
+            results = service.run(resizer, jobs, shards)
         with service.lock.held(storage) as require_held:
-            _complete(service, snapshot, instant, plan, results, require_held)
+            _complete(service, snapshot, instant, plan, results, upkeep, require_held)
+
+
+def _index_upkeep(
+    service: ResizeService, timeline: Timeline, instant: InstantTime, slices: Sequence[FileSlice]
+) -> IndexUpkeep | None:
+    """Return the upkeep of the record-level index; None if there is none to maintain."""
+    paths = {held.partition_path for held in slices}
+    source = IndexSource(service.storage, timeline)
+    index = source.maintained(service.config, paths, live=paths, replaces=service.appends)
+    if index is None:
+        return None
+    pending = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
+    return IndexUpkeep(service.storage, service.config, pending, index)
 
 
 def _jobs(
@@ -140,15 +161,20 @@ def _complete(
     snapshot: Snapshot,
     instant: InstantTime,
     plan: ClusteringPlan,
-    results: Sequence[ResizeResult],
+    results: Sequence[ResizeResult | ShardResult],
+    upkeep: IndexUpkeep | None,
     require_held: Check,
 ) -> None:
     """Save the new rings, and publish the resize; raise if writers overtook the plan."""
     storage, config, clock = service.storage, service.config, service.clock
-    stats = [stat for result in results for stat in result.stats]
+    moved = [result for result in results if isinstance(result, ResizeResult)]
+    stats = [stat for result in moved for stat in result.stats]
     distributions = {
-        prefix: found for result in results for prefix, found in result.distributions.items()
+        prefix: found for result in moved for prefix, found in result.distributions.items()
     }
+    index_files = None
+    if upkeep is not None:
+        index_files = files_of([r for r in results if not isinstance(r, ResizeResult)])
     replaced: dict[str, list[FileId]] = defaultdict(list)
     for planned in plan.slices:
         replaced[planned.partition_path].append(planned.file_id)
@@ -167,11 +193,15 @@ def _complete(
             raise OvertakenError(reason)
         if waits_for_copies(service, timeline, instant):
             continue
+        if upkeep is not None:
+            upkeep.require_same_index(turn, None)  # Its partitions have shards.
         rings = _new_rings(service, timeline, instant, distributions)
         save_rings(storage, instant, rings)
         copies = committed_copies(storage, timeline, {instant} if service.appends else ())
+        if copies:  # Their keys moved too, and no task has read them.
+            index_files = None
         metadata_commit = prepare_commit(
-            storage, config, timeline, instant, commit, turn, shown=copies
+            storage, config, timeline, instant, commit, turn, index_files, shown=copies
         )
         if take_turn(storage, instant, after=turn):
             break

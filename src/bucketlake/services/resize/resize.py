@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -36,10 +35,13 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.write.index_writer import ShardPlan, ShardResult
+from bucketlake.write.key_changes import ChangedKeys
 from bucketlake.write.progress import LOGGER
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.source import written_in_threads
 
 ROUNDS_MAX = 10
 ROUNDS_BESIDE_WRITERS = 3
@@ -143,7 +145,12 @@ def _plan_and_carry_out(service: ResizeService, *, schedule_only: bool) -> Resiz
     )
 
 
-def resize_here(resizer: Resizer, jobs: Sequence[ResizeJob]) -> list[ResizeResult]:
-    """Run jobs in threads of this process."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(resizer.resize, jobs))
+def resize_here(
+    resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
+) -> list[ResizeResult | ShardResult]:
+    """Run jobs in threads of this process, and then write shards of the index."""
+
+    def run(job: ResizeJob, changed: ChangedKeys | None) -> list[ResizeResult]:
+        return [resizer.resize(job, changed)]
+
+    return written_in_threads(run, jobs, shards, resizer.index, os.cpu_count())

@@ -14,10 +14,13 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.locks import TableLock
+from bucketlake.write.index_writer import ShardPlan, ShardResult
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
-Runner = Callable[[Resizer, Sequence[ResizeJob]], list[ResizeResult]]
-"""Has an engine run jobs, some at once."""
+Runner = Callable[
+    [Resizer, "Sequence[ResizeJob]", "Sequence[ShardPlan]"], "list[ResizeResult | ShardResult]"
+]
+"""Has an engine run jobs, some at once, and then write shards of the record-level index."""
 
 
 class OvertakenError(Exception):
