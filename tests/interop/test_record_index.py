@@ -14,7 +14,7 @@ from bucketlake.storage.location import open_storage
 from tests.choices import combinations
 from tests.indexed_tables import add_record_index
 from tests.interop.peer.client import HudiPeer
-from tests.interop.shared_table import HUDI, WITH_METADATA, SharedTable, rows
+from tests.interop.shared_table import BUCKETLAKE, HUDI, WITH_METADATA, SharedTable, rows
 from tests.interop.table_kind import TableKind
 
 pytestmark = pytest.mark.interop
@@ -99,3 +99,35 @@ def test_hudi_upserts_through_the_index_that_we_build(
     assert ours.locate("k7") == ours.locate("absent") == []
     assert ours.explain("id IN ('k7', 'absent')").file_groups_kept == 0
     assert len(ours.record_locations("eu")) == 250
+
+
+@KINDS
+def test_hudi_uses_the_index_that_writes_of_a_bucket_index_maintain(
+    hudi: HudiPeer, tmp_path: Path, is_partitioned: bool, merge_on_read: bool
+) -> None:
+    table = SharedTable(hudi, tmp_path / "shared", TableKind(merge_on_read=merge_on_read))
+    table.begin()
+    table.ours.rebuild_metadata_table(["record_index"], partitioned=is_partitioned)
+    table.upsert(BUCKETLAKE, rows(range(200), 1))
+    table.upsert(BUCKETLAKE, rows(range(100, 300), 2))
+    table.delete(BUCKETLAKE, rows(range(0, 300, 7), 0))
+    groups = table.file_groups()
+    options = {
+        **WITH_METADATA,
+        **ENABLED[is_partitioned],
+        "hoodie.index.type": INDEX_TYPE[is_partitioned],
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.partition.stats.enable": "false",
+    }
+    # The index names the file group of each key, so Hudi opens no other.
+    stored = [row for row in rows(range(0, 300, 3), 5) if int(str(row["id"])[1:]) % 7]
+    table.upsert(HUDI, stored, options)
+    assert table.file_groups() == groups
+    table.upsert(BUCKETLAKE, rows(range(250, 320), 6))
+    table.assert_read_by_all(options)
+    for number, is_there in ((3, True), (7, False), (252, True), (319, True), (400, False)):
+        found = hudi.read(table.path, options, ["id"], where=f"id = 'k{number}'")
+        assert found["id"].to_pylist() == [f"k{number}"] * is_there
+    keys = {row["id"] for row in table.ours.to_arrow(columns=["id"]).to_pylist()}
+    located = [table.ours.record_locations(region) for region in ("eu", "us")]
+    assert {key for held in located for key in held["record_key"].to_pylist()} == keys
