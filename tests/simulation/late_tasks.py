@@ -21,8 +21,8 @@ from bucketlake.write.locate import LocateTask
 from bucketlake.write.located_arrow import LocatedArrow
 from bucketlake.write.lookups import LookupPlan
 from bucketlake.write.placed import PlacedTask
-from bucketlake.write.plan import SlotResult, WritePlan
-from bucketlake.write.source import WriteTask
+from bucketlake.write.plan import WritePlan
+from bucketlake.write.source import TaskResult, WriteTask
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RememberingSource(ArrowSource):
         super().__init__(rows, threads=1)
         self._kept = kept
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         run = partial(_write_again, self._rows, plan, task)
         self._kept.append(LateTasks(task.writer.instant, run))
         return super().write_slots(plan, task)

@@ -19,6 +19,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.index_writer import ShardPlan, ShardResult
 from bucketlake.write.ingest import Target
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 from tests.conformance.kinds import FULL_BYTES
@@ -54,7 +55,10 @@ def resize_one_by_one(
     )  # fmt: skip
 
 
-def _jobs_one_by_one(resizer: Resizer, jobs: Sequence[ResizeJob]) -> list[ResizeResult]:
+def _jobs_one_by_one(
+    resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
+) -> list[ResizeResult | ShardResult]:
+    assert not shards, "the tables have no record-level index beside buckets"
     return [resizer.resize(job) for job in jobs]
 
 

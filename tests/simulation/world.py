@@ -50,9 +50,10 @@ from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
+from bucketlake.write.index_writer import ShardPlan
 from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
-from bucketlake.write.plan import SlotResult
 from bucketlake.write.rehash import Rehash, RehashJob
+from bucketlake.write.source import TaskResult
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.metadata_truth import require_true_metadata
@@ -99,8 +100,11 @@ def one_by_one(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteS
     return [compactor.compact(one) for one in slices]
 
 
-def one_job_by_one(rehash: Rehash, jobs: Sequence[RehashJob]) -> list[SlotResult]:
+def one_job_by_one(
+    rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
+) -> list[TaskResult]:
     """Run jobs of a rehash in this thread, in order."""
+    assert not shards, "the tables have no record-level index beside buckets"
     return [result for job in jobs for result in rehash.run(job)]
 
 

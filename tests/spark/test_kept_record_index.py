@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
+RINGS = Kind("rings", bl.ConsistentBucket(2, max=8), bl.ConsistentBucket(3))
 SIMPLE = Kind("simple", bl.SimpleBucket(4), bl.SimpleBucket(5))
 
 
@@ -37,6 +38,17 @@ def test_writes_and_rescales_of_spark_keep_the_index_equal_to_the_rows(
     world.held.check_entries()
     table = world.table.rescale({"a": 8}, default=3, spark=spark, dry_run=False)
     assert table.instant is not None
+    world.held.check_entries()
+    world.check()
+
+
+def test_a_resize_of_spark_keeps_the_index_equal_to_the_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = ByFrames(spark, Case(RINGS, "copy_on_write"), tmp_path)
+    world.table.rebuild_metadata_table(["record_index"])
+    world.upsert(rows(range(60)))
+    assert world.table.resize(max_file_size=1, spark=spark).instants
     world.held.check_entries()
     world.check()
 

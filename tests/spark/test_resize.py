@@ -36,7 +36,7 @@ EXECUTE: dict[str, Any] = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a resize that does not run in tasks of Spark."""
 
-    def run(resizer: object, jobs: object) -> NoReturn:
+    def run(*_: object) -> NoReturn:
         raise AssertionError("a resize ran in threads of the driver")
 
     monkeypatch.setattr("bucketlake.engine.resize_here", run)

@@ -26,7 +26,7 @@ from bucketlake.timeline.instant import Action
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 from bucketlake.write.resize_withdrawal import withdraw_resize
-from bucketlake.write.resizer import Resizer, ResizeResult
+from bucketlake.write.resizer import Resizer
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,
@@ -95,10 +95,10 @@ def before_tasks_of_resize(monkeypatch: pytest.MonkeyPatch, other: Callable[[int
     """Let something happen after each resize is planned, before its tasks; it gets a number."""
     known, calls = service.resize_here, [0]
 
-    def run(resizer: Resizer, jobs: Any) -> list[ResizeResult]:
+    def run(resizer: Resizer, jobs: Any, shards: Any) -> Any:
         calls[0] += 1
         other(calls[0])
-        return known(resizer, jobs)
+        return known(resizer, jobs, shards)
 
     monkeypatch.setattr("bucketlake.engine.resize_here", run)
 
