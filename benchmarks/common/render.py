@@ -17,7 +17,7 @@ def render_results(
     docs: Path,
 ) -> Iterator[Path]:
     """Write the page and the plot of every result file in a folder; yield what was written."""
-    found = [json.loads(path.read_text()) for path in results.glob(f"{benchmark}-*.json")]
+    found = [json.loads(path.read_text()) for path in sorted(results.glob(f"{benchmark}-*.json"))]
     if not found:
         raise SystemExit(f"no {benchmark}-*.json in {results}; run the benchmark first")
     found.sort(key=lambda result: result["data"]["rows"])

@@ -95,7 +95,7 @@ def _draw_growth(axes: Axes, result: Result) -> None:
     keys = [count / 1e6 for count, _ in found]
     for step, (label, colour) in LINES.items():
         repeated = LOCATED if step == LOCATE else 1
-        times = [steps[step]["seconds"] / repeated for _, steps in found]
+        times = [steps[step]["cpu_seconds"] / repeated for _, steps in found]
         axes.plot(keys, times, color=colour, marker="o", markersize=3.5, label=label)
     style_panel(axes, "growth of the table", max(keys), "million keys")
     axes.set_xscale("log")
@@ -103,5 +103,5 @@ def _draw_growth(axes: Axes, result: Result) -> None:
     axes.set_xlim(min(keys) * 0.9, max(keys) * 1.1)
     axes.set_xticks(keys, [f"{count:g}" for count in keys])
     axes.minorticks_off()
-    axes.set_ylabel("seconds", color=FAINT, fontsize=8.5)
+    axes.set_ylabel("processor seconds", color=FAINT, fontsize=8.5)
     axes.legend(fontsize=8, frameon=False, labelcolor=INK)
