@@ -205,17 +205,20 @@ def convert(
 ) -> Table:
     """Change the index of an existing table, and open the table.
 
-    Currently only ``max_file_size`` can change: from one file group per bucket to several, and
-    back. See :meth:`Table.convert`, which can also show the changes without making them.
+    A table of any index, also one that Hudi wrote, can be put under a :class:`DynamicBucket`
+    without rewriting a data file. Otherwise only ``max_file_size`` can change: from one file group
+    per bucket to several, and back. See :meth:`Table.convert`, which can also show the changes
+    without making them.
 
     Parameters
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket or PartitionBucket
-        The table's own index with another ``max_file_size``.
+    index : DynamicBucket, SimpleBucket or PartitionBucket
+        A ``DynamicBucket``, or the table's own index with another ``max_file_size``.
     spark : SparkSession, optional
-        Session that rewrites rows; by default the active session, or this process without one.
+        Session that reads keys or rewrites rows; by default the active session, or this process
+        without one.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
     lock : FileSystemLock, StorageLock or InProcessLock, optional
@@ -228,7 +231,10 @@ def convert(
     Raises
     ------
     ConfigError
-        If the index differs from the table's in more than its ``max_file_size``.
+        If the index is no ``DynamicBucket`` and differs from the table's in more than its
+        ``max_file_size``.
+    IndexStateError
+        If a resize is pending, or a key is stored twice in a partition.
     CommitConflictError
         If other writers caused a conflict in every attempt.
 
@@ -240,6 +246,10 @@ def convert(
     ...     index=bl.SimpleBucket(4))
     >>> convert("memory://docs/converted", bl.SimpleBucket(4, max_file_size=64 << 20)).index
     SimpleBucket(count=4, hash_fields=None, max_file_size=67108864)
+    >>> made.upsert(pa.table({"id": ["a", "b"]})).inserted
+    2
+    >>> convert("memory://docs/converted", bl.DynamicBucket(max_records=1_000_000)).index
+    DynamicBucket(max_records=1000000, max_file_size=None, assigners=4)
     """
     unconverted = open_table(path, storage_options=storage_options, lock=lock)
     unconverted.convert(index, spark=spark, dry_run=False)

@@ -28,6 +28,7 @@ from bucketlake.engine import (
     stored_rows,
 )
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
@@ -61,6 +62,7 @@ from bucketlake.services.compaction import (
 from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Finding
+from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.repair import RepairReport, repair
 from bucketlake.services.rescale import (
@@ -609,35 +611,51 @@ class Table:
         spark: SparkSession | None = None,
         dry_run: bool = True,
     ) -> ConversionReport:
-        """Allow several file groups per bucket, or one again (RFC-29, patterns 1 and 2).
+        """Put a table of any index under dynamic buckets, or change its file groups per bucket.
+
+        With a :class:`DynamicBucket`, no data file is rewritten: a record-level index of the keys
+        is built, and stored keys stay in their file groups. Writers may write meanwhile; from the
+        conversion on they use the new index. If the call dies, the next one goes on.
 
         Parameters
         ----------
-        index : SimpleBucket or PartitionBucket
-            The table's own index with another ``max_file_size``. With a size, no data is rewritten;
-            with None, partitions with several file groups in a bucket are rewritten.
+        index : DynamicBucket, SimpleBucket or PartitionBucket
+            A ``DynamicBucket``; or the table's own index with another ``max_file_size``: then a
+            bucket may have several file groups, or one again (RFC-29, patterns 1 and 2). With a
+            size, no data is rewritten; with None, partitions with several file groups in a bucket
+            are rewritten.
         spark : SparkSession, optional
-            Session that rewrites the rows; by default the active session, or this process without
-            one.
+            Session that reads the keys or rewrites the rows; by default the active session, or this
+            process without one.
         dry_run : bool
             Only return what would be done.
 
         Returns
         -------
         ConversionReport
-            The partitions that are rewritten, with their file groups and bytes.
+            The partitions that are rewritten, with their file groups and bytes; and whether a
+            record-level index is built, of how many keys.
 
         Raises
         ------
         ConfigError
-            If the index differs from the table's in more than its ``max_file_size``.
+            If the index is of another kind than the table's, and no ``DynamicBucket``; or differs
+            from the table's in more than its ``max_file_size``.
+        IndexStateError
+            If a resize is pending, or a key is stored twice in a partition.
         CommitConflictError
-            If another writer committed to one of the partitions meanwhile.
+            If another writer committed to one of the partitions meanwhile, or took the record-level
+            index off.
 
         Notes
         -----
         Examples: ``docs/how-to/choose-a-bucket-count.md``. :meth:`rescale` changes bucket counts.
         """
+        if isinstance(index, DynamicBucket):
+            if dry_run:
+                return plan_kind_conversion(self._snapshot(), index)
+            run = index_runner(spark or active_session())
+            return run_kind_conversion(self._open()[0], index, run=run, lock=self.lock)
         if dry_run:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self.index)

@@ -216,6 +216,7 @@ def _resized(buckets: ResizedBuckets) -> dict[str, object]:
     example="""
     bucketlake convert orders --max-file-size 120000000 --run
     bucketlake convert orders --one-group
+    bucketlake convert orders --dynamic --max-records 2000000 --run
     """,
 )
 @table_path
@@ -226,6 +227,21 @@ def _resized(buckets: ResizedBuckets) -> dict[str, object]:
     help="Let a bucket have several file groups; the next is opened at this size.",
 )
 @click.option("--one-group", is_flag=True, help="Let each bucket have one file group again.")
+@click.option(
+    "--dynamic",
+    is_flag=True,
+    help="Put a table of any index under dynamic buckets; --max-file-size is that of a full one.",
+)
+@click.option(
+    "--max-records",
+    type=click.IntRange(min=1),
+    help="With --dynamic: records of a full bucket; if not set: no limit.",
+)
+@click.option(
+    "--assigners",
+    type=click.IntRange(min=1),
+    help="With --dynamic: buckets with which a new partition begins; if not set: 4.",
+)
 @run_option
 def convert(
     path: str,
@@ -233,13 +249,35 @@ def convert(
     output: Output,
     max_file_size: int | None,
     one_group: bool,
+    dynamic: bool,
+    max_records: int | None,
+    assigners: int | None,
     run: bool,
 ) -> None:
-    """Let buckets have several file groups, or one again.
+    """Let buckets have several file groups, or one again; or put a table under dynamic buckets.
 
-    With a size no file is written. With --one-group, partitions with buckets of several file groups
-    are rewritten.
+    With a size or --dynamic no data file is written: --dynamic builds a record-level index. With
+    --one-group, partitions with buckets of several file groups are rewritten.
     """
+    if dynamic and one_group:
+        raise click.UsageError("give either --dynamic or --one-group")
+    if dynamic:
+        index = bl.DynamicBucket(max_records, max_file_size, assigners or 4)
+        table = bl.open_table(path, storage_options=storage_options)
+        with output.progress("converting" if run else "looking at the table"):
+            report = table.convert(index, dry_run=not run)
+        output.facts(
+            {
+                "index": repr(report.index),
+                "builds_index": report.builds_index,
+                "indexed_groups": report.indexed_groups,
+                "indexed_keys": report.indexed_keys,
+                "instant": report.instant,
+            }
+        )
+        return
+    if max_records is not None or assigners is not None:
+        raise click.UsageError("--max-records and --assigners need --dynamic")
     if (max_file_size is None) != one_group:
         raise click.UsageError("give either --max-file-size or --one-group")
     table = bl.open_table(path, storage_options=storage_options)

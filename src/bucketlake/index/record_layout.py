@@ -194,7 +194,9 @@ class IndexSource:
             raise IndexStateError(
                 f"the table is written with {wanted} record-level index",
                 f"the index of {self.storage.root} is {held}",
-                f"open it with index=RecordIndex(partitioned={shards.is_partitioned})",
+                f"open it with index=RecordIndex(partitioned={shards.is_partitioned}), or build "
+                "the index again: "
+                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
             )
         pinned = shards.with_partitions(partitions, shard_count)
         for shard in pinned.shards(partitions):

@@ -6,7 +6,8 @@ fields. Later writes read them and raise an error for other values. A table with
 partition-level: its newest committed version (``index/hashing_config.py``) gives the count of each
 partition that has no recorded count (``index/recorded_counts.py``); the stored count is valid for
 the time before the first version. The maximum file size has versions too
-(``index/group_sizes.py``).
+(``index/group_sizes.py``). The kind itself has versions since a conversion to another kind
+(``index/kind_versions.py``); the stored setting is then valid for the time before the first one.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.config.record_options import names_dynamic, names_record_index
-from bucketlake.config.resize_options import ENGINE, names_rings
+from bucketlake.config.resize_options import names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -38,12 +39,14 @@ from bucketlake.index.hashing_config import (
     latest_config,
     save_config,
 )
+from bucketlake.index.kind_versions import latest_kind
 from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
 from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import recorded_counts, with_recorded
 from bucketlake.index.rings import has_rings
 from bucketlake.index.simple import SimpleBucket
+from bucketlake.index.stored_kind import StoredKind, has_size, kind_entries, parse_kind
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.table_properties import read_table_config
@@ -57,10 +60,9 @@ INDEXED_KINDS = (RecordIndex, DynamicBucket)
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
-_WITHOUT_SIZE, _WITH_SIZE = 1, 2  # Versions of the settings file.
-_RINGS = 1  # The version for hash rings.
-_RECORD_ENGINE, _RECORD = "RECORD_INDEX", 1  # The engine and version for the record-level index.
-_DYNAMIC_ENGINE, _DYNAMIC = "DYNAMIC", 1  # Those for dynamic buckets.
+_VERSIONS_ENGINE, _VERSIONS = "VERSIONS", 1
+"""Engine and version of the settings file once the kind has versions. Releases of bucketlake that
+do not support versions then raise an error for the table."""
 
 
 def index_from_options(options: Mapping[str, str]) -> TableIndex:
@@ -82,15 +84,29 @@ class StoredSetting:
 
     Attributes
     ----------
-    index : SimpleBucket, ConsistentBucket, RecordIndex or DynamicBucket
+    index : SimpleBucket, ConsistentBucket, RecordIndex, DynamicBucket or None
         Bucket count, hash fields and maximum file size before the first version; or the limits of
-        the rings; or the sizes of file groups.
+        the rings; or the sizes of file groups. None if the table was converted, or a conversion
+        began, before it had a setting.
     has_versions : bool
         Whether the maximum file size may have versions (``index/group_sizes.py``).
+    has_kinds : bool
+        Whether the kind may have versions (``index/kind_versions.py``).
     """
 
-    index: SimpleBucket | ConsistentBucket | RecordIndex | DynamicBucket
+    index: StoredKind | None
     has_versions: bool = False
+    has_kinds: bool = False
+
+    def to_json(self) -> bytes:
+        """Print the settings file."""
+        entries = None
+        if self.index is not None:
+            entries = kind_entries(self.index, with_size=self.has_versions)
+        if self.has_kinds:
+            entries = {"engine": _VERSIONS_ENGINE, "version": _VERSIONS, "before": entries}
+        assert entries is not None, "a setting has a kind, or versions of it"
+        return json.dumps(entries, indent=2).encode()
 
 
 def read_stored(storage: Storage) -> StoredSetting | None:
@@ -100,31 +116,41 @@ def read_stored(storage: Storage) -> StoredSetting | None:
     except ObjectNotFoundError:
         return None
     try:
-        stored = json.loads(data)
-        engine, version = stored["engine"], stored["version"]
-        if engine == ENGINE and version == _RINGS:
-            return StoredSetting(_decode_rings(stored))
-        if engine == _RECORD_ENGINE and version == _RECORD:
-            sizes = stored["maxFileSize"], stored["smallFileLimit"]
-            return StoredSetting(RecordIndex(stored["partitioned"], *sizes))
-        if engine == _DYNAMIC_ENGINE and version == _DYNAMIC:
-            limits = stored["maxRecords"], stored["maxFileSize"]
-            return StoredSetting(DynamicBucket(*limits, stored["assigners"]))
-        size = stored["maxFileSize"] if version == _WITH_SIZE else None
-        index = SimpleBucket(stored["bucketCount"], tuple(stored["hashFields"]) or None, size)
+        entries = json.loads(data)
+        has_kinds = (entries["engine"], entries["version"]) == (_VERSIONS_ENGINE, _VERSIONS)
+        held = entries["before"] if has_kinds else entries
+        if held is None:
+            return StoredSetting(None, has_kinds=has_kinds)
+        return StoredSetting(parse_kind(held, storage.root), has_size(held), has_kinds)
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             SETTINGS_FILE,
             "a JSON object with engine, version, bucketCount and hashFields",
             f"{data[:80]!r} ({error!r})",
         ) from None
-    if engine != "SIMPLE" or version not in (_WITHOUT_SIZE, _WITH_SIZE):
-        raise UnsupportedFeatureError(
-            f"bucket index engine {engine!r} of version {version}",
-            storage.root,
-            "use a newer bucketlake",
-        )
-    return StoredSetting(index, version == _WITH_SIZE)
+
+
+def setting_at(
+    storage: Storage, timeline: Timeline, stored: StoredSetting | None = None
+) -> StoredSetting | None:
+    """Return the setting that a table stores for a point of its timeline.
+
+    Its index is None if the table was converted later, and had no setting before. ``stored`` is
+    the setting, if the caller has read it.
+    """
+    stored = stored or read_stored(storage)
+    if stored is None or not stored.has_kinds:
+        return stored
+    kind = latest_kind(storage, timeline)
+    return stored if kind is None else StoredSetting(kind.index, has_kinds=True)
+
+
+def is_stored(storage: Storage, timeline: Timeline, stored: StoredSetting | None) -> bool:
+    """Return whether a table says which index it has at a point of its timeline."""
+    if stored is None or stored.index is not None:
+        return stored is not None
+    now = setting_at(storage, timeline, stored)
+    return now is not None and now.index is not None
 
 
 def store_index(storage: Storage, index: TableIndex) -> None:
@@ -137,10 +163,15 @@ def store_index(storage: Storage, index: TableIndex) -> None:
         initial = HashingConfig(index.expressions, index.default, index.rule_name, INITIAL_INSTANT)
         save_config(storage, initial)
     basis = index if isinstance(index, _WITHOUT_VERSIONS) else _as_simple(index)
+    setting = StoredSetting(basis, basis.max_file_size is not None)
     try:
-        storage.put_if_absent(SETTINGS_FILE, _encode(basis, basis.max_file_size is not None))
+        storage.put_if_absent(SETTINGS_FILE, setting.to_json())
     except AlreadyExistsError:
         stored = read_stored(storage)
+        if stored is not None and stored.has_kinds and stored.index is None:
+            # A conversion began before the table had a setting, and did not complete.
+            storage.put(SETTINGS_FILE, replace(setting, has_kinds=True).to_json())
+            return
         require_given(storage, basis, stored.index if stored is not None else None)
 
 
@@ -151,7 +182,25 @@ def keep_versions(storage: Storage) -> None:
     """
     stored = read_stored(storage)
     if stored is not None and not stored.has_versions:
-        storage.put(SETTINGS_FILE, _encode(stored.index, with_size=True))
+        storage.put(SETTINGS_FILE, replace(stored, has_versions=True).to_json())
+
+
+def keep_kinds(storage: Storage) -> None:
+    """Store that the kind may have versions; call this before saving the first.
+
+    The setting that is stored, if any, stays valid for the time before the first version. Releases
+    of bucketlake that do not support versions raise an error for the table afterwards.
+    """
+    stored = read_stored(storage)
+    if stored is None:
+        try:
+            storage.put_if_absent(SETTINGS_FILE, StoredSetting(None, has_kinds=True).to_json())
+            return
+        except AlreadyExistsError:  # The first write of bucketlake stored a setting meanwhile.
+            stored = read_stored(storage)
+            assert stored is not None, "a setting is never deleted"
+    if not stored.has_kinds:
+        storage.put(SETTINGS_FILE, replace(stored, has_kinds=True).to_json())
 
 
 _WITHOUT_VERSIONS = (ConsistentBucket, RecordIndex, DynamicBucket)
@@ -162,66 +211,6 @@ def _as_simple(index: SimpleBucket | PartitionBucket) -> SimpleBucket:
     if isinstance(index, SimpleBucket):
         return index
     return SimpleBucket(index.default, index.hash_fields, index.max_file_size)
-
-
-def _encode(
-    index: SimpleBucket | ConsistentBucket | RecordIndex | DynamicBucket, with_size: bool
-) -> bytes:
-    if isinstance(index, ConsistentBucket):
-        return json.dumps(_ring_entries(index), indent=2).encode()
-    if isinstance(index, RecordIndex):
-        return json.dumps(_record_entries(index), indent=2).encode()
-    if isinstance(index, DynamicBucket):
-        return json.dumps(_dynamic_entries(index), indent=2).encode()
-    entries: dict[str, object] = {
-        "engine": "SIMPLE",
-        "version": _WITH_SIZE if with_size else _WITHOUT_SIZE,
-        "bucketCount": index.count,
-        "hashFields": list(index.hash_fields or ()),
-    }
-    if with_size:
-        entries["maxFileSize"] = index.max_file_size
-    return json.dumps(entries, indent=2).encode()
-
-
-def _ring_entries(index: ConsistentBucket) -> dict[str, object]:
-    return {
-        "engine": ENGINE,
-        "version": _RINGS,
-        "bucketCount": index.initial,
-        "minBucketCount": index.min,
-        "maxBucketCount": index.max,
-        "hashFields": list(index.hash_fields or ()),
-    }
-
-
-def _record_entries(index: RecordIndex) -> dict[str, object]:
-    return {
-        "engine": _RECORD_ENGINE,
-        "version": _RECORD,
-        "partitioned": index.partitioned,
-        "maxFileSize": index.max_file_size,
-        "smallFileLimit": index.small_file_limit,
-    }
-
-
-def _dynamic_entries(index: DynamicBucket) -> dict[str, object]:
-    return {
-        "engine": _DYNAMIC_ENGINE,
-        "version": _DYNAMIC,
-        "assigners": index.assigners,
-        "maxRecords": index.max_records,
-        "maxFileSize": index.max_file_size,
-    }
-
-
-def _decode_rings(stored: Mapping[str, Any]) -> ConsistentBucket:
-    return ConsistentBucket(
-        stored["bucketCount"],
-        stored["minBucketCount"],
-        stored["maxBucketCount"],
-        tuple(stored["hashFields"]) or None,
-    )
 
 
 def resolve_index(
@@ -254,7 +243,10 @@ def resolve_index(
     UnsupportedFeatureError
         If the table's rules cannot be evaluated.
     """
-    stored = stored or read_stored(storage)
+    stored = setting_at(storage, timeline, stored)
+    if stored is not None and stored.index is None:
+        # Only the caller knows the index before the conversion, and may state the later one.
+        stored, given = None, None if isinstance(given, DynamicBucket) else given
     basis = given if stored is None else stored.index
     if isinstance(basis, RecordIndex) and isinstance(given, RecordIndex):
         # Each write may fill file groups to another size.
@@ -309,7 +301,8 @@ def setting_origin(
     if isinstance(index, ConsistentBucket):
         return "a resize or an overwrite"
     if isinstance(index, INDEXED_KINDS):
-        return "its metadata table"
+        kind = latest_kind(storage, timeline)
+        return "its creation" if kind is None else f"the conversion of instant {kind.instant}"
     config, size = latest_config(storage, timeline), latest_size(storage, timeline)
     if size is not None and (config is None or config.instant < size.instant):
         return f"the conversion of instant {size.instant}"
@@ -356,10 +349,17 @@ def require_index(
     """Return the index for a write; raise an error if it is unknown or not supported."""
     index = resolve_index(storage, timeline, given, stored)
     if index is None:
+        stored = stored or read_stored(storage)
+        begun = (
+            "a conversion of the table to a DynamicBucket did not complete: repeat it "
+            "(bucketlake.convert); or "
+            if stored is not None and stored.has_kinds
+            else ""
+        )
         raise ConfigError(
             "index",
             None,
-            "the table stores no bucket setting; open it with "
+            f"{begun}the table stores no bucket setting; open it with "
             f"open_table(path, index={_kind_of(storage)}), on the command line with "
             f"{_option_of(storage)}; the count is that of the table's Hudi writers "
             f"(hoodie.bucket.index.num.buckets){_record_index_of(storage)}",

@@ -1,8 +1,9 @@
-"""Saves and undoes the index state of a commit: rules, recorded counts and file sizes.
+"""Saves and undoes the index state of a commit: rules, recorded counts, file sizes and kinds.
 
-Partition rules (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``) and
-maximum file sizes (``index/group_sizes.py``) are each stored in a file per commit. Writers,
-rollbacks and archivals call these functions and do not know the files.
+Partition rules (``index/hashing_config.py``), recorded counts (``index/recorded_counts.py``),
+maximum file sizes (``index/group_sizes.py``) and kinds (``index/kind_versions.py``) are each stored
+in a file per commit. Writers, rollbacks and archivals call these functions and do not know the
+files.
 """
 
 from __future__ import annotations
@@ -10,14 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
-from bucketlake.index.group_sizes import (
-    GroupSize,
-    committed_sizes,
-    forget_sizes,
-    latest_size,
-    save_size,
-    size_path,
-)
+from bucketlake.index.group_sizes import SIZES, GroupSize, latest_size, save_size
 from bucketlake.index.hashing_config import (
     HashingConfig,
     committed_configs,
@@ -25,6 +19,7 @@ from bucketlake.index.hashing_config import (
     latest_config,
     save_config,
 )
+from bucketlake.index.kind_versions import KINDS
 from bucketlake.index.layout import Layout
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.recorded_counts import forget_counts, record_counts, record_path
@@ -54,9 +49,10 @@ def latest_setting(storage: Storage, timeline: Timeline) -> SettingVersion:
 
 def setting_instants(storage: Storage, timeline: Timeline) -> set[InstantTime]:
     """Return the commits that saved a version of the setting, or of rings."""
-    configs, sizes = committed_configs(storage, timeline), committed_sizes(storage, timeline)
     rings = {instant for instant in noted_instants(storage) if timeline.is_completed(instant)}
-    return rings | {config.instant for config in configs} | {size.instant for size in sizes}
+    configs = {config.instant for config in committed_configs(storage, timeline)}
+    versions = {at for kept in (SIZES, KINDS) for at in kept.committed(storage, timeline)}
+    return rings | configs | versions
 
 
 def save_setting(storage: Storage, held: TableIndex, new: TableIndex, instant: InstantTime) -> None:
@@ -92,7 +88,8 @@ def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[st
 
     It would become valid when its instant is older than the active timeline (RFC-89, "Loading").
     """
-    for path in (config_path(instant), record_path(instant), size_path(instant)):
+    versions = SIZES.path(instant), KINDS.path(instant)
+    for path in (config_path(instant), record_path(instant), *versions):
         storage.delete(path)
     undo_rings(storage, instant, partitions)
 
@@ -100,7 +97,8 @@ def undo_state(storage: Storage, instant: InstantTime, partitions: Collection[st
 def forget_state(storage: Storage, instants: Callable[[InstantTime], bool]) -> None:
     """Delete the index state of bucketlake's commits that another program rolled back."""
     forget_counts(storage, instants)
-    forget_sizes(storage, instants)
+    for kept in (SIZES, KINDS):
+        kept.forget(storage, instants)
     for instant in noted_instants(storage):
         if instants(instant):
             undo_rings(storage, instant)

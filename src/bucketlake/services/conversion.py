@@ -1,5 +1,7 @@
 """Converting a table from one file group per bucket to several, or back (RFC-29).
 
+``services/kind_conversion.py`` converts to another kind of index.
+
 A conversion from one file group (pattern 1) to several (pattern 2) writes no file: a bucket with
 several groups may also have a single group. A conversion back rewrites the partitions that have a
 bucket with several groups. In both cases one commit has the new setting and the rows; an upsert
@@ -12,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.settings import INDEXED_KINDS, TableIndex
+from bucketlake.index.settings import INDEXED_KINDS, IndexedKind, TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.rescale import move_partitions
@@ -35,6 +37,10 @@ class ConversionReport:
         Number and size of the file groups of these partitions.
     instant : InstantTime or None
         The commit; None for a plan, or if the table already has this index.
+    builds_index : bool
+        Whether a record-level index is built.
+    indexed_groups, indexed_keys : int
+        Number of file groups whose keys are read for it, and estimated number of these keys.
     """
 
     index: TableIndex
@@ -42,6 +48,9 @@ class ConversionReport:
     file_groups: int
     size_bytes: int
     instant: InstantTime | None = None
+    builds_index: bool = False
+    indexed_groups: int = 0
+    indexed_keys: int = 0
 
 
 def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> ConversionReport:
@@ -53,11 +62,7 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
         If the index differs from the table's in more than its ``max_file_size``.
     """
     if isinstance(held, INDEXED_KINDS):
-        raise ConfigError(
-            "index",
-            index,
-            f"a {type(held).__name__} is not converted: open the table with other sizes",
-        )
+        raise ConfigError("index", index, _why_not(held, index))
     if held.with_max_file_size(index.max_file_size) != index:
         raise ConfigError(
             "index",
@@ -73,6 +78,20 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
     rewritten = [file_slice for file_slice in slices if file_slice.partition_path in partitions]
     size_bytes = sum(file_slice.size_bytes for file_slice in rewritten)
     return ConversionReport(index, tuple(sorted(partitions)), len(rewritten), size_bytes)
+
+
+def _why_not(held: IndexedKind, index: TableIndex) -> str:
+    """Return why a table whose keys are in the record-level index is not converted."""
+    name = type(held).__name__
+    if type(index) is type(held):
+        return (
+            f"a {name} is not converted: open the table with other sizes (open_table(path, index=))"
+        )
+    return (
+        f"the table has {held!r}, and its keys may be in any file group, so all of its rows would "
+        "have to move: write them to a new table (create_table, then bulk_insert(table.read())); "
+        "a conversion leads from any kind to a DynamicBucket"
+    )
 
 
 def run_conversion(

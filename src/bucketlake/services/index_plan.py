@@ -188,6 +188,11 @@ def _earlier_attempt(storage: Storage, instant: InstantTime) -> _Attempt:
     return _Attempt(opened, tuple(stats))
 
 
+def estimated_keys(storage: Storage, slices: Sequence[FileSlice]) -> int:
+    """Estimate the number of keys of some slices; the cost is that of some footers."""
+    return sum(_key_counts(storage, slices, [""] * len(slices)).values())
+
+
 def _key_counts(
     storage: Storage, slices: Sequence[FileSlice], set_of: Sequence[str]
 ) -> dict[str, int]:

@@ -39,7 +39,7 @@ from bucketlake.errors import (
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.settings import INDEXED_KINDS, read_stored
+from bucketlake.index.settings import INDEXED_KINDS, setting_at
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
@@ -61,7 +61,7 @@ from bucketlake.metadata.index_definitions import (
     read_index_definitions,
     update_index_definitions,
 )
-from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.metadata.index_shards import IndexShards, ShardLimits
 from bucketlake.metadata.inner_table import InnerTable, inner_table
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.log_files import GroupEntries
@@ -108,6 +108,7 @@ def build_metadata_table(
     partitions: Sequence[str] = (),
     *,
     is_partitioned: bool | None = None,
+    limits: ShardLimits | None = None,
     run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
@@ -123,6 +124,8 @@ def build_metadata_table(
     is_partitioned : bool or None
         Whether keys are unique in each data partition, for a record-level index; None: as the index
         that the table has or had, or else True.
+    limits : ShardLimits, optional
+        Number of shards of a record-level index; by default as the index kind of the table says.
     run : callable
         Builds shards of a record-level index on an engine.
     lock : TableLock
@@ -148,7 +151,8 @@ def build_metadata_table(
     begun = _begun(storage, config, chosen)
     index = None
     if MetadataPartition.RECORD_INDEX in chosen:
-        index = _IndexBuild(storage, config, _is_partitioned(storage, config, is_partitioned), run)
+        partitioned = _is_partitioned(storage, config, is_partitioned)
+        index = _IndexBuild(storage, config, partitioned, limits, run)
     if begun is None:
         columns = _columns(storage, config)
         owner = work.turn_off(chosen)
@@ -323,6 +327,7 @@ class _IndexBuild:
     storage: Storage
     config: TableConfig
     is_partitioned: bool
+    limits: ShardLimits | None
     run: Runner
 
     def new_file_ids(self, instant: InstantTime) -> list[FileId]:
@@ -355,9 +360,9 @@ class _IndexBuild:
         self, snapshot: Snapshot, instant: InstantTime, opened: IndexShards | None
     ) -> IndexBuildPlan:
         partitioned = self.is_partitioned
-        stored = read_stored(self.storage)
-        kind, limits = None if stored is None else stored.index, None
-        if isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
+        stored = setting_at(self.storage, snapshot.timeline)
+        kind, limits = None if stored is None else stored.index, self.limits
+        if limits is None and isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
             limits = kind.shard_limits
         return plan_index(
             snapshot,

@@ -74,6 +74,7 @@ from bucketlake.write.conflict import (
     require_kept,
     require_no_conflict,
     require_no_undoing,
+    require_not_converted,
 )
 from bucketlake.write.log_copies import LogCopyFile, log_copies, make_log_copies
 from bucketlake.write.metadata_upkeep import prepare_commit
@@ -307,6 +308,7 @@ def _checked(
     require_no_undoing(write.instant, timeline)
     require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
     since = commits_since(write.storage, write.config, write.pinned, timeline)
+    require_not_converted(write.instant, since)
     cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
         write.storage, write.config, write.pinned, timeline
     )

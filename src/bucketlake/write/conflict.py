@@ -21,6 +21,7 @@ from bucketlake.index.conflict_keys import (
     key_of_group,
     written_keys,
 )
+from bucketlake.index.kind_versions import is_conversion
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
@@ -97,6 +98,19 @@ def rolled_back(
         first, last = min(missing), max(missing)
         missing -= archived_completion_times(storage, config, since=first, until=last).keys()
     return missing
+
+
+def require_not_converted(instant: InstantTime, since: Commits) -> None:
+    """Raise CommitConflictError if another commit put the table under another kind of index.
+
+    What the write wrote is where the earlier kind has it, and its conflict keys are not those of
+    writes under the new kind.
+    """
+    for other, commit in since:
+        if is_conversion(commit):
+            raise CommitConflictError(
+                instant, f"instant {other} converted the table to another index; retry the write"
+            )
 
 
 def require_no_undoing(instant: InstantTime, newest: Timeline) -> None:

@@ -25,11 +25,15 @@ from bucketlake.errors import (
 )
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.index.conflict_keys import ConflictKey
+from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.kind_versions import KindVersion, save_kind
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.settings import (
     StoredSetting,
     TableIndex,
+    is_stored,
+    keep_kinds,
     read_stored,
     require_index,
     resolve_index,
@@ -39,7 +43,7 @@ from bucketlake.index.settings import (
 from bucketlake.index.state import SettingVersion, latest_setting, record_written, save_setting
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.metadata.statistics import indexed_columns
-from bucketlake.model.file_name import FileId
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import evolve, normalise_schema
@@ -49,7 +53,7 @@ from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.instant import Instant, State
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.markers import mark_instant
 from bucketlake.timeline.transitions import instant_path
@@ -101,6 +105,8 @@ class Target:
         How records find their file group.
     stored : StoredSetting or None
         The index setting that the table stores; None before the first write of bucketlake.
+    adopts : bool
+        Whether the table does not say its index, so that ``index`` is what the caller states.
     log_format : LogFormat
         The block type of records in log files.
     lock : TableLock
@@ -111,6 +117,7 @@ class Target:
     clock: InstantClock
     index: TableIndex
     stored: StoredSetting | None
+    adopts: bool = False
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
 
@@ -163,10 +170,27 @@ def open_target(
     known.check_hash_fields(config.key_spec.record_key_fields)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     timeline = settle_failed_writes(storage, config, found, clock, lock)
-    if timeline is not found:  # A rescale may have been finished or undone.
+    if timeline is not found:  # A rescale or a conversion may have been finished or undone.
+        stored = read_stored(storage)
         known = require_index(storage, timeline, index, stored)
     pinned = load_snapshot(storage, config, timeline)
-    return Target(pinned, clock, known, stored, log_format, lock)
+    adopts = not is_stored(storage, timeline, stored)
+    return Target(pinned, clock, known, stored, adopts, log_format, lock)
+
+
+def open_to_convert(
+    storage: Storage,
+    config: TableConfig,
+    index: DynamicBucket,
+    now_ms: Callable[[], int],
+    lock: TableLock,
+) -> Target:
+    """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    pinned = load_snapshot(storage, config, timeline)
+    return Target(pinned, clock, index, read_stored(storage), lock=lock)
 
 
 def write_records(
@@ -201,7 +225,7 @@ def write_records(
     tagger = target.tagger(schema)
     counts = source.count_slots(tagger)
     listed = _touched(target, operation, counts)
-    if target.stored is None:  # Checking the setting needs all files.
+    if target.adopts:  # Checking the setting needs all files.
         listed.require_uncleaned(load_timeline(target.storage, target.config))
     _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
@@ -251,6 +275,61 @@ def overwrite_partitions(
         mark_instant(target.storage, write.instant)
         save_setting(target.storage, target.index, index, write.instant)
         return _write(write, renewed, source, tagger, counts, slices, check)
+
+
+def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
+    """Put a table under another kind of index, in a commit that changes no file.
+
+    Parameters
+    ----------
+    target : Target
+        From :func:`open_to_convert`, after the record-level index was built.
+    index : DynamicBucket
+        The new index.
+
+    Raises
+    ------
+    CommitConflictError
+        If another writer took the record-level index off, converted the table, or is replacing file
+        groups.
+    """
+    keep_kinds(target.storage)
+    layout = index.bound(target.storage, target.snapshot.timeline).layout()
+    with _begun(target, Operation.INSERT_OVERWRITE) as write:
+        kind = KindVersion(index, write.instant)
+        mark_instant(target.storage, write.instant)
+        save_kind(target.storage, kind)
+        plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
+        own = CommitPlan(
+            checks=(partial(_require_convertible, index),),
+            extra=kind.to_metadata(),
+            index_files=(),
+        )
+        _commit(write, target, plan, target.snapshot.schema, own)
+        return write.instant
+
+
+def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
+    """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
+    storage, instant = view.write.storage, view.write.instant
+    for pending in view.timeline.pending():
+        # A resize would go on under the earlier kind. A conversion of another kind stores its
+        # setting after its begin, and might overwrite that of this conversion.
+        replaces = pending.action in (Action.REPLACE_COMMIT, Action.CLUSTERING)
+        if replaces and pending.requested_at != instant:
+            raise CommitConflictError(
+                instant,
+                f"{pending.action.value} {pending.requested_at} is under way; convert again",
+            )
+    stored = read_stored(storage)
+    if stored is None or not stored.has_kinds:
+        raise CommitConflictError(instant, "another conversion stored its setting; convert again")
+    try:
+        index.bound(storage, view.timeline).layout().pinned((), creates=False)
+    except IndexStateError as error:
+        raise CommitConflictError(
+            instant, f"the record-level index is not valid any more ({error}); convert again"
+        ) from error
 
 
 def rewrite_partition(target: Target, partition: str, source: RecordSource) -> WriteResult:
@@ -551,7 +630,7 @@ def _touched(target: Target, operation: Operation, counts: SlotCounts) -> Listed
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:
     """Store the index setting of a table that has none, after checking it against the files."""
-    if target.stored is None:
+    if target.adopts:
         require_matching_index(target.storage, slices, target.layout)
         store_index(target.storage, target.index)
 

@@ -22,6 +22,7 @@ from bucketlake.format.clustering_plan import (
     encode_clustering_plan,
 )
 from bucketlake.format.hashing_metadata import encode_child_nodes
+from bucketlake.index.kind_versions import is_conversion
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import pending_resizes
 from bucketlake.index.settings import require_rings
@@ -46,7 +47,7 @@ from bucketlake.timeline.markers import (
 )
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.commit import after_turn
-from bucketlake.write.conflict import rolled_back
+from bucketlake.write.conflict import commits_since, rolled_back
 from bucketlake.write.recovery import end_undoing
 from bucketlake.write.resize_withdrawal import withdraw_resize
 
@@ -138,6 +139,9 @@ def _takes_turn(
         is_undoing = any(pending.action in UNDOING for pending in newest.pending())
         if is_undoing or rolled_back(storage, config, before, newest):
             return False
+        since = commits_since(storage, config, before, newest)
+        if any(is_conversion(commit) for _, commit in since):
+            return False  # The next attempt raises the error of a table without rings.
         if any(
             resize.partition_path in partitions and resize.instant not in (instant, overtaken)
             for resize in pending_resizes(storage, newest)
