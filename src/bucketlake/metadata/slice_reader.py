@@ -123,10 +123,15 @@ class LogChanges:
     removed : pyarrow.BinaryArray
         Keys whose entries in the base file are removed, each once. The log files may have newer
         entries of these keys.
+    reaches_back : bool
+        Whether a block changes the meaning of blocks in earlier log files: a rollback, or a log
+        compaction. Then the changes of some log files cannot be applied after those of earlier
+        log files.
     """
 
     entries: SliceEntries
     removed: pa.BinaryArray
+    reaches_back: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,9 +178,11 @@ def read_slices(
 def read_log_changes(table: MetadataTable, held: MetadataSlice) -> LogChanges:
     """Read the log files of a slice; same errors as :func:`read_slices`."""
     files = at_once(table.storage, lambda file: _read_file(table, file, EVERYTHING), held.logs)
-    layers = _ordered([layer for file in files for layer in file])
+    found = [layer for file in files for layer in file]
+    layers = _ordered(found)
     removed = _joined([layer.keys for layer in layers if layer.values is None])
-    return LogChanges(_surviving(layers, _where(table, held)), pc.unique(removed))
+    reaches_back = any(layer.block is not None and _reaches_back(layer.block) for layer in found)
+    return LogChanges(_surviving(layers, _where(table, held)), pc.unique(removed), reaches_back)
 
 
 def read_all(table: MetadataTable, partition: str) -> list[SliceEntries]:
@@ -316,6 +323,11 @@ def _ordered(layers: Sequence[_Layer]) -> list[_Layer]:
     by_block = {id(layer.block): layer for layer in layers if layer.block is not None}
     blocks = [layer.block for layer in layers if layer.block is not None]
     return bases + [by_block[id(block)] for block in blocks_to_merge(blocks)]
+
+
+def _reaches_back(block: LogBlock) -> bool:
+    is_command = block.kind is BlockKind.COMMAND
+    return is_command or HeaderKey.COMPACTED_BLOCK_TIMES in block.headers
 
 
 def _where(table: MetadataTable, held: MetadataSlice) -> str:

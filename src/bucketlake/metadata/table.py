@@ -129,6 +129,10 @@ class MetadataTable:
         """Return when an instant completed here; None if neither timeline nor archive says it."""
         return self._completions.time(instant)
 
+    def in_order(self, logs: Iterable[DataFile]) -> tuple[DataFile, ...]:
+        """Return log files of a file group in the order in which they are applied."""
+        return tuple(sorted(logs, key=self._order))
+
     def slices(self, partition: str) -> list[MetadataSlice]:
         """Return the slices of a partition, sorted by file id.
 
@@ -274,7 +278,7 @@ class MetadataTable:
         base = max(bases, key=lambda file: file.name.instant, default=None)
         if base is not None:
             logs = [file for file in logs if self._is_after(file.name.instant, base.name.instant)]
-        return MetadataSlice(file_id, base, tuple(sorted(logs, key=self._order)))
+        return MetadataSlice(file_id, base, self.in_order(logs))
 
     def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
         """Return whether a log file belongs to the slice of a base file."""

@@ -1,0 +1,157 @@
+"""Lookups of record keys through a cache on local disk; see ``docs/decisions/0025-*``.
+
+The cache belongs to a user on a host: all Python workers there map the same files. Each shard of
+the record-level index has a folder of its own, with its keys and their file groups at one state of
+the shard. A lookup brings that state to the pinned slice, if it can, by reading new log files. The
+cache is never authoritative: where it cannot be used, the metadata table answers, and any file may
+be deleted at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.errors import BucketLakeError
+from bucketlake.metadata.location_cache.changes import Group, GroupNumbers
+from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
+from bucketlake.metadata.location_cache.filling import BypassError, fill_shard
+from bucketlake.metadata.location_cache.root_folder import (
+    UnsafeFolderError,
+    default_folder,
+    make_root,
+)
+from bucketlake.metadata.location_cache.shard import find_codes
+from bucketlake.metadata.location_cache.shard_folder import ShardFolder
+from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.table import MetadataSlice
+
+BYTES_MAX = 4 * 2**30
+"""Default size of the cache of a user on a host."""
+
+_SCAN_SHARE = 64  # A process looks for shards to drop after it wrote this share of the budget.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedLookup:
+    """The file groups of some keys.
+
+    Attributes
+    ----------
+    codes : ndarray of int32, shape (n_keys,)
+        For each key, the position of its file group in ``groups``; ``NOT_FOUND`` without an entry.
+    groups : tuple of (str, FileId)
+        Data partitions and ids of file groups; perhaps also of file groups that no key has.
+    use : CacheUse
+        How the lookup was answered.
+    """
+
+    codes: npt.NDArray[np.int32]
+    groups: tuple[Group, ...]
+    use: CacheUse
+
+
+@dataclass(frozen=True, slots=True)
+class LocationCache:
+    """The cache of a user on this host; a small picklable value.
+
+    Attributes
+    ----------
+    folder : str
+        Folder on local disk.
+    bytes_max : int
+        Size above which shards are dropped.
+    """
+
+    folder: str = field(default_factory=default_folder)
+    bytes_max: int = BYTES_MAX
+
+    def find(
+        self,
+        index: RecordIndexReader,
+        held: MetadataSlice,
+        keys: pa.Array,
+        checkpoint: Checkpoint | None = None,
+    ) -> CachedLookup:
+        """Look up keys in a shard.
+
+        Parameters
+        ----------
+        index : RecordIndexReader
+            The pinned index.
+        held : MetadataSlice
+            The pinned slice of the shard.
+        keys : pa.Array of text
+            Keys without nulls, in any order. Other keys than those of the shard are not found.
+        checkpoint : Checkpoint, optional
+            Progress of the streaming query that writes. Keys that are not found count as new keys.
+
+        Returns
+        -------
+        CachedLookup
+            The same file groups as ``index.find_in`` gives.
+
+        Raises
+        ------
+        MetadataTableError, CommitConflictError, StorageError
+            As ``index.find_in``. Errors of the cache itself are not raised.
+        """
+        try:
+            root = make_root(self.folder)
+            folder = ShardFolder.of(root, index.table.storage.outer.root, held.file_id)
+            shard = fill_shard(folder, index.table, held, len(keys))
+        except BypassError as bypass:
+            return _without_cache(index, held, keys, bypass.use)
+        except (BucketLakeError, UnsafeFolderError, OSError, pa.ArrowInvalid):
+            # The metadata table either answers, or raises the error that says what is wrong.
+            return _without_cache(index, held, keys, CacheUse())
+        codes = find_codes(shard.parts, keys)
+        use = shard.use + _counts(codes)
+        has_new_keys = use.found_count < use.key_count
+        if checkpoint is not None and has_new_keys:
+            folder.note_use(checkpoint.query, checkpoint.current)
+        else:
+            folder.note_use()
+        if use.built or use.extended:
+            use += CacheUse(freed_bytes=self._keep_budget(root, folder, checkpoint))
+        return CachedLookup(codes, shard.groups, use)
+
+    def evict(
+        self,
+        checkpoint: Checkpoint | None = None,
+        policy: EvictionPolicy = EvictionPolicy.LRU,
+    ) -> int:
+        """Drop shards as ``plan_eviction`` says; return how many bytes that freed."""
+        return evict(Path(self.folder), self.bytes_max, policy, checkpoint)
+
+    def _keep_budget(self, root: Path, in_use: ShardFolder, checkpoint: Checkpoint | None) -> int:
+        """Drop shards if this process wrote much since it last looked; return the freed bytes."""
+        written = _written.get(self.folder)
+        size = in_use.size_bytes()
+        if written is not None and (written + size) * _SCAN_SHARE < self.bytes_max:
+            _written[self.folder] = written + size
+            return 0
+        _written[self.folder] = 0
+        return evict(root, self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
+
+
+_written: dict[str, int] = {}  # Bytes that this process wrote since it looked for shards to drop.
+
+
+def _without_cache(
+    index: RecordIndexReader, held: MetadataSlice, keys: pa.Array, use: CacheUse
+) -> CachedLookup:
+    found = index.find_in(held, keys)
+    numbers = GroupNumbers()
+    codes = np.append(numbers.of_locations(found.locations), np.int32(NOT_FOUND))[found.codes]
+    use = use + _counts(codes) + CacheUse(bypassed=1)
+    return CachedLookup(codes, numbers.groups, use)
+
+
+def _counts(codes: npt.NDArray[np.int32]) -> CacheUse:
+    return CacheUse(key_count=len(codes), found_count=int(np.count_nonzero(codes != NOT_FOUND)))

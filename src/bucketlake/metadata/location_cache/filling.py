@@ -1,0 +1,203 @@
+"""Brings the cached state of a shard to a pinned slice, or makes it from the metadata table.
+
+Usually the cached state is that of the slice, or lacks some log files, which are then read. Else
+the whole shard is read, unless the lookup has so few keys that it is cheaper to ask the metadata
+table. What was read counts even if it cannot be written to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from bucketlake.errors import (
+    CommitConflictError,
+    FormatError,
+    ObjectNotFoundError,
+    UnsupportedFeatureError,
+)
+from bucketlake.metadata.location_cache.building import DENSE, PartBuilder
+from bucketlake.metadata.location_cache.changes import (
+    Group,
+    GroupNumbers,
+    read_base,
+    read_changes,
+)
+from bucketlake.metadata.location_cache.coverage import Coverage
+from bucketlake.metadata.location_cache.part import Part
+from bucketlake.metadata.location_cache.part_file import DamagedFileError
+from bucketlake.metadata.location_cache.shard import add_entries, changed_parts
+from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
+from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.model.file_slice import DataFile
+
+_BLOCK_BYTES = 2**14  # About the stored size of a block, which a lookup of one key reads.
+_LOOKUPS = 8  # A shard is read whole if so many lookups like this one read as much.
+_NOT_LEADING = (ObjectNotFoundError, CommitConflictError, FormatError, UnsupportedFeatureError)
+
+
+class BypassError(Exception):
+    """The metadata table shall answer this lookup; ``use`` says what was found before."""
+
+    def __init__(self, use: CacheUse) -> None:
+        super().__init__(use)
+        self.use = use
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilledShard:
+    """A shard at a pinned slice.
+
+    Attributes
+    ----------
+    parts : sequence of Part
+        Oldest first.
+    groups : tuple of Group
+        The file group of each code.
+    use : CacheUse
+        What was done.
+    """
+
+    parts: Sequence[Part]
+    groups: tuple[Group, ...]
+    use: CacheUse
+
+
+def fill_shard(
+    folder: ShardFolder, table: MetadataTable, held: MetadataSlice, key_count: int
+) -> FilledShard:
+    """Return a shard at a pinned slice.
+
+    Parameters
+    ----------
+    folder : ShardFolder
+        Folder of the shard.
+    table : MetadataTable
+        The pinned table.
+    held : MetadataSlice
+        The slice of the shard.
+    key_count : int
+        Number of keys to look up.
+
+    Raises
+    ------
+    BypassError
+        If the cache is of no use for this lookup.
+    BucketLakeError
+        If the metadata table cannot be read.
+    """
+    if table.config.layout_version == 1:  # There, the names of log files do not tell instants.
+        raise BypassError(CacheUse())
+    before = CacheUse()
+    try:
+        loaded = folder.load()
+    except (DamagedFileError, OSError):
+        folder.remove()
+        loaded, before = None, CacheUse(damaged=1)
+    if loaded is not None:
+        state, parts = loaded
+        filled = _Filling(folder, table, held).extended(state, parts)
+        if filled is not None:
+            return filled
+        if state.coverage.is_newer_than(table):
+            raise BypassError(before)
+        before = CacheUse(outdated=1)
+    if not is_worth_reading(held, key_count):
+        raise BypassError(before)
+    filled = _Filling(folder, table, held).built()
+    return replace(filled, use=filled.use + before)
+
+
+def is_worth_reading(held: MetadataSlice, key_count: int) -> bool:
+    """Return whether to read a shard whole for a lookup of some keys.
+
+    A lookup reads all log files, and a block of the base file for each key.
+    """
+    log_bytes = sum(log.size_bytes for log in held.logs)
+    base_bytes = 0 if held.base is None else held.base.size_bytes
+    looked_up = log_bytes + min(key_count * _BLOCK_BYTES, base_bytes)
+    return _LOOKUPS * looked_up >= log_bytes + base_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    folder: ShardFolder
+    table: MetadataTable
+    held: MetadataSlice
+
+    def extended(self, state: ShardState, parts: list[Part]) -> FilledShard | None:
+        """Bring a cached state to the slice; None if it does not lead there."""
+        try:
+            lacking = state.coverage.lacks(self.table, self.held)
+            if lacking is None:
+                return None
+            return self._with_logs(state, parts, lacking)
+        except _NOT_LEADING:  # A plan or a log file before a compaction was deleted meanwhile.
+            return None
+
+    def _with_logs(
+        self, state: ShardState, parts: list[Part], lacking: Sequence[DataFile]
+    ) -> FilledShard | None:
+        coverage = Coverage.of(self.table, self.held)
+        is_same = (state.coverage.base, state.coverage.logs) == (coverage.base, coverage.logs)
+        if is_same:
+            return FilledShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
+        if not lacking:  # A compaction put what is cached into a base file.
+            with suppress(OSError):
+                self.folder.publish(replace(state, coverage=coverage))
+            return FilledShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
+        numbers = GroupNumbers({group: code for code, group in enumerate(state.groups)})
+        changes = read_changes(self.table, self.held, lacking, numbers)
+        if changes.reaches_back:
+            return None
+        use = CacheUse(extended=1, read_count=changes.count)
+        changed = changed_parts(parts, changes)
+        kept = ShardState(coverage, numbers.groups, state.parts[: changed.kept])
+        filled = self._saved(kept, parts[: changed.kept], changed.added, use)
+        self.folder.delete_parts(state.parts[changed.kept :])
+        return filled
+
+    def built(self) -> FilledShard:
+        """Read the whole slice."""
+        coverage = Coverage.of(self.table, self.held)
+        numbers = GroupNumbers()
+        parts: list[Part] = []
+        read_count = 0
+        if self.held.base is not None:
+            read_count, batches = read_base(self.table, self.held.base, numbers)
+            builder = PartBuilder(read_count)
+            for batch in batches:
+                add_entries(builder, batch)
+            parts.append(builder.finish(DENSE))
+        if self.held.logs:
+            changes = read_changes(self.table, self.held, self.held.logs, numbers)
+            read_count += changes.count
+            changed = changed_parts(parts, changes)
+            parts = [*parts[: changed.kept], *changed.added]
+        use = CacheUse(built=1, read_count=read_count)
+        return self._saved(ShardState(coverage, numbers.groups, ()), [], parts, use)
+
+    def _saved(
+        self, kept: ShardState, kept_parts: Sequence[Part], added: Sequence[Part], use: CacheUse
+    ) -> FilledShard:
+        """Write new parts after those of a state, and publish the state with them."""
+        mapped: list[Part] = []
+        try:
+            names = [self.folder.add_part(part, kept.coverage.newest_time) for part in added]
+            # From now on the parts are in the page cache, where other processes find them too.
+            mapped = [self.folder.open(name) for name in names]
+            self.folder.publish(replace(kept, parts=(*kept.parts, *names)))
+        except (OSError, DamagedFileError):  # The disk is full, or somebody deleted the files.
+            mapped, use = list(added), replace(use, unwritten=1)
+        parts = [*kept_parts, *mapped]
+        return FilledShard(parts, kept.groups, _with_sizes(parts, use))
+
+
+def _with_sizes(parts: Sequence[Part], use: CacheUse) -> CacheUse:
+    return replace(
+        use,
+        cached_bytes=sum(part.size_bytes for part in parts),
+        resident_bytes=sum(part.resident_bytes for part in parts),
+    )
