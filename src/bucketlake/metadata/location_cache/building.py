@@ -19,6 +19,7 @@ from bucketlake.hashing.texts import PADDING_BYTES, TextHashes
 from bucketlake.metadata.location_cache.part import (
     SEVERAL_LENGTHS,
     WINDOW,
+    Offsets,
     Part,
     cells_of,
     narrow_codes,

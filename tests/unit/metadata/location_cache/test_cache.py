@@ -1,0 +1,308 @@
+"""Lookups through the cache: the answers of the metadata table, whatever happens to either."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.metadata.location_cache import filling
+from bucketlake.metadata.location_cache.cache import LocationCache
+from bucketlake.metadata.location_cache.use import CacheUse
+from tests.cached_index import PlannedIndex, folder_of, look
+from tests.metadata_tables import at
+
+ONE_SHARD = IndexShards(None, {"eu": 1})
+NAMES = [f"k{number}" for number in range(40)]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> LocationCache:
+    return LocationCache(str(tmp_path / "cache"))
+
+
+def served(use: CacheUse) -> str:
+    """Return how a lookup was answered."""
+    names = ("hits", "extended", "built", "bypassed")
+    (name,) = (name for name in names if getattr(use, name))
+    return name
+
+
+def seen(index: PlannedIndex, cache: LocationCache, names: list[str] = NAMES) -> CacheUse:
+    """Look keys up in the only shard at the current state."""
+    reader = index.open()
+    (held,) = index.slices(reader)
+    return look(cache, reader, held, names)
+
+
+def index_of(count: int = 20) -> PlannedIndex:
+    index = PlannedIndex(ONE_SHARD)
+    index.commit({("eu", "f1"): NAMES[: count // 2], ("eu", "f2"): NAMES[count // 2 : count]})
+    return index
+
+
+def test_second_lookup_reads_nothing_of_the_metadata_table(cache: LocationCache) -> None:
+    index = index_of()
+    first = seen(index, cache)
+    assert (served(first), first.read_count, first.found_count, first.key_count) == (
+        "built",
+        20,
+        20,
+        40,
+    )
+    second = seen(index, cache)
+    assert (served(second), second.read_count, second.found_count) == ("hits", 0, 20)
+    assert (first + second).hit_rate == 0.5
+
+
+def test_later_commits_are_read_from_their_log_files_only(cache: LocationCache) -> None:
+    index = index_of(36)
+    seen(index, cache)
+    index.commit({("eu", "f3"): [NAMES[36], NAMES[0]]}, {"eu": [NAMES[1], "never there"]})
+    use = seen(index, cache)
+    assert (served(use), use.read_count) == ("extended", 4)
+    assert served(seen(index, cache)) == "hits"
+
+
+def test_removed_key_that_comes_back_is_found(cache: LocationCache) -> None:
+    index = index_of()
+    seen(index, cache)
+    index.commit({}, {"eu": NAMES[:3]})
+    assert seen(index, cache).found_count == 17
+    index.commit({("eu", "f9"): NAMES[:1]})
+    assert seen(index, cache).found_count == 18
+
+
+def test_compaction_of_what_is_cached_needs_no_read(cache: LocationCache) -> None:
+    index = index_of()
+    seen(index, cache)
+    index.compact()
+    use = seen(index, cache)
+    assert (served(use), use.read_count) == ("hits", 0)
+
+
+def test_log_files_that_were_compacted_meanwhile_are_read_instead_of_the_base_file(
+    cache: LocationCache,
+) -> None:
+    index = index_of(30)
+    seen(index, cache)
+    for number in range(30, 34):  # Two compactions, with commits before and after each.
+        index.commit({("eu", "f3"): [NAMES[number]]}, {"eu": [NAMES[number - 30]]})
+        if number % 2:
+            index.compact()
+    index.commit({("eu", "f4"): [NAMES[34]]})
+    use = seen(index, cache)
+    assert (served(use), use.read_count) == ("extended", 9)
+
+
+def test_compacted_log_files_that_a_clean_deleted_make_the_cache_read_the_base_file(
+    cache: LocationCache,
+) -> None:
+    index = index_of()
+    seen(index, cache)
+    index.commit({("eu", "f3"): [NAMES[21]]})
+    gone = [log.path for log in index.slices(index.open())[0].logs[-1:]]
+    index.compact()
+    for path in gone:
+        index.made.storage.delete(f".hoodie/metadata/{path}")
+    use = seen(index, cache)
+    assert (served(use), use.outdated) == ("built", 1)
+
+
+def test_restore_of_a_cached_commit_invalidates_the_cache(cache: LocationCache) -> None:
+    index = index_of()
+    index.commit({("eu", "f3"): [NAMES[30]]}, {"eu": [NAMES[0]]})
+    assert seen(index, cache).found_count == 20
+    index.undo_last_commit()
+    use = seen(index, cache)
+    assert (served(use), use.outdated, use.found_count) == ("built", 1, 20)
+
+
+def test_reader_of_an_older_state_uses_the_table_and_keeps_the_newer_cache(
+    cache: LocationCache,
+) -> None:
+    index = index_of()
+    older = index.open()
+    (held,) = index.slices(older)
+    index.commit({("eu", "f3"): [NAMES[30], NAMES[0]]})
+    seen(index, cache)
+    assert served(look(cache, older, held, NAMES)) == "bypassed"
+    assert served(seen(index, cache)) == "hits"
+
+
+def test_uncommitted_entries_are_never_cached(cache: LocationCache) -> None:
+    index = index_of()
+    seen(index, cache)
+    index.commit({("eu", "f3"): [NAMES[30]]})
+    pending = [
+        stored.path
+        for stored in index.made.storage.list(".hoodie/timeline")
+        if stored.path.endswith("_20240101000000026.commit")
+    ]
+    assert len(pending) == 1
+    content = index.made.storage.read(pending[0])
+    index.made.storage.delete(pending[0])  # The commit is complete in the metadata table alone.
+    assert served(seen(index, cache)) == "hits"
+    index.made.storage.put(pending[0], content)
+    assert served(seen(index, cache)) == "extended"
+
+
+def test_index_that_was_built_anew_under_the_same_names_is_read_anew(cache: LocationCache) -> None:
+    index = PlannedIndex(ONE_SHARD)
+    for key, completed in (("k1", 1), ("k2", 2)):
+        index.model = {("eu", key): "f1"}
+        index.build_anew(at(completed))
+        use = seen(index, cache, ["k1", "k2"])
+        assert (served(use), use.found_count, use.outdated) == ("built", 1, completed - 1)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, 200])
+def test_cut_file_is_noticed_and_made_again(cache: LocationCache, kept: int) -> None:
+    index = index_of()
+    for pattern in ("state", "*.part"):
+        seen(index, cache)
+        reader = index.open()
+        (path,) = folder_of(cache, reader, index.slices(reader)[0]).glob(pattern)
+        path.write_bytes(path.read_bytes()[:kept])
+        use = seen(index, cache)
+        assert (served(use), use.damaged) == ("built", 1), pattern
+
+
+def test_every_changed_byte_of_a_part_is_noticed(cache: LocationCache) -> None:
+    index = index_of(4)
+    seen(index, cache)
+    reader = index.open()
+    folder = folder_of(cache, reader, index.slices(reader)[0])
+    (path,) = folder.glob("*.part")
+    content = path.read_bytes()
+    for at in range(len(content)):
+        if content[at] == 0 and at % 5:
+            continue  # Most bytes are padding.
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        seen(index, cache, NAMES[:5])
+        folder = folder_of(cache, reader, index.slices(reader)[0])
+        (path,) = folder.glob("*.part")
+        content = path.read_bytes()
+
+
+def test_deleting_any_file_changes_no_answer(cache: LocationCache) -> None:
+    index = index_of(36)
+    seen(index, cache)
+    index.commit({("eu", "f3"): [NAMES[37]]})
+    seen(index, cache)
+    reader = index.open()
+    folder = folder_of(cache, reader, index.slices(reader)[0])
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == 4  # The state, its use, and two parts.
+    copy = folder.with_name("copy")
+    shutil.copytree(folder, copy)
+    for name in names:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(copy, folder)
+        (folder / name).unlink()
+        seen(index, cache)
+        assert served(seen(index, cache)) == "hits"
+    shutil.rmtree(cache.folder)
+    assert served(seen(index, cache)) == "built"
+
+
+def test_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    index = index_of()
+    assert served(seen(index, LocationCache(str(shared)))) == "bypassed"
+    assert list(shared.iterdir()) == []
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    assert served(seen(index, LocationCache(str(link)))) == "bypassed"
+
+
+def test_full_disk_costs_only_time(cache: LocationCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(filling.ShardFolder, "add_part", full)
+    index = index_of()
+    for _ in range(2):
+        use = seen(index, cache)
+        assert (served(use), use.unwritten) == ("built", 1)
+
+
+def test_few_keys_of_a_large_shard_are_looked_up_in_the_table(cache: LocationCache) -> None:
+    names = [f"key{number * 7919 % 10**8:08d}" for number in range(60_000)]
+    index = PlannedIndex(ONE_SHARD)
+    index.commit({("eu", "f1"): names})
+    index.compact()
+    assert served(seen(index, cache, names[:1])) == "bypassed"
+    assert served(seen(index, cache, names[:100])) == "built"
+    assert served(seen(index, cache, names[:1])) == "hits"
+
+
+def test_cache_and_its_use_travel_to_tasks(cache: LocationCache) -> None:
+    assert pickle.loads(pickle.dumps(cache)) == cache
+    use = CacheUse(hits=1, key_count=3)
+    assert pickle.loads(pickle.dumps(use)) == use
+
+
+# Any history.
+
+paths = st.just("eu")
+keys = st.sampled_from([f"k{number}" for number in range(30)] + ["", "ключ", "k🙂", "long" * 40])
+steps = st.one_of(
+    st.tuples(
+        st.just("commit"),
+        st.dictionaries(keys, st.sampled_from(["f1", "f2", "f3"]), max_size=12),
+        st.sets(keys, max_size=5),
+    ),
+    st.tuples(st.just("compact"), st.none(), st.none()),
+    st.tuples(st.just("look"), st.none(), st.none()),
+    st.tuples(st.just("undo"), st.none(), st.none()),
+    st.tuples(st.just("delete"), st.integers(0, 5), st.none()),
+    st.tuples(st.just("damage"), st.integers(0, 5), st.integers(0, 2**12)),
+)
+
+
+@settings(deadline=None)
+@given(st.sampled_from([ONE_SHARD, IndexShards(2)]), st.lists(steps, max_size=12))
+def test_cache_equals_the_table_after_any_history(
+    shards: IndexShards, history: list[tuple[str, object, object]]
+) -> None:
+    index = PlannedIndex(shards)
+    asked = [f"k{number}" for number in range(31)] + ["", "ключ", "k🙂", "long" * 40]
+    may_undo = False
+    with tempfile.TemporaryDirectory() as folder:
+        cache = LocationCache(folder + "/cache")
+        for step, first, second in [*history, ("look", None, None)]:
+            files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            if step == "commit":
+                new: dict[tuple[str, str], list[str]] = defaultdict(list)
+                for key, file_id in first.items():  # type: ignore[attr-defined]
+                    new["eu", file_id].append(key)
+                index.commit(new, {"eu": sorted(second)})  # type: ignore[call-overload]
+                may_undo = True
+            elif step == "compact":
+                index.compact()
+                may_undo = False
+            elif step == "undo" and may_undo:
+                index.undo_last_commit()
+                may_undo = False
+            elif step == "delete" and files:
+                files[int(first) % len(files)].unlink()  # type: ignore[call-overload]
+            elif step == "damage" and files:
+                path = files[int(first) % len(files)]  # type: ignore[call-overload]
+                content = bytearray(path.read_bytes())
+                if content:
+                    content[int(second) % len(content)] ^= 0x10  # type: ignore[call-overload]
+                    path.write_bytes(content)
+            elif step == "look":
+                reader = index.open()
+                for held in index.slices(reader):
+                    look(cache, reader, held, asked)
