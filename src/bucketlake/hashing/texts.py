@@ -31,7 +31,7 @@ PADDING_BYTES = 64
 
 _WORD_BYTES = 8
 _ROW_BYTES_MAX = 64
-_ROWS_AT_ONCE = 1 << 13  # The matrix of a block fits into the processor's cache.
+_ROWS_AT_ONCE = 1 << 14  # The matrix of a block fits into the processor's cache.
 _HALF = np.uint64(32)
 _WORD_FACTORS = mix(np.arange(_ROW_BYTES_MAX // _WORD_BYTES, dtype=np.uint64)) | np.uint64(1)
 _STEP_FACTOR = np.uint64(0x9FB21C651E98DF25)

@@ -61,13 +61,18 @@ def find_codes(parts: Sequence[Part], keys: pa.Array) -> npt.NDArray[np.int32]:
     hashes = hash_texts(texts)
     order = lookup_order(hashes)
     texts, hashes = texts.take(order), hashes[order]
-    codes = np.full(len(order), NOT_FOUND, np.int32)
-    for part in reversed(parts):
+    ordered = np.full(len(order), NOT_FOUND, np.int32)
+    asking = np.arange(len(order))  # Positions in this order.
+    for number, part in reversed(list(enumerate(parts))):
         rows = find_rows(part, texts, hashes)
         is_found = rows != ABSENT
-        codes[order[is_found]] = _as_found(part.codes.take(rows[is_found]))
-        open_rows = np.flatnonzero(~is_found)
-        texts, hashes, order = texts.take(open_rows), hashes[open_rows], order[open_rows]
+        hits = np.flatnonzero(is_found)
+        ordered[asking[hits]] = _as_found(part.codes.take(rows[hits]))
+        if number:
+            open_rows = np.flatnonzero(~is_found)
+            texts, hashes, asking = texts.take(open_rows), hashes[open_rows], asking[open_rows]
+    codes = np.empty_like(ordered)
+    codes[order] = ordered
     return codes
 
 
