@@ -156,7 +156,9 @@ class Bench:
         )
         self._require_equal(index.find_in(held, half).codes, first)
         figures.update(self._extended(rng, half, small))
-        figures["resident_mib_of_process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        figures["resident_mib_of_process"] = (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        )
         return figures
 
     def _extended(
@@ -233,7 +235,9 @@ class Bench:
     def _write_base(self, keys: pa.Array) -> None:
         """Write a base file as compactions do."""
         groups = [
-            IndexedLocation("p", FileId(f"{n:08d}-27f7-4628-9878-d51db8cd0617-0"), 1_767_225_600_000)
+            IndexedLocation(
+                "p", FileId(f"{n:08d}-27f7-4628-9878-d51db8cd0617-0"), 1_767_225_600_000
+            )
             for n in range(GROUPS)
         ]
         values = encode_locations(groups)
