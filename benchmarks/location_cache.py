@@ -280,3 +280,86 @@ def _sorted_keys(keys: pa.Array) -> pa.Array:
 
 def _spread(values: list[float]) -> dict[str, Any]:
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def page(answer: dict[str, Any]) -> str:
+    """Return the page of a result."""
+    figures = answer["figures"]
+
+    def rate(name: str) -> str:
+        found = figures[name]
+        return f"**{found['median']:.2f}** ({found['least']:.2f} to {found['most']:.2f})"
+
+    keys, batch = f"{answer['keys']:,}", f"{answer['batch']:,}"
+    after_commit = figures["lookup of 10 k keys after a commit of 10 k, ms"]
+    rates = {
+        "first lookup: the shard is read whole, hashed, written to disk": rate("bootstrap"),
+        f"lookup of {batch} keys, half of them new": rate("lookup, half new"),
+        f"lookup of {batch} keys, all stored": rate("lookup, all stored"),
+        f"lookup of {batch} keys, all new": rate("lookup, all new"),
+        "lookup of 10,000 keys, half of them new": rate("lookup of 10 k keys"),
+        f"lookup of {batch} keys, half new, after 20 commits": rate(
+            "lookup, half new, after 20 commits"
+        ),
+        f"without cache: lookup of {batch} keys, half new": rate("without cache, half new"),
+        "without cache: lookup of 10,000 keys, half new": rate("without cache, 10 k keys"),
+    }
+    sizes = {
+        "memory, bytes per key": figures["resident_bytes_per_key"],
+        "memory, bytes per key, after 20 commits": figures[
+            "resident_bytes_per_key after 20 commits"
+        ],
+        "local disk, bytes per key (keys of 20 bytes)": figures["cached_bytes_per_key"],
+        "lookup of 10,000 keys after a commit of 10,000 new keys, ms": (
+            f"{after_commit['median']:.0f} ({after_commit['least']:.0f} to "
+            f"{after_commit['most']:.0f})"
+        ),
+        "lookup that merges all parts into one, s": figures["lookup with a merge of all parts, s"],
+    }
+    rows = "\n".join(f"| {name} | {text} |" for name, text in rates.items())
+    size_rows = "\n".join(f"| {name} | {text} |" for name, text in sizes.items())
+    versions = ", ".join(f"{name} {text}" for name, text in answer["versions"].items())
+    host = answer["machine"]
+    memory = round(host["memory_bytes"] / 2**30)
+    return PAGE_TEXT.format(
+        keys=keys,
+        machine=f"{host['cores']} cores ({host['processor']}), {memory} GiB, {host['system']}",
+        versions=versions,
+        seed=answer["seed"],
+        rounds=answer["rounds"],
+        busy=answer["busy_share"],
+        rows=rows,
+        sizes=size_rows,
+    )
+
+
+PAGE_TEXT = """# Benchmark of the location cache
+
+How fast the cache of the record-level index on local disk answers
+([decision 25](../decisions/0025-location-cache.md)). One shard with {keys} keys of 20 random
+digits, in a base file of the metadata table on local disk. One thread; rates count its processor
+time. Made by `python -m benchmarks.location_cache --page`.
+
+{machine}; {versions}; seed {seed}; {rounds} rounds. Other processes used {busy:.0%} of the machine.
+They take memory bandwidth and processor cache away, so the rates of a quiet machine are higher.
+
+| step | million keys a second, median (minimum to maximum) |
+|---|---:|
+{rows}
+
+| | |
+|---|---:|
+{sizes}
+
+Memory is what each lookup reads: the directory, the fingerprints and the codes of the cached keys.
+All Python workers of a host share it, since it is mapped. The bytes of keys are read where a
+fingerprint is equal, from the page cache or the disk.
+
+**Beside it**, Hudi's Flink writer with its record-level index, as RFC-107 states it (not measured
+here): 50 to 70 bytes of heap for a key, 10 ms and more for a lookup, and 1.2 GB of RocksDB for
+10 M keys.
+"""
+
+
+if __name__ == "__main__":
+    main()

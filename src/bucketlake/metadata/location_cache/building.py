@@ -27,10 +27,12 @@ from bucketlake.metadata.location_cache.part import (
 
 WideCodes: TypeAlias = npt.NDArray[np.uint32]
 
-DENSE, SPARSE = 3.0, 1.0
+DENSE, SPARSE = 4.0, 0.5
 """Keys per cell: of the first part, which has most keys, and of later parts.
 
-The directory of a sparse part is larger, and ends most lookups of keys that the part does not have.
+A directory takes four bytes for each cell. That of a sparse part is larger, and ends most lookups
+of keys that the part does not have. Where each part has at most an eighth of the keys of the part
+before, all parts together take less than eight bytes for each key.
 """
 
 _RUN_KEYS = 2**16

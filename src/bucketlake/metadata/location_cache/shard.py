@@ -62,15 +62,10 @@ def find_codes(parts: Sequence[Part], keys: pa.Array) -> npt.NDArray[np.int32]:
     order = lookup_order(hashes)
     texts, hashes = texts.take(order), hashes[order]
     ordered = np.full(len(order), NOT_FOUND, np.int32)
-    asking = np.arange(len(order))  # Positions in this order.
-    for number, part in reversed(list(enumerate(parts))):
+    for part in parts:
         rows = find_rows(part, texts, hashes)
-        is_found = rows != ABSENT
-        hits = np.flatnonzero(is_found)
-        ordered[asking[hits]] = _as_found(part.codes.take(rows[hits]))
-        if number:
-            open_rows = np.flatnonzero(~is_found)
-            texts, hashes, asking = texts.take(open_rows), hashes[open_rows], asking[open_rows]
+        hits = np.flatnonzero(rows != ABSENT)
+        ordered[hits] = _as_found(part.codes.take(rows[hits]))
     codes = np.empty_like(ordered)
     codes[order] = ordered
     return codes
@@ -128,6 +123,4 @@ def _add_part(
 
 def _as_found(codes: Codes) -> npt.NDArray[np.int32]:
     """Return codes of found keys; a removed key is not found."""
-    found = wide_codes(codes).view(np.int32)
-    found[found == REMOVED.view(np.int32)] = NOT_FOUND
-    return found
+    return wide_codes(codes).view(np.int32)  # All bits are set in REMOVED and in NOT_FOUND.

@@ -12,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketlake.errors import MetadataTableError
+from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.metadata.index_shards import IndexShards
 from bucketlake.metadata.location_cache import filling
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.model.file_name import FileId
 from tests.cached_index import PlannedIndex, folder_of, look
-from tests.metadata_tables import at
+from tests.metadata_tables import at, data_block
+from tests.unit.metadata.test_record_locations import texts
 
 ONE_SHARD = IndexShards(None, {"eu": 1})
 NAMES = [f"k{number}" for number in range(40)]
@@ -125,6 +129,18 @@ def test_restore_of_a_cached_commit_invalidates_the_cache(cache: LocationCache) 
     assert (served(use), use.outdated, use.found_count) == ("built", 1, 20)
 
 
+def test_commit_after_a_restore_does_not_stand_in_for_the_restored_commit(
+    cache: LocationCache,
+) -> None:
+    index = index_of()
+    index.commit({("eu", "f3"): [NAMES[30]]})
+    seen(index, cache)
+    index.undo_last_commit()
+    index.commit({("eu", "f4"): [NAMES[31]]})  # There are as many log files as before.
+    use = seen(index, cache)
+    assert (served(use), use.outdated) == ("built", 1)
+
+
 def test_reader_of_an_older_state_uses_the_table_and_keeps_the_newer_cache(
     cache: LocationCache,
 ) -> None:
@@ -156,11 +172,50 @@ def test_uncommitted_entries_are_never_cached(cache: LocationCache) -> None:
 
 def test_index_that_was_built_anew_under_the_same_names_is_read_anew(cache: LocationCache) -> None:
     index = PlannedIndex(ONE_SHARD)
-    for key, completed in (("k1", 1), ("k2", 2)):
+
+    def size_with(key: str, completed: int) -> int:
         index.model = {("eu", key): "f1"}
         index.build_anew(at(completed))
-        use = seen(index, cache, ["k1", "k2"])
-        assert (served(use), use.found_count, use.outdated) == ("built", 1, completed - 1)
+        (held,) = index.slices(index.open())
+        return held.base.size_bytes if held.base else 0
+
+    size = size_with("k1", 1)
+    assert seen(index, cache).found_count == 1
+    same = next(key for key in NAMES[2:] if size_with(key, 2) == size)
+    # Only the completion time tells the files apart.
+    use = seen(index, cache, [same, "k1"])
+    assert (served(use), use.found_count, use.outdated) == ("built", 1, 1)
+
+
+def test_log_compaction_that_replaces_cached_blocks_makes_the_cache_read_anew(
+    cache: LocationCache,
+) -> None:
+    index = index_of()
+    index.commit({("eu", "f2"): [NAMES[0]]})
+    seen(index, cache)
+    # It replaces both commits and leaves one key.
+    instant = at(90)
+    (value,) = encode_locations([IndexedLocation("eu", FileId("f9"), 0)]).to_pylist()
+    block = data_block({NAMES[3]: value}, instant, replaces=[at(11), at(21)])
+    index.made.log(instant, block, file_id="record-index-eu-0000-0", folder="record_index")
+    index.made.both(instant, at(91))
+    use = seen(index, cache)
+    assert (served(use), use.found_count) == ("built", 1)
+
+
+def test_damaged_base_file_raises_the_error_of_a_lookup_without_cache(
+    cache: LocationCache,
+) -> None:
+    index = index_of()
+    index.compact()
+    reader = index.open()
+    (held,) = index.slices(reader)
+    assert held.base is not None
+    path = f".hoodie/metadata/{held.base.path}"
+    content = index.made.storage.read(path)
+    index.made.storage.put(path, b"\0" * 40 + content[40:])
+    with pytest.raises(MetadataTableError, match=r"\.hfile at byte 0: .*rebuild"):
+        cache.find(reader, held, texts(NAMES))
 
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 200])
@@ -182,12 +237,11 @@ def test_every_changed_byte_of_a_part_is_noticed(cache: LocationCache) -> None:
     folder = folder_of(cache, reader, index.slices(reader)[0])
     (path,) = folder.glob("*.part")
     content = path.read_bytes()
-    for at in range(len(content)):
-        if content[at] == 0 and at % 5:
-            continue  # Most bytes are padding.
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    for place in range(0, len(content), 3):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        path.write_bytes(changed)
         seen(index, cache, NAMES[:5])
-        folder = folder_of(cache, reader, index.slices(reader)[0])
         (path,) = folder.glob("*.part")
         content = path.read_bytes()
 

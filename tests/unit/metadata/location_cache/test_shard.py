@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -74,7 +76,7 @@ def test_small_commits_make_few_parts_and_take_eight_bytes_a_key() -> None:
         parts = after(parts, changes_of(put, set()))
         written += sum(len(part) for part in parts if part not in kept)
         assert len(parts) <= 4
-        assert all(len(a) >= 8 * len(b) for a, b in zip(parts, parts[1:], strict=False))
+        assert all(len(a) >= 8 * len(b) for a, b in pairwise(parts))
         assert sum(part.resident_bytes for part in parts) <= 8 * len(model) + 1000
     assert written < 20 * len(model)
     require_model(parts, model, [*list(model)[::97], "new"])
