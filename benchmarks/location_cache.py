@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import shutil
@@ -30,7 +31,7 @@ import pyarrow as pa
 
 from benchmarks.common.process import REPOSITORY
 from benchmarks.common.race import machine
-from benchmarks.common.usage import core_count, machine_cpu_seconds
+from benchmarks.common.usage import machine_cpu_seconds
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.hfile.writer import HFileWriter
@@ -83,8 +84,8 @@ def main() -> None:
         "batch": options.batch,
         "seed": options.seed,
         "rounds": options.rounds,
-        "machine": machine(),
-        "busy_share": round(max(busy, 0) / elapsed / core_count(), 2),
+        "machine": machine() | {"cores": os.cpu_count()},  # Not only those of this process.
+        "busy_share": round(max(busy, 0) / elapsed / (os.cpu_count() or 1), 2),
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,
