@@ -43,7 +43,6 @@ TEXT_BYTES_MAX = 1024
 
 _DATA = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA})
 _WRAPPED = {branch: node.arrow for branch, node in enumerate(WRAPPERS, 1)}
-_AS_BYTES = frozenset({ValueType.BYTES, ValueType.DECIMAL})
 _LAST_CHARACTER, _SURROGATES_FIRST, _SURROGATES_LAST = 0x10FFFF, 0xD800, 0xDFFF
 
 
@@ -56,7 +55,8 @@ class ColumnRange:
     row_count, null_count : int
         Number of rows including nulls, and number of nulls.
     low, high : object
-        Bounds of the values that are not null, as their wrappers store them; None without values.
+        Bounds of the values that are not null, as their wrappers store them; those of decimals are
+        unscaled integers, because bytes have another order. None without values.
     stored_bytes, uncompressed_bytes : int
         Sizes of the column.
     """
@@ -98,7 +98,7 @@ class FileStatistics:
         facts = []
         for name, (stored_as, held) in self.columns.items():
             low, high = _cut_low(held.low), _cut_high(held.high)
-            if stored_as.value_type in _AS_BYTES and low is not None:
+            if stored_as.value_type == ValueType.BYTES and low is not None:
                 low, high = low.decode("latin-1"), high.decode("latin-1")
             counts = held.row_count, held.null_count, held.stored_bytes, held.uncompressed_bytes
             facts.append([name, int(stored_as.value_type), stored_as.info, low, high, *counts])
@@ -111,7 +111,7 @@ class FileStatistics:
         for name, value_type, info, low, high, rows, nulls, *sizes in json.loads(
             zlib.decompress(base64.b64decode(text))
         ):
-            if value_type in _AS_BYTES and low is not None:
+            if value_type == ValueType.BYTES and low is not None:
                 low, high = low.encode("latin-1"), high.encode("latin-1")
             held = ColumnRange(rows, nulls, low, high, *sizes)
             columns[name] = StoredType(value_type, info), held
@@ -153,13 +153,15 @@ def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
 
 
 def _wrapped(types: Sequence[StoredType], values: Sequence[Any]) -> WrappedValues:
-    by_branch: dict[int, list[int]] = {}
+    by_branch: dict[int, tuple[list[int], list[Any]]] = {}
     for row, (stored_as, value) in enumerate(zip(types, values, strict=True)):
         if value is not None:
-            by_branch.setdefault(stored_as.branch, []).append(row)
+            rows, held = by_branch.setdefault(stored_as.branch, ([], []))
+            rows.append(row)
+            held.append(_shortest(value) if stored_as.value_type == ValueType.DECIMAL else value)
     pieces = (
-        (branch, np.array(rows), pa.array([values[row] for row in rows], _WRAPPED[branch]))
-        for branch, rows in by_branch.items()
+        (branch, np.array(rows), pa.array(held, _WRAPPED[branch]))
+        for branch, (rows, held) in by_branch.items()
     )
     return WrappedValues.gather(len(values), pieces)
 
@@ -350,11 +352,11 @@ def _chunks(footer: pq.FileMetaData, place: int) -> Iterator[pq.ColumnChunkMetaD
 
 @lru_cache(maxsize=256)
 def _parser_of(data_type: pa.DataType, physical: str, logical_json: str) -> _Parse | None:
-    """Return the function from a bound in a footer to the value in a wrapper; None without one."""
+    """Return the function from a bound in a footer to that of a range; None without one."""
     logical = json.loads(logical_json)
     kind = logical["Type"]
     if pa.types.is_decimal(data_type) and kind == "Decimal":
-        return _shortest if physical in ("INT32", "INT64") else _shortest_of_bytes
+        return _same if physical in ("INT32", "INT64") else _integer_of
     if pa.types.is_string(data_type) and kind == "String":
         return bytes.decode
     is_plain = kind in ("None", "Date") or (kind == "Int" and logical["isSigned"])
@@ -379,8 +381,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _shortest_of_bytes(unscaled: bytes) -> bytes:
-    return _shortest(int.from_bytes(unscaled, "big", signed=True))
+def _integer_of(unscaled: bytes) -> int:
+    return int.from_bytes(unscaled, "big", signed=True)
 
 
 def _shortest(unscaled: int) -> bytes:
@@ -409,6 +411,8 @@ def _range_of(values: pa.ChunkedArray) -> ColumnRange:
     found = pc.min_max(values)  # Without NaN, unless all values are NaN.
     ends = wrap_bounds(pa.array([found["min"], found["max"]], values.type))
     low, high = ends.stored(np.arange(2)).to_pylist()
+    if pa.types.is_decimal(values.type):
+        low, high = _integer_of(low), _integer_of(high)
     if pa.types.is_floating(values.type):
         has_nan = pc.any(pc.is_nan(values)).as_py()
         # Statistics of Parquet do not distinguish the two zeros.

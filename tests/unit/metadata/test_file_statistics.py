@@ -150,6 +150,26 @@ def test_statistics_come_back_from_their_text(rows: list[dict[str, Any]]) -> Non
         require_bounds(stats.take(part), rows)
 
 
+@given(rows=ROWS, with_statistics=st.booleans())
+def test_bounds_of_several_row_groups_are_those_of_their_rows(
+    rows: list[dict[str, Any]], with_statistics: bool
+) -> None:
+    sink = pa.BufferOutputStream()
+    table = table_of(rows)
+    pq.write_table(table, sink, row_group_size=1, write_statistics=with_statistics)
+    require_bounds(stats_of_content(sink.getvalue()), rows)
+
+
+def test_decimals_with_other_order_of_bytes_are_in_the_bounds_of_several_row_groups() -> None:
+    sink = pa.BufferOutputStream()
+    data = [
+        {**dict.fromkeys(SCHEMA.names), "amount": Decimal(text)}
+        for text in ("-1.0000", "1.0000", "300.0000", "5.0000")
+    ]
+    pq.write_table(table_of(data), sink, row_group_size=1)
+    require_bounds(stats_of_content(sink.getvalue()), data)
+
+
 def test_rows_of_several_row_groups_are_in_the_bounds() -> None:
     sink = pa.BufferOutputStream()
     data = [{**dict.fromkeys(SCHEMA.names), "i": n, "d": float(n)} for n in (5, 3, 9, 4)]

@@ -136,19 +136,27 @@ def commit_schema_json() -> str:
     return json.dumps(schema, separators=(",", ":"))
 
 
-@lru_cache(maxsize=64)
 def require_record_schema(schema_json: str, path: str) -> None:
     """Raise UnsupportedFeatureError if the records of an HFile have another schema.
 
     Documentation and hints for Java do not matter.
     """
+    is_known = _is_record_schema(schema_json)
+    if is_known is None:
+        raise FormatError(path, "an Avro schema", repr(schema_json[:80]))
+    if not is_known:
+        feature = "a metadata table with records of another schema"
+        raise UnsupportedFeatureError(feature, path, "let Hudi 1.x write it anew")
+
+
+@lru_cache(maxsize=16)  # Many files have the same text.
+def _is_record_schema(schema_json: str) -> bool | None:
+    """Return whether a text is the schema of records; None if it is no schema."""
     try:
         found = json.loads(schema_json)
     except ValueError:
-        raise FormatError(path, "an Avro schema", repr(schema_json[:80])) from None
-    if _bare(found) != _bare(_record_schema()):
-        feature = "a metadata table with records of another schema"
-        raise UnsupportedFeatureError(feature, path, "let Hudi 1.x write it anew")
+        return None
+    return bool(_bare(found) == _bare(_record_schema()))
 
 
 def _bare(part: Any) -> Any:
