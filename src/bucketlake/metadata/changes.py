@@ -13,7 +13,7 @@ data table goes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -21,13 +21,13 @@ from typing import Self
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
-from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.schema import commit_schema_json
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
 from bucketlake.metadata.statistics_entries import (
+    StatisticsOfFiles,
     entries_of_partition_stats,
     entries_of_statistics,
 )
@@ -64,8 +64,8 @@ class MetadataChange:
         there; None for an action that is no commit.
     emptied : collection of str
         Data partitions without any file after the action.
-    statistics : mapping of data partition to ColumnStats
-        Statistics of the columns in the written files.
+    statistics : mapping of data partition to sequence of NamedStatistics
+        Statistics of the written files.
     overwritten : collection of str
         Data partitions of which the action replaces all rows.
     columns : sequence of str
@@ -78,7 +78,7 @@ class MetadataChange:
     deleted: FileNames = field(default_factory=dict)
     listed: Collection[str] | None = None
     emptied: Collection[str] = ()
-    statistics: Mapping[str, ColumnStats] = field(default_factory=dict)
+    statistics: StatisticsOfFiles = field(default_factory=dict)
     overwritten: Collection[str] = ()
     columns: Sequence[str] = ()
     side_files: Sequence[WriteStat] = ()
@@ -87,7 +87,7 @@ class MetadataChange:
     def of_commit(
         cls,
         commit: CommitMetadata,
-        statistics: Mapping[str, ColumnStats] | None = None,
+        statistics: StatisticsOfFiles | None = None,
         side_files: Sequence[WriteStat] = (),
         shown: Sequence[WriteStat] = (),
     ) -> Self:

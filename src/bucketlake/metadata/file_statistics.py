@@ -114,11 +114,46 @@ class FileStatistics:
             if value_type == ValueType.BYTES and low is not None:
                 low, high = low.encode("latin-1"), high.encode("latin-1")
             held = ColumnRange(rows, nulls, low, high, *sizes)
-            columns[name] = StoredType(value_type, info), held
+            columns[name] = _stored_type(value_type, info), held
         return cls(columns)
 
 
-def column_stats_of(files: Iterable[tuple[str, FileStatistics]]) -> ColumnStats:
+NamedStatistics: TypeAlias = tuple[str, FileStatistics]
+"""The name of a file, and its statistics."""
+
+
+@lru_cache(maxsize=1024)  # The columns of all files of a write have few types.
+def _stored_type(value_type: int, info: str | None) -> StoredType:
+    return StoredType(value_type, info)
+
+
+def unite_files(files: Sequence[FileStatistics]) -> tuple[FileStatistics, frozenset[str]]:
+    """Unite the statistics of files.
+
+    Returns
+    -------
+    FileStatistics
+        The columns that have one type in all files.
+    set of str
+        The columns that have several types (``metadata/merged_statistics.py``). A file without
+        rows has no type.
+    """
+    by_column: dict[str, list[tuple[StoredType, ColumnRange]]] = {}
+    for file in files:
+        for name, held in file.columns.items():
+            if held[0].value_type != ValueType.NULL:
+                by_column.setdefault(name, []).append(held)
+    united, differing = {}, []
+    for name, parts in by_column.items():
+        stored_as = parts[0][0]
+        if any(kind is not stored_as and kind != stored_as for kind, _ in parts):
+            differing.append(name)
+        else:
+            united[name] = stored_as, ColumnRange.of_parts([held for _, held in parts])
+    return FileStatistics(united), frozenset(differing)
+
+
+def column_stats_of(files: Iterable[NamedStatistics]) -> ColumnStats:
     """Return the statistics of some files, by file name, as columns: a row for each column.
 
     They say that their bounds are tight. Those of Hudi never do, and may be wrong

@@ -16,11 +16,10 @@ import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.metadata_record.bounds import has_bounds
-from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.file_statistics import (
     FileStatistics,
-    column_stats_of,
+    NamedStatistics,
     statistics_of_file,
 )
 from bucketlake.metadata.index_definitions import columns_with_statistics
@@ -101,11 +100,11 @@ def with_statistics(
     return list(at_once(storage, read, stats))
 
 
-def statistics_by_partition(stats: Iterable[WriteStat]) -> dict[str, ColumnStats]:
-    """Return the statistics of written files as columns, by data partition."""
-    files: dict[str, list[tuple[str, FileStatistics]]] = defaultdict(list)
+def statistics_by_partition(stats: Iterable[WriteStat]) -> dict[str, list[NamedStatistics]]:
+    """Return the statistics of written files, by data partition."""
+    files: dict[str, list[NamedStatistics]] = defaultdict(list)
     for stat in stats:
         if stat.statistics is not None:
             name = stat.path.rpartition("/")[2]
             files[stat.partition_path].append((name, FileStatistics.from_text(stat.statistics)))
-    return {partition: column_stats_of(held) for partition, held in files.items()}
+    return dict(files)

@@ -37,7 +37,6 @@ from bucketlake.errors import (
     ObjectNotFoundError,
 )
 from bucketlake.format.index_definitions import IndexDefinition
-from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.settings import INDEXED_KINDS, setting_at
 from bucketlake.metadata.compaction import withdraw_compactions
@@ -53,7 +52,7 @@ from bucketlake.metadata.creation import (
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.file_statistics import (
     FileStatistics,
-    column_stats_of,
+    NamedStatistics,
     statistics_of_file,
 )
 from bucketlake.metadata.index_definitions import (
@@ -289,7 +288,7 @@ class _Found:
         }
 
     @kept_property
-    def _statistics(self) -> dict[str, ColumnStats]:
+    def _statistics(self) -> dict[str, list[NamedStatistics]]:
         snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
         schema = snapshot.schema_or_none
         if schema is None:
@@ -304,13 +303,13 @@ class _Found:
             return None
 
         log_progress = counted("statistics of the table", len(wanted), "files")
-        found: dict[str, list[tuple[str, FileStatistics]]] = defaultdict(list)
+        found: dict[str, list[NamedStatistics]] = defaultdict(list)
         for file, read_from in zip(
             wanted, at_once(self.storage, read, wanted, log_progress), strict=True
         ):
             if read_from is not None:
                 found[file.partition_path].append((file.name.to_file_name(), read_from))
-        return {path: column_stats_of(held) for path, held in found.items()}
+        return dict(found)
 
 
 def _is_partitioned(storage: Storage, config: TableConfig, given: bool | None) -> bool:

@@ -24,7 +24,6 @@ from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.schema import arrow_from_avro
-from bucketlake.format.metadata_record.column_stats import ColumnStats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.metadata.changes import (
@@ -34,6 +33,7 @@ from bucketlake.metadata.changes import (
     write_change,
 )
 from bucketlake.metadata.compaction import withdraw_compactions
+from bucketlake.metadata.file_statistics import NamedStatistics
 from bucketlake.metadata.index_definitions import columns_with_statistics
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.metadata.statistics import (
@@ -214,7 +214,7 @@ def _write(
 
 def _statistics(
     storage: Storage, config: TableConfig, commit: CommitMetadata, copies: Mapping[str, str]
-) -> dict[str, ColumnStats]:
+) -> dict[str, list[NamedStatistics]]:
     """Return the statistics of the files of a commit, by partition path.
 
     A task that began before the metadata table had statistics sent none; then files are read.

@@ -9,12 +9,8 @@ import pytest
 
 from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.format.commit_metadata import decode_commit_metadata
-from bucketlake.format.metadata_record.bounds import StoredType, wrap_bounds
-from bucketlake.format.metadata_record.column_stats import (
-    VALUE_TYPE,
-    ColumnStats,
-    decode_column_stats,
-)
+from bucketlake.format.metadata_record.bounds import StoredType, ValueType, unwrap_bounds
+from bucketlake.format.metadata_record.column_stats import decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.keys import column_stats_keys, partition_stats_key
 from bucketlake.format.metadata_record.schema import RecordKind
@@ -27,6 +23,7 @@ from bucketlake.metadata.changes import (
 )
 from bucketlake.metadata.creation import delete_metadata_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
+from bucketlake.metadata.file_statistics import ColumnRange, FileStatistics, NamedStatistics
 from bucketlake.metadata.log_files import GroupEntries, open_file_group, put_log_file
 from bucketlake.metadata.merging import merge_of
 from bucketlake.metadata.slice_reader import SliceEntries, read_all
@@ -72,27 +69,16 @@ def with_stats() -> WrittenTable:
     return WrittenTable(partitions=[FILES, COLUMN_STATS, PARTITION_STATS]).create()
 
 
-def stats_of(files: Mapping[str, Mapping[str, tuple[int, int]]]) -> ColumnStats:
+def stats_of(files: Mapping[str, Mapping[str, tuple[int, int]]]) -> list[NamedStatistics]:
     """Return statistics: bounds by file and column."""
-    rows = [(f, c, *bounds) for f, columns in files.items() for c, bounds in columns.items()]
-    names, columns, lows, highs = (list(column) for column in zip(*rows, strict=True))
     stored = StoredType.of_column(pa.int64())
-    tens, zeros = pa.array([10] * len(rows)), pa.array([0] * len(rows))
-    no = pa.array([False] * len(rows))
-    value_type = {"ordinal": int(stored.value_type), "info": None}
-    return ColumnStats(
-        pa.array(names),
-        pa.array(columns),
-        wrap_bounds(pa.array(lows, pa.int64())),
-        wrap_bounds(pa.array(highs, pa.int64())),
-        tens,
-        zeros,
-        tens,
-        tens,
-        no,
-        no,
-        pa.array([value_type] * len(rows), VALUE_TYPE),
-    )
+    return [
+        (
+            name,
+            FileStatistics({c: (stored, ColumnRange(10, 0, *b, 10, 10)) for c, b in held.items()}),
+        )
+        for name, held in files.items()
+    ]
 
 
 def statistics_in(table: WrittenTable, partition: str) -> dict[tuple[str, str], tuple[int, int]]:
@@ -245,6 +231,32 @@ def test_statistics_of_a_partition_unite_those_of_its_files_and_are_loose(
     kinds, stats = decode_column_stats(entries.values, "f")
     assert set(kinds.tolist()) == {RecordKind.PARTITION_STATS}
     assert stats.is_tight_bound.to_pylist() == [False] * 3
+
+
+def test_column_that_was_widened_has_bounds_of_its_widest_type(with_stats: WrittenTable) -> None:
+    kinds = {A: pa.int32(), B: pa.float64(), C: pa.int64()}
+    bounds = {A: (-(2**31), 4), B: (-1.5, 2.5), C: (0, 2**53 + 1)}
+    ranges = {name: ColumnRange(10, 0, *held, 10, 10) for name, held in bounds.items()}
+    statistics = [
+        (name, FileStatistics({"n": (StoredType.of_column(kind), ranges[name])}))
+        for name, kind in kinds.items()
+    ]
+    deletes = FileStatistics({"n": (StoredType(ValueType.NULL), ColumnRange())})
+    change = MetadataChange(
+        {"eu": dict.fromkeys(kinds, 1)},
+        listed=["eu"],
+        statistics={"eu": [(".deletes", deletes), *statistics]},
+    )
+    with_stats.commit(at(1), at(2), change)
+    (entries,) = read_all(with_stats.open(), PARTITION_STATS)
+    _, stats = decode_column_stats(entries.values, "f")
+    assert stats.names.to_pylist() == ["eu"]
+    assert stats.value_counts.to_pylist() == [30]
+    low, high = (
+        unwrap_bounds(held, stats.value_types, pa.float64(), "f", is_minimum=is_low)[0].as_py()
+        for held, is_low in ((stats.minima, True), (stats.maxima, False))
+    )
+    assert (low, high) == (-(2.0**31), 2.0**53 + 2)
 
 
 def test_log_files_of_tasks_belong_to_the_commit(table: WrittenTable) -> None:

@@ -202,7 +202,9 @@ def test_table_without_statistics_computes_none(
     assert with_statistics(storage, stats, None) == stats
     found = statistics_by_partition(filled)
     assert set(found) == {"a", "b"}
-    assert found["b"].names.to_pylist() == [filled[1].path.rpartition("/")[2]] * len(COLUMNS)
+    ((name, held),) = found["b"]
+    assert name == filled[1].path.rpartition("/")[2]
+    assert held.to_text() == filled[1].statistics
     assert statistics_by_partition(stats) == {}
 
 
@@ -224,7 +226,7 @@ def test_copy_of_a_log_file_has_the_statistics_of_its_source_under_its_own_name(
     table.upsert(ring_tables.rows(range(10), 1, days="r"))
     assert copies
     found = statistics_by_partition(copies)["r"]
-    assert set(found.names.to_pylist()) == {copy.path.rpartition("/")[2] for copy in copies}
+    assert {name for name, _ in found} == {copy.path.rpartition("/")[2] for copy in copies}
     require_those_of_the_files(table, copies)
 
 

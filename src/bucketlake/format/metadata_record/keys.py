@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.format.avro.cursor import Ints
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
 
 ALL_PARTITIONS = "__all_partitions__"
@@ -55,13 +56,26 @@ def column_stats_keys(column: str, partition_path: str, file_names: Iterable[str
     return pc.binary_join_element_wise(prefix, _hashes_of_files(file_names), b"")
 
 
-def keys_of_statistics(columns: pa.Array, partition_path: str, file_names: pa.Array) -> pa.Array:
-    """Return the keys of statistics, a column and a file each, as binary."""
+def keys_of_statistics(
+    columns: pa.Array, partition_paths: Sequence[str], places: Ints, file_names: pa.Array
+) -> pa.Array:
+    """Return the keys of statistics, as binary.
+
+    Parameters
+    ----------
+    columns, file_names : pyarrow.Array of string
+        The column and the file of each key.
+    partition_paths : sequence of str
+        Data partitions.
+    places : ndarray of int64
+        The partition of each file: its place among the partitions.
+    """
     named, files = columns.dictionary_encode(), file_names.dictionary_encode()
     names = named.dictionary.to_pylist()
-    prefixes = pa.array([partition_stats_key(n, partition_path) for n in names], pa.binary())
+    pairs = [partition_stats_key(name, path) for path in partition_paths for name in names]
+    of_pair = places * len(names) + named.indices.to_numpy()
     hashes = _hashes_of_files(files.dictionary.to_pylist())
-    parts = prefixes.take(named.indices), hashes.take(files.indices)
+    parts = pa.array(pairs, pa.binary()).take(pa.array(of_pair)), hashes.take(files.indices)
     return pc.binary_join_element_wise(*parts, b"")
 
 
