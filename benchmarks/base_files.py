@@ -131,7 +131,7 @@ def _layouts(rows: pa.Table) -> dict[str, Encode]:
 def _encode_ours(rows: pa.Table) -> bytes:
     data = rows.select(rows.column_names[5:])
     chunks = (rows.slice(at, CHUNK_ROWS) for at in range(0, rows.num_rows, CHUNK_ROWS))
-    return bytes(encode_base_file(chunks, normalise_schema(data.schema, "orders")))
+    return bytes(encode_base_file(chunks, normalise_schema(data.schema, "orders")).data)
 
 
 def _with_pyarrow(options: Mapping[str, Any]) -> Encode:

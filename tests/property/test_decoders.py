@@ -123,7 +123,9 @@ ROWS = pa.table(
         "text": [f"some text {n}" for n in range(50)],
     }
 )
-BASE_FILE = bytes(encode_base_file([ROWS], pa.schema([("v", pa.int64()), ("text", pa.string())])))
+BASE_FILE = bytes(
+    encode_base_file([ROWS], pa.schema([("v", pa.int64()), ("text", pa.string())])).data
+)
 FOOTER_BYTES = int.from_bytes(BASE_FILE[-8:-4], "little")
 
 

@@ -66,7 +66,7 @@ def test_parquet_block_gives_back_the_rows(data: pa.Table) -> None:
     schema = avro_from_arrow(with_meta(data.schema), "t")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullElementWarning)
-        block = only_block(encode_parquet_block(table, schema, instant=INSTANT))
+        block = only_block(encode_parquet_block(table, schema, instant=INSTANT).block)
     assert repr(decode_data_block(block).to_pylist()) == repr(table.to_pylist())
 
 

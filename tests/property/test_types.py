@@ -50,7 +50,7 @@ def with_meta_columns(data: pa.Table, first_row: int = 0) -> pa.Table:
 def encoded(parts: list[pa.Table], schema: pa.Schema) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullElementWarning)
-        return bytes(encode_base_file(parts, schema))
+        return bytes(encode_base_file(parts, schema).data)
 
 
 @given(data=tables(lambda: schemas(required=True)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -71,7 +72,7 @@ def encode_base_file(
     table_name: str | None = None,
     compression: str = "zstd",
     key_filter: bool = False,
-) -> memoryview:
+) -> EncodedBaseFile:
     """Encode rows as a base file.
 
     Parameters
@@ -93,8 +94,8 @@ def encode_base_file(
 
     Returns
     -------
-    memoryview
-        The bytes; equal rows always give equal bytes.
+    EncodedBaseFile
+        The file; equal rows always give equal bytes.
 
     Raises
     ------
@@ -121,6 +122,25 @@ def encode_base_file(
     return encoder.finish(lambda: {**told, **footer()})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedBaseFile:
+    """A base file in memory.
+
+    Attributes
+    ----------
+    data : memoryview
+        The bytes.
+    footer : pyarrow.parquet.FileMetaData
+        The footer, without the further key-values; so it need not be parsed.
+    schema : pyarrow.Schema
+        Columns of the file without meta columns.
+    """
+
+    data: memoryview
+    footer: pq.FileMetaData
+    schema: pa.Schema
+
+
 class BaseFileEncoder:
     """Encodes one base file from tables that come one after another.
 
@@ -137,7 +157,9 @@ class BaseFileEncoder:
         self, schema: pa.Schema, *, compression: str = "zstd", key_filter: bool = False
     ) -> None:
         self.row_count = 0
+        self._schema = schema
         self._target = _file_schema(schema)
+        self._footers: list[pq.FileMetaData] = []  # The writer adds the footer.
         self._compression = compression
         self._sink = pa.BufferOutputStream()
         self._parquet: pq.ParquetWriter | None = None
@@ -164,8 +186,8 @@ class BaseFileEncoder:
                 return
             self._write_group()
 
-    def finish(self, footer: Callable[[], Mapping[str, str]] = dict) -> memoryview:
-        """Write the remaining rows and the footer; return the bytes."""
+    def finish(self, footer: Callable[[], Mapping[str, str]] = dict) -> EncodedBaseFile:
+        """Write the remaining rows and the footer; return the file."""
         while self._waiting.num_rows or self._parquet is None:
             self._plan_group()
             self._write_group()
@@ -174,7 +196,8 @@ class BaseFileEncoder:
         self._parquet.add_key_value_metadata({**CALENDAR, **self._key_values(), **footer()})
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
-        return memoryview(self._sink.getvalue())
+        (written,) = self._footers
+        return EncodedBaseFile(memoryview(self._sink.getvalue()), written, self._schema)
 
     def _encode_again(self) -> BaseFileEncoder:
         """Encode the rows again, without statistics of columns that have a NaN.
@@ -231,6 +254,7 @@ class BaseFileEncoder:
             write_statistics=list(layout.statistics),
             write_batch_size=_WRITE_BATCH_ROWS,
             store_schema=False,
+            metadata_collector=self._footers,
         )
 
     def _key_values(self) -> dict[str, str]:

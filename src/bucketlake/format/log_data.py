@@ -22,14 +22,13 @@ from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints, padded_re
 from bucketlake.format.avro.reading import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
 from bucketlake.format.avro.writing import join, joined_bytes, write_column
-from bucketlake.format.base_file import BaseFileReader, encode_base_file
+from bucketlake.format.base_file import BaseFileReader, EncodedBaseFile, encode_base_file
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
-from bucketlake.model.table_type import LogFormat
 
 AVRO_CONTENT_VERSION = 3
 
@@ -75,14 +74,6 @@ def decode_data_block(block: LogBlock, columns: Sequence[str] | None = None) -> 
     return decode(block, columns)
 
 
-def encode_data_block(
-    log_format: LogFormat, table: pa.Table, schema_json: str, *, instant: InstantTime
-) -> bytes:
-    """Encode records as a block of either format; see :func:`encode_avro_block`."""
-    encode = encode_avro_block if log_format is LogFormat.AVRO else encode_parquet_block
-    return encode(table, schema_json, instant=instant)
-
-
 def encode_avro_block(
     table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
 ) -> bytes:
@@ -112,9 +103,17 @@ def encode_avro_block(
     return encode_block(BlockKind.AVRO_DATA, _headers(schema_json, instant, is_partial), *content)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedParquetBlock:
+    """A Parquet block, and the Parquet file that is its content."""
+
+    block: bytes
+    content: EncodedBaseFile
+
+
 def encode_parquet_block(
     table: pa.Table, schema_json: str, *, instant: InstantTime, is_partial: bool = False
-) -> bytes:
+) -> EncodedParquetBlock:
     """Encode records as a Parquet block; see :func:`encode_avro_block`.
 
     Warns
@@ -124,7 +123,8 @@ def encode_parquet_block(
     """
     schema, _ = _tree_to_write(schema_json)
     content = encode_base_file([table], without_meta(schema))
-    return encode_block(BlockKind.PARQUET_DATA, _headers(schema_json, instant, is_partial), content)
+    headers = _headers(schema_json, instant, is_partial)
+    return EncodedParquetBlock(encode_block(BlockKind.PARQUET_DATA, headers, content.data), content)
 
 
 @lru_cache(maxsize=16)  # All blocks of a write have one schema.

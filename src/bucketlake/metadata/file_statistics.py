@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.format.avro.wrappers import WRAPPERS
-from bucketlake.format.base_file import NAN_COLUMNS, BaseFileReader
+from bucketlake.format.base_file import NAN_COLUMNS, BaseFileReader, EncodedBaseFile
 from bucketlake.format.log_block import BlockKind, LogBlock, log_blocks_of, read_log_blocks
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.metadata_record.bounds import StoredType, ValueType, has_bounds, wrap_bounds
@@ -239,6 +239,13 @@ def packed_statistics(content: Buffer, columns: pa.Schema | None, path: str) -> 
     return None if columns is None else statistics_of_content(content, columns, path).to_text()
 
 
+def packed_statistics_of_written(
+    file: EncodedBaseFile, columns: pa.Schema | None, path: str
+) -> str | None:
+    """Return the statistics of a new base file as text; None if no columns are wanted."""
+    return None if columns is None else _statistics_of_encoded(file, columns, path).to_text()
+
+
 def packed_base_file_statistics(reader: BaseFileReader, columns: pa.Schema | None) -> str | None:
     """Return the statistics of a base file as text; None if no columns are wanted."""
     return None if columns is None else base_file_statistics(reader, columns).to_text()
@@ -259,10 +266,31 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStat
         Columns of the table, also meta columns, of which statistics are wanted. Those of types
         without an order have none. A column that the file lacks has only nulls.
     """
-    footer = reader.footer
-    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    types = {field.name: field.type for field in with_meta(reader.schema)}
     tells_nan = NAN_COLUMNS in reader.key_values
+    found, unknown = _statistics_in_footer(
+        reader.footer, reader.schema, columns, tells_nan=tells_nan
+    )
+    return _with_ranges_in_data(reader, found, unknown)
+
+
+def _statistics_of_encoded(file: EncodedBaseFile, columns: pa.Schema, path: str) -> FileStatistics:
+    """Return the statistics of a new base file, as :func:`base_file_statistics` finds them."""
+    found, unknown = _statistics_in_footer(file.footer, file.schema, columns, tells_nan=True)
+    if not unknown:  # Otherwise the file need not be opened.
+        return FileStatistics(found)
+    with BaseFileReader.of_bytes(file.data, path) as reader:
+        return _with_ranges_in_data(reader, found, unknown)
+
+
+_Found: TypeAlias = dict[str, tuple[StoredType, ColumnRange]]
+
+
+def _statistics_in_footer(
+    footer: pq.FileMetaData, schema: pa.Schema, columns: pa.Schema, *, tells_nan: bool
+) -> tuple[_Found, list[str]]:
+    """Return the statistics that a footer tells, and the columns that it does not tell."""
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
+    types = {field.name: field.type for field in with_meta(schema)}
     found: dict[str, tuple[StoredType, ColumnRange]] = {}
     unknown = []
     for field in columns:
@@ -274,6 +302,15 @@ def base_file_statistics(reader: BaseFileReader, columns: pa.Schema) -> FileStat
             held = _range_in_footer(footer, place, data_type, tells_nan=tells_nan)
             unknown += [name] if held is None else []
             found[name] = StoredType.of_column(data_type), held or ColumnRange()
+    return found, unknown
+
+
+def _with_ranges_in_data(
+    reader: BaseFileReader, found: _Found, unknown: Sequence[str]
+) -> FileStatistics:
+    """Return statistics with the ranges of the unknown columns, which are read."""
+    footer = reader.footer
+    places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
     for name, held in _ranges_in_data(reader, unknown).items():
         stored, uncompressed = _chunk_sizes(footer, places[name])
         sized = replace(held, stored_bytes=stored, uncompressed_bytes=uncompressed)
@@ -335,10 +372,22 @@ def _block_statistics(block: LogBlock, columns: pa.Schema) -> FileStatistics:
     if block.kind is not BlockKind.PARQUET_DATA:
         return rows_statistics(decode_data_block(block, columns.names), columns)
     with BaseFileReader.of_bytes(block.content, block.path) as reader:
-        found = base_file_statistics(reader, columns).columns
-    unsized = {"stored_bytes": 0, "uncompressed_bytes": 0}
+        return _without_sizes(base_file_statistics(reader, columns))
+
+
+def parquet_block_statistics(
+    content: EncodedBaseFile, columns: pa.Schema, path: str
+) -> FileStatistics:
+    """Return the statistics of a new log file whose only rows are in a Parquet block."""
+    return _without_sizes(_statistics_of_encoded(content, columns, path))
+
+
+def _without_sizes(statistics: FileStatistics) -> FileStatistics:
     return FileStatistics(
-        {n: (kind, replace(held, **unsized)) for n, (kind, held) in found.items()}
+        {
+            name: (kind, ColumnRange(held.row_count, held.null_count, held.low, held.high))
+            for name, (kind, held) in statistics.columns.items()
+        }
     )
 
 

@@ -58,14 +58,14 @@ class Compactor:
         name = BaseFileName(file_slice.file_id, WRITE_TOKEN, self.instant).to_file_name()
         path = file_path(partition, name)
         if storage.stat(path) is None:
-            data = encode_base_file(
+            written = encode_base_file(
                 self._rows(file_slice, name),
                 self.schema,
                 key_filter=self.key_filters,
             )
             kind = MarkerType.CREATE if file_slice.base_file is None else MarkerType.MERGE
             marker = Marker(partition, name, kind)
-            put_data_file(storage, self.instant, self.inflight, marker, data)
+            put_data_file(storage, self.instant, self.inflight, marker, written.data)
         with BaseFileReader(storage, path) as reader:
             rows, size_bytes = reader.row_count, reader.size_bytes
             statistics = packed_base_file_statistics(reader, self.indexed)

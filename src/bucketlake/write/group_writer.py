@@ -33,6 +33,7 @@ from bucketlake.merge.records import IncomingRecords
 from bucketlake.metadata.file_statistics import (
     packed_base_file_statistics,
     packed_statistics,
+    packed_statistics_of_written,
 )
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName, file_path
 from bucketlake.model.file_slice import DataFile
@@ -171,7 +172,7 @@ class GroupWriter:
         if is_published:
             deque(merged, maxlen=0)
         else:
-            data = encode_base_file(
+            written = encode_base_file(
                 merged,
                 self.schema,
                 footer=lambda: {STATS_KEY: json.dumps(asdict(merge.counts))},
@@ -183,9 +184,11 @@ class GroupWriter:
             return self._stat_of_published(partition, choice, base, path)
         if base is None and merge.counts.written == 0:
             return None
-        self._put(partition, path, data, MarkerType.CREATE if base is None else MarkerType.MERGE)
-        statistics = packed_statistics(data, self.indexed, path)
-        return self._stat(partition, choice, base, path, merge.counts, len(data), statistics)
+        kind = MarkerType.CREATE if base is None else MarkerType.MERGE
+        self._put(partition, path, written.data, kind)
+        statistics = packed_statistics_of_written(written, self.indexed, path)
+        size_bytes = len(written.data)
+        return self._stat(partition, choice, base, path, merge.counts, size_bytes, statistics)
 
     def _append(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int

@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.avro.schema import with_meta_fields
-from bucketlake.format.log_block import log_blocks_of
-from bucketlake.format.log_data import encode_data_block
+from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
 from bucketlake.merge.records import IncomingRecords, IntArray, key_order
-from bucketlake.metadata.file_statistics import log_file_statistics, rows_statistics
+from bucketlake.metadata.file_statistics import (
+    log_file_statistics,
+    parquet_block_statistics,
+    rows_statistics,
+)
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import LogFormat
 
@@ -62,29 +65,27 @@ def encode_log_file(
         Columns of which statistics are wanted.
     """
     block_schema = with_meta_fields(schema_text)
-    blocks = []
+    blocks: list[bytes] = []
     records = _in_key_order(incoming, ~incoming.deleted)
     statistics = None
     if len(records):
         table = _stamped(incoming, records, stamp, schema)
-        blocks.append(
-            encode_data_block(
-                log_format,
-                table,
-                block_schema,
-                instant=stamp.instant,
-            )
-        )
-        if indexed is not None and log_format is LogFormat.AVRO:  # Decoding would cost more.
-            statistics = rows_statistics(table, indexed)
+        if log_format is LogFormat.AVRO:
+            blocks.append(encode_avro_block(table, block_schema, instant=stamp.instant))
+            if indexed is not None:
+                statistics = rows_statistics(table, indexed)
+        else:
+            encoded = encode_parquet_block(table, block_schema, instant=stamp.instant)
+            blocks.append(encoded.block)
+            if indexed is not None:
+                statistics = parquet_block_statistics(encoded.content, indexed, stamp.file_name)
     deleted = _in_key_order(incoming, incoming.deleted)
     if len(deleted):
         deletes = _deletes(incoming, deleted, rule, stamp.partition_path)
         blocks.append(encode_delete_block(deletes, instant=stamp.instant, schema_json=block_schema))
-    data = b"".join(blocks)
     if indexed is not None and statistics is None:
-        statistics = log_file_statistics(log_blocks_of(data, stamp.file_name), indexed)
-    return EncodedLogFile(data, None if statistics is None else statistics.to_text())
+        statistics = log_file_statistics((), indexed)  # There are only deletes.
+    return EncodedLogFile(b"".join(blocks), None if statistics is None else statistics.to_text())
 
 
 def _in_key_order(incoming: IncomingRecords, mask: np.ndarray) -> IntArray:

@@ -195,9 +195,8 @@ class Resizer:
         for encoder, name in zip(encoders, names, strict=True):
             if encoder.row_count:
                 marker = Marker(partition, name, MarkerType.CREATE)
-                put_data_file(
-                    self.reader.storage, self.instant, self.inflight, marker, encoder.finish()
-                )
+                data = encoder.finish().data
+                put_data_file(self.reader.storage, self.instant, self.inflight, marker, data)
         return {
             prefix: distribution_of(np.concatenate(hashes), job.start)
             for prefix, hashes in zip(ring.prefixes, seen, strict=True)

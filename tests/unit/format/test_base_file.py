@@ -58,7 +58,9 @@ def put(storage: MemoryStorage, content: bytes | memoryview) -> BaseFileReader:
 
 def test_file_gives_back_rows_schema_and_footer(storage: MemoryStorage) -> None:
     told = {"bucketlake.write.stats": '{"inserted": 3}'}
-    content = encode_base_file([rows(2), rows(1, 2)], SCHEMA, footer=lambda: told, table_name="t")
+    content = encode_base_file(
+        [rows(2), rows(1, 2)], SCHEMA, footer=lambda: told, table_name="t"
+    ).data
     with put(storage, content) as reader:
         assert reader.schema.equals(SCHEMA)
         assert (reader.row_count, reader.size_bytes) == (3, len(content))
@@ -69,7 +71,7 @@ def test_file_gives_back_rows_schema_and_footer(storage: MemoryStorage) -> None:
 
 
 def test_file_without_rows_has_its_columns(storage: MemoryStorage) -> None:
-    with put(storage, encode_base_file([], SCHEMA)) as reader:
+    with put(storage, encode_base_file([], SCHEMA).data) as reader:
         assert reader.read().schema.equals(with_meta(SCHEMA))
         assert reader.row_count == 0
         assert KEY_MIN not in reader.key_values
@@ -83,7 +85,7 @@ def test_footer_is_asked_for_when_all_rows_were_taken() -> None:
             yield part
             taken.append(part.num_rows)
 
-    content = encode_base_file(tables(), SCHEMA, footer=lambda: {"rows": str(sum(taken))})
+    content = encode_base_file(tables(), SCHEMA, footer=lambda: {"rows": str(sum(taken))}).data
     metadata = pq.read_metadata(pa.BufferReader(content)).metadata
     assert metadata[b"rows"] == b"5"
     assert metadata[b"org.apache.spark.version"] == b"3.5.0"
@@ -93,10 +95,10 @@ def test_footer_is_asked_for_when_all_rows_were_taken() -> None:
 
 def test_row_groups_do_not_depend_on_how_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
-    whole = encode_base_file([rows(12_000)], SCHEMA)
+    whole = encode_base_file([rows(12_000)], SCHEMA).data
     for step in (1_000, 4_097, 7_001):
         parts = [rows(min(step, 12_000 - at), at) for at in range(0, 12_000, step)]
-        assert bytes(encode_base_file(parts, SCHEMA)) == bytes(whole)
+        assert bytes(encode_base_file(parts, SCHEMA).data) == bytes(whole)
     metadata = pq.read_metadata(pa.BufferReader(whole))
     groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     assert groups == [5_000, 5_000, 2_000]
@@ -106,14 +108,14 @@ def test_chunks_are_bounded_and_in_order(
     storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_layout, "ROW_GROUP_ROWS_MAX", 5_000)
-    with put(storage, encode_base_file([rows(12_000)], SCHEMA)) as reader:
+    with put(storage, encode_base_file([rows(12_000)], SCHEMA).data) as reader:
         chunks = list(reader.iter_chunks(["n"], rows_max=3_000))
     assert [chunk.num_rows for chunk in chunks] == [3_000, 2_000, 3_000, 2_000, 2_000]
     assert pa.concat_tables(chunks)["n"].to_pylist() == list(range(12_000))
 
 
 def test_columns_come_in_the_order_asked_and_missing_ones_as_nulls(storage: MemoryStorage) -> None:
-    with put(storage, encode_base_file([rows(2)], SCHEMA)) as reader:
+    with put(storage, encode_base_file([rows(2)], SCHEMA).data) as reader:
         read = reader.read(["new", "n", META_NAMES[2]])
         assert read.column_names == ["new", "n", META_NAMES[2]]
         assert read["new"].type == pa.null()
@@ -124,7 +126,7 @@ def test_columns_come_in_the_order_asked_and_missing_ones_as_nulls(storage: Memo
 
 def test_files_columns_are_as_nullable_as_the_tables() -> None:
     schema = pa.schema([pa.field("id", pa.string(), False), ("n", pa.int64())])
-    parquet = pq.ParquetFile(pa.BufferReader(encode_base_file([rows(2)], schema)))
+    parquet = pq.ParquetFile(pa.BufferReader(encode_base_file([rows(2)], schema).data))
     assert [field.nullable for field in parquet.schema_arrow] == [True] * 5 + [False, True]
     missing = rows(2).set_column(5, "id", pa.nulls(2, pa.string()))
     with pytest.raises(InputError, match="column id: the table requires a value"):
@@ -134,7 +136,7 @@ def test_files_columns_are_as_nullable_as_the_tables() -> None:
 def test_required_field_of_a_null_struct_is_written(storage: MemoryStorage) -> None:
     struct = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.string(), False)])
     data, schema = with_data(s=pa.array([{"x": 1, "y": "a"}, None], struct))
-    with put(storage, encode_base_file([data], schema)) as reader:
+    with put(storage, encode_base_file([data], schema).data) as reader:
         assert reader.read(["s"])["s"].to_pylist() == [{"x": 1, "y": "a"}, None]
 
 
@@ -145,7 +147,7 @@ def test_types_are_stored_as_spark_reads_them() -> None:
         price=pa.array([None], pa.decimal128(10, 2)),
         tags=pa.array([["a"]], list_of(pa.string())),
     )
-    text = str(pq.ParquetFile(pa.BufferReader(encode_base_file([data], schema))).schema)
+    text = str(pq.ParquetFile(pa.BufferReader(encode_base_file([data], schema).data)).schema)
     assert "int64 field_id=-1 at (Timestamp(isAdjustedToUTC=true, timeUnit=microseconds" in text
     assert "int64 field_id=-1 local (Timestamp(isAdjustedToUTC=false, timeUnit=microsec" in text
     assert "fixed_len_byte_array(5) field_id=-1 price (Decimal(precision=10, scale=2))" in text
@@ -158,7 +160,7 @@ def test_first_and_last_dates_and_times_survive(storage: MemoryStorage) -> None:
     data, schema = with_data(
         day=pa.array(days), local=pa.array(times, TIMESTAMP_NTZ), at=pa.array(times, TIMESTAMP)
     )
-    with put(storage, encode_base_file([data], schema)) as reader:
+    with put(storage, encode_base_file([data], schema).data) as reader:
         read = reader.read(schema.names)
     assert read.equals(data.select(schema.names))
 
@@ -166,14 +168,14 @@ def test_first_and_last_dates_and_times_survive(storage: MemoryStorage) -> None:
 def test_null_element_is_stored_and_warned_of_once_per_column(storage: MemoryStorage) -> None:
     data, schema = with_data(tags=pa.array([["a", None], [None]], list_of(pa.string())))
     with pytest.warns(NullElementWarning, match="column tags") as caught:
-        content = encode_base_file([data, data], schema)
+        content = encode_base_file([data, data], schema).data
     assert len(caught) == 1
     with put(storage, content) as reader:
         assert reader.read(["tags"])["tags"].to_pylist() == [["a", None], [None]] * 2
 
 
 def test_other_codecs_are_written_and_read(storage: MemoryStorage) -> None:
-    content = encode_base_file([rows(3)], SCHEMA, compression="gzip")
+    content = encode_base_file([rows(3)], SCHEMA, compression="gzip").data
     assert pq.read_metadata(pa.BufferReader(content)).row_group(0).column(0).compression == "GZIP"
     with put(storage, content) as reader:
         assert reader.read().num_rows == 3
@@ -236,7 +238,7 @@ def test_bytes_that_are_no_parquet_are_refused_by_name(
 
 
 def test_corrupt_page_is_refused_by_name_when_it_is_read(storage: MemoryStorage) -> None:
-    content = bytearray(encode_base_file([rows(50_000)], SCHEMA))
+    content = bytearray(encode_base_file([rows(50_000)], SCHEMA).data)
     middle = slice(1_000, len(content) // 2)
     content[middle] = b"\xff" * len(content[middle])
     with put(storage, bytes(content)) as reader, pytest.raises(FormatError, match=r"p/f\.parquet"):
@@ -246,7 +248,7 @@ def test_corrupt_page_is_refused_by_name_when_it_is_read(storage: MemoryStorage)
 def test_truncated_file_is_refused_on_disk_and_in_memory(
     storage: MemoryStorage, tmp_path: Path
 ) -> None:
-    content = bytes(encode_base_file([rows(1_000)], SCHEMA))[:-20]
+    content = bytes(encode_base_file([rows(1_000)], SCHEMA).data)[:-20]
     with pytest.raises(FormatError, match=r"p/f\.parquet"):
         put(storage, content)
     (tmp_path / "f.parquet").write_bytes(content)
@@ -278,7 +280,7 @@ def test_large_remote_file_is_read_by_the_ranges_of_its_columns(
 ) -> None:
     monkeypatch.setattr(object_file, "WHOLE_BYTES_MAX", 100)
     storage = CountingStorage("ranges")
-    content = encode_base_file([rows(50_000)], SCHEMA)
+    content = encode_base_file([rows(50_000)], SCHEMA).data
     storage.put("f.parquet", content)
     with BaseFileReader(storage, "f.parquet") as reader:
         assert reader.read(["n"])["n"].to_pylist() == list(range(50_000))
@@ -287,7 +289,7 @@ def test_large_remote_file_is_read_by_the_ranges_of_its_columns(
 
 
 def test_local_file_is_mapped(tmp_path: Path) -> None:
-    (tmp_path / "f.parquet").write_bytes(encode_base_file([rows(10)], SCHEMA))
+    (tmp_path / "f.parquet").write_bytes(encode_base_file([rows(10)], SCHEMA).data)
     with BaseFileReader(LocalStorage(str(tmp_path)), "f.parquet") as reader:
         assert isinstance(reader._source, pa.MemoryMappedFile)
         assert reader.read().num_rows == 10
@@ -307,7 +309,7 @@ def test_columns_with_a_nan_have_no_statistics_in_the_footer() -> None:
     data, schema = with_data(
         plain=pa.array(numbers), dirty=pa.array(with_nan), place=pa.array(place)
     )
-    content = encode_base_file([data[:5000], data[5000:]], schema, footer=lambda: {"k": "v"})
+    content = encode_base_file([data[:5000], data[5000:]], schema, footer=lambda: {"k": "v"}).data
     with BaseFileReader.of_bytes(content, "f") as reader:
         found = reader.read(["plain", "dirty"])
         assert found["plain"].to_pylist() == numbers
@@ -318,4 +320,4 @@ def test_columns_with_a_nan_have_no_statistics_in_the_footer() -> None:
     bounded = {c.path_in_schema for c in columns if c.statistics and c.statistics.has_min_max}
     assert {"plain", "place.n"} <= bounded
     assert not {"dirty", "place.lat"} & bounded
-    assert bytes(content) == bytes(encode_base_file([data], schema, footer=lambda: {"k": "v"}))
+    assert bytes(content) == bytes(encode_base_file([data], schema, footer=lambda: {"k": "v"}).data)

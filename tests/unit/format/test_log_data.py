@@ -134,8 +134,11 @@ def test_table_is_cast_to_the_schema_and_may_be_cut_and_sliced() -> None:
 def test_wanted_columns_come_in_the_order_asked_and_missing_ones_as_nulls() -> None:
     names = ["new", "track", "_hoodie_record_key", "big"]
     data = TABLE.slice(1)  # No array in it has a null element.
-    for encode in (encode_avro_block, encode_parquet_block):
-        decoded = decode_data_block(only_block(encode(data, SCHEMA, instant=INSTANT)), names)
+    for block in (
+        encode_avro_block(data, SCHEMA, instant=INSTANT),
+        encode_parquet_block(data, SCHEMA, instant=INSTANT).block,
+    ):
+        decoded = decode_data_block(only_block(block), names)
         assert decoded.column_names == names
         assert decoded["new"].type == pa.null()
         assert decoded.select(names[1:]).equals(data.select(names[1:]))
@@ -144,7 +147,7 @@ def test_wanted_columns_come_in_the_order_asked_and_missing_ones_as_nulls() -> N
 def test_parquet_block_is_a_parquet_file_that_any_reader_opens() -> None:
     data = TABLE.select([*META_NAMES, "id", "price", "at", "point"])
     schema = avro_from_arrow(data.schema, "every")
-    block = only_block(encode_parquet_block(data, schema, instant=INSTANT, is_partial=True))
+    block = only_block(encode_parquet_block(data, schema, instant=INSTANT, is_partial=True).block)
     assert (block.kind, block.is_partial) == (BlockKind.PARQUET_DATA, True)
     assert block.headers[HeaderKey.SCHEMA] == schema
     file = pq.ParquetFile(pa.BufferReader(block.content))
@@ -351,7 +354,7 @@ def test_content_cut_off_at_any_byte_is_refused() -> None:
 def test_parquet_content_cut_off_or_of_another_schema_is_refused() -> None:
     schema = json.dumps(record("int"))
     data = pa.table({"c": pa.array([1], pa.int32())})
-    content = bytes(only_block(encode_parquet_block(data, schema, instant=INSTANT)).content)
+    content = bytes(only_block(encode_parquet_block(data, schema, instant=INSTANT).block).content)
     for length in range(0, len(content), 7):
         with pytest.raises(FormatError) as caught:
             decode_data_block(block_of(content[:length], schema, kind=BlockKind.PARQUET_DATA))

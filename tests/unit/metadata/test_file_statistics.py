@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bucketlake.format.avro.schema import avro_from_arrow, with_meta_fields
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.format.log_data import encode_data_block
+from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.format.metadata_record.bounds import ValueType, unwrap_bounds
 from bucketlake.format.metadata_record.column_stats import ColumnStats
@@ -25,6 +25,8 @@ from bucketlake.metadata.file_statistics import (
     FileStatistics,
     base_file_statistics,
     column_stats_of,
+    packed_statistics_of_written,
+    parquet_block_statistics,
     rows_statistics,
     statistics_of_content,
 )
@@ -119,8 +121,10 @@ def require_bounds(stats: ColumnStats, rows: list[dict[str, Any]]) -> None:
 @given(rows=ROWS, cut=st.integers(0, 6))
 def test_bounds_of_a_base_file_are_those_of_its_rows(rows: list[dict[str, Any]], cut: int) -> None:
     table = table_of(rows)
-    content = encode_base_file([table[:cut], table[cut:]], SCHEMA)
-    require_bounds(stats_of_content(content), rows)
+    written = encode_base_file([table[:cut], table[cut:]], SCHEMA)
+    require_bounds(stats_of_content(written.data), rows)
+    found = statistics_of_content(written.data, COLUMNS, BASE)
+    assert packed_statistics_of_written(written, COLUMNS, BASE) == found.to_text()
 
 
 @given(rows=ROWS.filter(bool), log_format=st.sampled_from(LogFormat))
@@ -129,7 +133,13 @@ def test_bounds_of_a_log_file_are_those_of_its_rows(
 ) -> None:
     table = table_of(rows)
     schema_json = with_meta_fields(avro_from_arrow(SCHEMA, "t"))
-    written = encode_data_block(log_format, table, schema_json, instant=INSTANT)
+    if log_format is LogFormat.AVRO:
+        written = encode_avro_block(table, schema_json, instant=INSTANT)
+    else:
+        encoded = encode_parquet_block(table, schema_json, instant=INSTANT)
+        written = encoded.block
+        sent = parquet_block_statistics(encoded.content, COLUMNS, LOG)
+        assert sent.to_text() == statistics_of_content(written, COLUMNS, LOG).to_text()
     stats = stats_of_content(written, path=LOG)
     require_bounds(stats, rows)
     assert set(stats.stored_bytes.to_pylist()) == {0}
@@ -139,7 +149,7 @@ def test_bounds_of_a_log_file_are_those_of_its_rows(
 
 @given(rows=ROWS)
 def test_statistics_come_back_from_their_text(rows: list[dict[str, Any]]) -> None:
-    content = encode_base_file([table_of(rows)], SCHEMA)
+    content = encode_base_file([table_of(rows)], SCHEMA).data
     found = statistics_of_content(content, COLUMNS, BASE)
     again = FileStatistics.from_text(found.to_text())
     assert again.to_text() == found.to_text()
@@ -215,7 +225,7 @@ def test_nan_that_no_footer_names_is_found_in_the_data() -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table_of(rows), sink)
     assert str(bounds_of(stats_of_content(sink.getvalue()), "d", pa.float64())) == "(1.0, nan)"
-    content = encode_base_file([table_of(rows)], SCHEMA)
+    content = encode_base_file([table_of(rows)], SCHEMA).data
     assert str(bounds_of(stats_of_content(content), "d", pa.float64())) == "(1.0, nan)"
 
 
@@ -225,20 +235,20 @@ def test_long_texts_are_cut_outwards() -> None:
     texts = [long, "y" * 2000, "ü" * 600, "\ud7ff" * 1000]
     for text in texts:
         rows = [{**dict.fromkeys(SCHEMA.names), "text": text, "blob": text.encode()}]
-        stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA))
+        stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA).data)
         for name, value in (("text", text), ("blob", text.encode())):
             low, high = bounds_of(stats, name, SCHEMA.field(name).type)
             assert low < value < high
             assert len(low) <= TEXT_BYTES_MAX
             assert len(high) <= TEXT_BYTES_MAX
     rows = [{**dict.fromkeys(SCHEMA.names), "text": last}]  # No shorter text is greater.
-    stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA))
+    stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA).data)
     assert bounds_of(stats, "text", pa.string())[1] == last
 
 
 def test_column_that_a_file_lacks_has_only_nulls() -> None:
     rows = [{**dict.fromkeys(SCHEMA.names), "i": 1}] * 3
-    content = encode_base_file([table_of(rows)], SCHEMA)
+    content = encode_base_file([table_of(rows)], SCHEMA).data
     columns = pa.schema([("added", pa.int64()), ("i", pa.int32()), ("tags", pa.list_(pa.int32()))])
     stats = stats_of_content(content, columns)
     assert stats.columns.to_pylist() == ["added", "i"]
@@ -258,7 +268,7 @@ def test_meta_columns_that_a_file_lacks_have_no_statistics() -> None:
 def test_nested_columns_have_no_statistics() -> None:
     schema = pa.schema([("tags", pa.list_(pa.field("element", pa.int32()))), ("i", pa.int32())])
     table = table_of([{"tags": [1], "i": 2}], schema)
-    stats = stats_of_content(encode_base_file([table], schema), schema)
+    stats = stats_of_content(encode_base_file([table], schema).data, schema)
     assert stats.columns.to_pylist() == ["i"]
 
 
@@ -278,8 +288,7 @@ def test_blocks_of_one_log_file_are_united() -> None:
     schema_json = with_meta_fields(avro_from_arrow(SCHEMA, "t"))
     rows = [{**dict.fromkeys(SCHEMA.names), "i": n} for n in (5, 3)]
     written = b"".join(
-        encode_data_block(LogFormat.AVRO, table_of([row]), schema_json, instant=INSTANT)
-        for row in rows
+        encode_avro_block(table_of([row]), schema_json, instant=INSTANT) for row in rows
     )
     stats = stats_of_content(written, path=LOG)
     require_bounds(stats, rows)
@@ -291,7 +300,7 @@ def test_blocks_of_several_types_are_read_in_the_type_of_today() -> None:
         schema = pa.schema({"i": data_type})
         schema_json = with_meta_fields(avro_from_arrow(schema, "t"))
         table = table_of([{"i": 1}, {"i": 7}], schema)
-        blocks.append(encode_data_block(LogFormat.AVRO, table, schema_json, instant=INSTANT))
+        blocks.append(encode_avro_block(table, schema_json, instant=INSTANT))
     stats = stats_of_content(b"".join(blocks), pa.schema({"i": pa.float64()}), LOG)
     assert bounds_of(stats, "i", pa.float64()) == (1.0, 7.0)
     assert stats.value_types.field("ordinal").to_pylist() == [ValueType.DOUBLE]
@@ -299,6 +308,6 @@ def test_blocks_of_several_types_are_read_in_the_type_of_today() -> None:
 
 def test_times_far_from_today_have_bounds() -> None:
     rows = [{**dict.fromkeys(SCHEMA.names), "local": datetime(1, 1, 1)}]
-    stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA))
+    stats = stats_of_content(encode_base_file([table_of(rows)], SCHEMA).data)
     low, high = bounds_of(stats, "local", TIMESTAMP_NTZ)
     assert low == high < -(6 * 10**16)
