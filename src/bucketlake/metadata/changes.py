@@ -165,10 +165,12 @@ def write_change(
         problem = "is older than the timeline of the metadata table; write again"
         raise CommitConflictError(instant, problem)
     names = [MetadataPartition(name) for name in dict.fromkeys([*metadata.partitions, *inflight])]
+    changed = [(name, entries) for name in names if len(entries := _entries(name, change))]
+    listed = at_once(metadata.storage, metadata.file_groups, [name for name, _ in changed])
     by_group = [
-        (partition, file_id, entries)
-        for partition in names
-        for file_id, entries in _entries_by_group(metadata, partition, change)
+        (name, groups[shard], own)
+        for (name, entries), groups in zip(changed, listed, strict=True)
+        for shard, own in entries.by_shard(len(groups))
     ]
     for state in (State.REQUESTED, State.INFLIGHT):
         with suppress(AlreadyExistsError):
@@ -250,18 +252,8 @@ def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> 
     remove_pending(table.storage, table.config, instant, _ACTION)
 
 
-def _entries_by_group(
-    metadata: MetadataTable, partition: MetadataPartition, change: MetadataChange
-) -> list[tuple[FileId, GroupEntries]]:
-    """Return the entries of a partition that the driver writes, by file group."""
-    entries = _entries(partition, change)
-    if not len(entries):
-        return []
-    groups = metadata.file_groups(partition)
-    return [(groups[shard], own) for shard, own in entries.by_shard(len(groups))]
-
-
 def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntries:
+    """Return the entries of a partition that the driver writes."""
     match partition:
         case MetadataPartition.FILES:
             return entries_of_files(change.written, change.deleted, change.listed, change.emptied)

@@ -83,6 +83,18 @@ def is_compaction_due(
     return _is_due(load_timeline(table.storage, table.config), delta_commits)
 
 
+def is_due_after_commit(known: Timeline) -> bool:
+    """Return whether a compaction is due once one more delta commit is completed.
+
+    Parameters
+    ----------
+    known : Timeline
+        The timeline of the metadata table before that commit. It may be old:
+        :func:`compact_metadata` looks again.
+    """
+    return _is_due(known, DELTA_COMMITS - 1)
+
+
 def last_compaction(known: Timeline) -> InstantTime | None:
     """Return the last completed compaction on the timeline of a metadata table."""
     compactions = (i.requested_at for i in known.completed() if i.action is Action.COMMIT)

@@ -67,8 +67,13 @@ class Wanted:
             return reader.lookup(self.keys)
         if self.prefixes is not None:
             return reader.lookup_prefixes(self.prefixes)
-        whole = reader.read()
-        return Entries(whole.keys.combine_chunks(), whole.values.combine_chunks())
+        batches = list(reader.batches())
+        if len(batches) == 1:
+            return batches[0]
+        return Entries(
+            pa.concat_arrays([_NO_BYTES, *(batch.keys for batch in batches)]),
+            pa.concat_arrays([_NO_BYTES, *(batch.values for batch in batches)]),
+        )
 
     def among(self, keys: pa.BinaryArray) -> pa.BinaryArray:
         """Return the wanted keys among some keys."""

@@ -377,12 +377,13 @@ def _complete(
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
-        metadata_commit = prepare_commit(storage, config, timeline, instant, commit, turn)
+        prepared = prepare_commit(storage, config, timeline, instant, commit, turn)
         if take_turn(storage, instant, after=turn):
             break
     completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
     require_held()
     content = encode_commit_metadata(commit)
+    metadata_commit = None if prepared is None else prepared.content
     publication = Publication(completed_at, Action.COMMIT, content, metadata_commit)
     outcome = claim_commit(storage, instant, publication)
     if outcome.publication is None:

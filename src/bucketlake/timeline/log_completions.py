@@ -29,8 +29,8 @@ class LogCompletions:
 
     def __init__(self, timeline: Timeline, archived: CompletionTimes | None) -> None:
         self._timeline, self._archived = timeline, archived
-        self._known: Mapping[InstantTime, InstantTime] = {}
-        self._known_since: InstantTime | None = None
+        # What was read, and from which instant on: one value, because threads share the object.
+        self._known: tuple[InstantTime, Mapping[InstantTime, InstantTime]] | None = None
 
     def is_after(self, instant: InstantTime, base: InstantTime) -> bool:
         """Return whether a log file's instant completed after the base file was requested."""
@@ -49,6 +49,7 @@ class LogCompletions:
         start = self._timeline.start
         if self._archived is None or start is None or instant >= start:
             return None
-        if self._known_since is None or instant < self._known_since:
-            self._known, self._known_since = self._archived(instant, start), instant
-        return self._known.get(instant)
+        known = self._known
+        if known is None or instant < known[0]:
+            known = self._known = instant, self._archived(instant, start)
+        return known[1].get(instant)

@@ -44,7 +44,7 @@ from bucketlake.index.conflict_keys import (
     looked_at_metadata,
 )
 from bucketlake.metadata.cleaning import clean_metadata
-from bucketlake.metadata.compaction import compact_metadata, is_compaction_due
+from bucketlake.metadata.compaction import compact_metadata
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
@@ -77,7 +77,7 @@ from bucketlake.write.conflict import (
     require_not_converted,
 )
 from bucketlake.write.log_copies import LogCopyFile, log_copies, make_log_copies
-from bucketlake.write.metadata_upkeep import prepare_commit
+from bucketlake.write.metadata_upkeep import PreparedCommit, prepare_commit
 from bucketlake.write.pending_actions import begin_instant
 
 _DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
@@ -246,8 +246,9 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         after = turn.floor if turn else None
         completed_at = write.clock.next_instant(checked.timeline, after=after)
         require_held()
+        prepared = checked.prepared
         publication = Publication(
-            completed_at, write.action, checked.content, checked.metadata_commit
+            completed_at, write.action, checked.content, prepared.content if prepared else None
         )
         outcome = claim_commit(write.storage, write.instant, publication)
         # A commit claim that this process did not win belongs to another action of this timestamp.
@@ -256,7 +257,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
                 write.instant, "another writer rolled this write back; retry it"
             )
         completed_at = _complete_decided(write, outcome.publication)
-    if publication.metadata_commit is not None:
+    if prepared is not None and prepared.is_compaction_next:
         _serve_metadata_table(write)
     return completed_at
 
@@ -268,7 +269,7 @@ class _CheckedCommit:
     timeline: Timeline
     turn: Turn | None
     content: bytes
-    metadata_commit: bytes | None
+    prepared: PreparedCommit | None
     copies: Sequence[LogCopyFile]
 
 
@@ -291,12 +292,12 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         copies = log_copies(storage, timeline, instant, plan.stats)
         commit = _metadata(view, plan, copies)
         sources = {copy.stat.path: copy.source for copy in copies}
-        metadata_commit = prepare_commit(
+        prepared = prepare_commit(
             storage, config, timeline, instant, commit, turn, plan.index_files, sources
         )
         content = encode_commit_metadata(commit)
         if take_turn(storage, instant, after=turn):
-            return _CheckedCommit(timeline, turn, content, metadata_commit, copies)
+            return _CheckedCommit(timeline, turn, content, prepared, copies)
 
 
 def _checked(
@@ -405,16 +406,15 @@ def _complete_decided(write: PendingWrite, publication: Publication) -> InstantT
 
 
 def _serve_metadata_table(write: PendingWrite) -> None:
-    """Compact and clean the metadata table if that is due; a failure does not undo the commit."""
+    """Compact and clean the metadata table; a failure does not undo the commit."""
     storage, config, clock = write.storage, write.config, write.clock
 
     def wait(turn: Turn | None) -> Timeline:
         return after_turn(storage, config, clock, turn, None)
 
     try:
-        if is_compaction_due(storage, config):
-            compact_metadata(storage, config, clock, wait, lock=write.lock)
-            clean_metadata(storage, config, clock, lock=write.lock)
+        compact_metadata(storage, config, clock, wait, lock=write.lock)
+        clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
         warnings.warn(
             f"the commit {write.instant} is completed, but a compaction or clean of the metadata "

@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
@@ -32,7 +33,7 @@ from bucketlake.metadata.changes import (
     undo_change,
     write_change,
 )
-from bucketlake.metadata.compaction import withdraw_compactions
+from bucketlake.metadata.compaction import is_due_after_commit, withdraw_compactions
 from bucketlake.metadata.file_statistics import NamedStatistics
 from bucketlake.metadata.index_definitions import columns_with_statistics
 from bucketlake.metadata.listed_partitions import list_partitions_as
@@ -54,6 +55,23 @@ from bucketlake.timeline.table_properties import read_table_config
 _MAINTAINED = frozenset(MetadataPartition)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedCommit:
+    """A delta commit of the metadata table whose log files are written.
+
+    Attributes
+    ----------
+    content : bytes
+        For ``Publication.metadata_commit``.
+    is_compaction_next : bool
+        Whether a compaction of the metadata table is due after the commit, as far as the timeline
+        told when the log files were written.
+    """
+
+    content: bytes
+    is_compaction_next: bool
+
+
 def prepare_commit(
     storage: Storage,
     config: TableConfig,
@@ -64,7 +82,7 @@ def prepare_commit(
     index_files: Sequence[WriteStat] | None = None,
     copies: Mapping[str, str] = MappingProxyType({}),
     shown: Sequence[WriteStat] = (),
-) -> bytes | None:
+) -> PreparedCommit | None:
     """Write the log files of the metadata table for a commit, before it takes its turn.
 
     Parameters
@@ -88,8 +106,8 @@ def prepare_commit(
 
     Returns
     -------
-    bytes or None
-        For ``Publication.metadata_commit``; None if the table has no metadata table.
+    PreparedCommit or None
+        None if the table has no metadata table.
     """
     if not (config.written_metadata_partitions or (turn is not None and turn.metadata_changed)):
         return None
@@ -101,7 +119,11 @@ def prepare_commit(
     if MetadataPartition.RECORD_INDEX not in maintained.written_metadata_partitions:
         index_files = None  # Another process took the index off.
     change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
-    return _write(storage, maintained, timeline, instant, change)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    content = write_change(
+        metadata, instant, change, inflight=maintained.metadata_partitions_inflight
+    )
+    return PreparedCommit(content, is_due_after_commit(metadata.timeline))
 
 
 def prepare_deletion(
@@ -125,7 +147,7 @@ def prepare_deletion(
     Returns
     -------
     bytes or None
-        As :func:`prepare_commit`.
+        For ``Publication.metadata_commit``; None if the table has no metadata table.
     """
     maintained = _maintained(storage, cannot)
     if maintained is None:
@@ -133,7 +155,8 @@ def prepare_deletion(
     has_statistics = STATISTICS & {*maintained.metadata_partitions}
     columns = columns_with_statistics(storage, maintained) if has_statistics else ()
     change = MetadataChange.of_deletion(deleted, columns=columns)
-    return _write(storage, maintained, timeline, instant, change)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
 
 
 def prepare_undoing(
@@ -157,7 +180,7 @@ def prepare_undoing(
     Returns
     -------
     bytes or None
-        As :func:`prepare_commit`.
+        As :func:`prepare_deletion`.
     """
     maintained = _maintained(storage, ())
     if maintained is None:
@@ -199,17 +222,6 @@ def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTi
     """Delete what an undone instant wrote to the metadata table; its data files go after that."""
     if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
         undo_change(storage, config, instant)
-
-
-def _write(
-    storage: Storage,
-    config: TableConfig,
-    timeline: Timeline,
-    instant: InstantTime,
-    change: MetadataChange,
-) -> bytes:
-    metadata = open_metadata_table(storage, config, timeline)
-    return write_change(metadata, instant, change, inflight=config.metadata_partitions_inflight)
 
 
 def _statistics(

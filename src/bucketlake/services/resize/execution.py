@@ -200,7 +200,7 @@ def _complete(
         copies = committed_copies(storage, timeline, {instant} if service.appends else ())
         if copies:  # Their keys moved too, and no task has read them.
             index_files = None
-        metadata_commit = prepare_commit(
+        prepared = prepare_commit(
             storage, config, timeline, instant, commit, turn, index_files, shown=copies
         )
         if take_turn(storage, instant, after=turn):
@@ -210,6 +210,7 @@ def _complete(
     completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
     require_held()
     content = encode_commit_metadata(commit)
+    metadata_commit = None if prepared is None else prepared.content
     publication = Publication(completed_at, Action.REPLACE_COMMIT, content, metadata_commit)
     outcome = claim_commit(storage, instant, publication)
     if outcome.publication is None:
