@@ -20,7 +20,6 @@ from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.format.log_deletes import encode_birth_block
 from bucketlake.format.metadata_record.column_stats import (
     decode_column_stats,
-    encode_column_stats,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.files import decode_file_maps
@@ -30,7 +29,7 @@ from bucketlake.format.metadata_record.record_index import (
     decode_locations,
     encode_locations,
 )
-from bucketlake.format.metadata_record.schema import RecordKind, record_schema_json
+from bucketlake.format.metadata_record.schema import record_schema_json
 from bucketlake.metadata.rewriting import Rewritten, rewrite_slice
 from bucketlake.model.file_name import FileId
 from tests.metadata_tables import (
@@ -279,8 +278,8 @@ def test_records_that_no_log_file_names_keep_their_bytes() -> None:
 
 def test_statistics_of_many_log_files_are_united() -> None:
     def bounds(low: int, high: int) -> bytes:
-        stats = stats_of({"eu": {"id": (low, high)}})
-        (value,) = encode_column_stats(RecordKind.PARTITION_STATS, stats).to_pylist()
+        entries = entries_of_partition_stats({"eu": stats_of({"f": {"id": (low, high)}})})
+        (value,) = entries.values.to_pylist()
         return bytes(value)
 
     slice_ = Slice(
