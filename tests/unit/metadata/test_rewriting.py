@@ -31,6 +31,7 @@ from bucketlake.format.metadata_record.record_index import (
 )
 from bucketlake.format.metadata_record.schema import record_schema_json
 from bucketlake.metadata.rewriting import Rewritten, rewrite_slice
+from bucketlake.metadata.statistics_entries import entries_of_partition_stats
 from bucketlake.model.file_name import FileId
 from tests.metadata_tables import (
     FILES_ID,
