@@ -32,10 +32,10 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     written: list[SlotPart] = []
     lock = threading.Lock()
 
-    def noted(self, slot, incoming):  # type: ignore[no-untyped-def]
+    def noted(self, slot, *arguments):  # type: ignore[no-untyped-def]
         with lock:
             written.append(slot.part)
-        return write(self, slot, incoming)
+        return write(self, slot, *arguments)
 
     def noted_lookups(self, lookups, *arguments):  # type: ignore[no-untyped-def]
         with lock:
