@@ -87,7 +87,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
     noting(
         execution,
         "_complete",
-        lambda _service, _snapshot, _instant, _plan, results, _held: [
+        lambda _service, _snapshot, _instant, _plan, results, *_: [
             stat for result in results for stat in result.stats
         ],
     )

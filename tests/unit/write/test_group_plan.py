@@ -193,7 +193,8 @@ def test_what_is_sent_to_tasks_and_back_survives_as_text() -> None:
         assert Lookup.from_text(lookup.to_text()) == lookup
         for replaced in ((), ("x", "y"), None):
             groups = (NewGroupKeys(4, "x", FileId("f")),)
-            planned = ShardPlan(1, Shard(0), groups, 2, 3, False, held, replaced, 6)
+            left = (("a=1", FileId("g")),)
+            planned = ShardPlan(1, Shard(0), groups, 2, 3, False, held, replaced, left, 6)
             assert ShardPlan.from_text(planned.to_text()) == planned
     found = LookupResult(1, 2, 3, 4, (("p", FileId("f"), 5),), ((0, 6),), 7, 8)
     assert LookupResult.from_text(found.to_text()) == found
