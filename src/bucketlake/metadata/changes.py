@@ -13,7 +13,7 @@ data table goes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -26,9 +26,9 @@ from bucketlake.format.metadata_record.schema import commit_schema_json
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
+from bucketlake.metadata.statistics import STATISTICS
 from bucketlake.metadata.statistics_entries import (
     StatisticsOfFiles,
-    entries_of_partition_stats,
     entries_of_statistics,
 )
 from bucketlake.metadata.table import MetadataTable, files_of_instants
@@ -165,7 +165,7 @@ def write_change(
         problem = "is older than the timeline of the metadata table; write again"
         raise CommitConflictError(instant, problem)
     names = [MetadataPartition(name) for name in dict.fromkeys([*metadata.partitions, *inflight])]
-    changed = [(name, entries) for name in names if len(entries := _entries(name, change))]
+    changed = [*_entries(names, change)]
     listed = at_once(metadata.storage, metadata.file_groups, [name for name, _ in changed])
     by_group = [
         (name, groups[shard], own)
@@ -252,14 +252,18 @@ def undo_change(storage: Storage, config: TableConfig, instant: InstantTime) -> 
     remove_pending(table.storage, table.config, instant, _ACTION)
 
 
-def _entries(partition: MetadataPartition, change: MetadataChange) -> GroupEntries:
-    """Return the entries of a partition that the driver writes."""
-    match partition:
-        case MetadataPartition.FILES:
-            return entries_of_files(change.written, change.deleted, change.listed, change.emptied)
-        case MetadataPartition.COLUMN_STATS:
-            return entries_of_statistics(change.statistics, change.deleted, change.columns)
-        case MetadataPartition.PARTITION_STATS:
-            return entries_of_partition_stats(change.statistics, change.overwritten)
-        case MetadataPartition.RECORD_INDEX:
-            return GroupEntries()  # Tasks write its log files.
+def _entries(
+    partitions: Collection[MetadataPartition], change: MetadataChange
+) -> Iterator[tuple[MetadataPartition, GroupEntries]]:
+    """Yield the partitions for which the driver writes entries, each with its entries."""
+    entries: dict[MetadataPartition, GroupEntries] = {}  # Tasks write those of the record index.
+    if MetadataPartition.FILES in partitions:
+        files = change.written, change.deleted, change.listed, change.emptied
+        entries[MetadataPartition.FILES] = entries_of_files(*files)
+    if not STATISTICS.isdisjoint(partitions):
+        entries |= entries_of_statistics(
+            change.statistics, change.deleted, change.columns, change.overwritten
+        )
+    for partition in partitions:
+        if partition in entries and len(entries[partition]):
+            yield partition, entries[partition]

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from bucketlake.format.metadata_record.bounds import ValueType
-from bucketlake.format.metadata_record.column_stats import ColumnStats, encode_column_stats
+from bucketlake.format.metadata_record.column_stats import ColumnStats, encode_several_column_stats
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.keys import (
     column_stats_keys,
     keys_of_statistics,
@@ -41,9 +43,14 @@ _WHERE = "statistics of written files"
 
 
 def entries_of_statistics(
-    statistics: StatisticsOfFiles, deleted: FileNames, columns: Sequence[str]
-) -> GroupEntries:
-    """Return the entries for the columns of files.
+    statistics: StatisticsOfFiles,
+    deleted: FileNames = MappingProxyType({}),
+    columns: Sequence[str] = (),
+    overwritten: Collection[str] = (),
+) -> dict[MetadataPartition, GroupEntries]:
+    """Return the entries of both partitions with statistics.
+
+    Log files that only delete say nothing about a data partition.
 
     Parameters
     ----------
@@ -53,53 +60,45 @@ def entries_of_statistics(
         Files whose statistics are removed.
     columns : sequence of str
         Columns that may have statistics of these files.
+    overwritten : collection of str
+        Data partitions that have no other files; the bounds of these partitions are tight.
     """
-    # All partitions together, because the cost of a call is far above that of a row.
-    stats = column_stats_of([file for files in statistics.values() for file in files])
-    counts = [sum(len(found.columns) for _, found in files) for files in statistics.values()]
-    places = np.repeat(np.arange(len(counts)), counts)
-    keys = keys_of_statistics(stats.columns, list(statistics), places, stats.names)
+    files = [file for held in statistics.values() for file in held]
+    united: list[NamedStatistics] = []
+    widened = []
+    for path, held in statistics.items():
+        found, differing = unite_files([own for _, own in held])
+        united.append((path, found))
+        if differing:
+            widened.append(_unite_widened(path, held, differing))
+    # All rows are encoded together, because the cost of a call is far above that of a row.
+    stats = column_stats_of([*files, *united])
+    if widened:
+        stats = ColumnStats.concat([stats, *widened])
+    count = sum(len(own.columns) for _, own in files)
+    paths = stats.names[count:].to_pylist()
+    kinds = [(RecordKind.COLUMN_STATS, count), (RecordKind.PARTITION_STATS, len(paths))]
+    is_tight = pa.array([*([True] * count), *(path in overwritten for path in paths)], pa.bool_())
+    values = encode_several_column_stats(kinds, replace(stats, is_tight_bound=is_tight))
+    file_keys = _keys_of_files(statistics, stats.columns[:count], stats.names[:count])
+    pairs = zip(stats.columns[count:].to_pylist(), paths, strict=True)
+    partition_keys = pa.array([partition_stats_key(*pair) for pair in pairs], pa.binary())
     removed = [
         column_stats_keys(column, path, names)
         for path, names in deleted.items()
         for column in columns
     ]
-    values = encode_column_stats(RecordKind.COLUMN_STATS, stats)
-    return GroupEntries.of(keys, values, pa.concat_arrays([pa.nulls(0, pa.binary()), *removed]))
+    gone = pa.concat_arrays([pa.nulls(0, pa.binary()), *removed])
+    return {
+        MetadataPartition.COLUMN_STATS: GroupEntries.of(file_keys, values[:count], gone),
+        MetadataPartition.PARTITION_STATS: GroupEntries.of(partition_keys, values[count:]),
+    }
 
 
-def entries_of_partition_stats(
-    statistics: StatisticsOfFiles, overwritten: Collection[str] = ()
-) -> GroupEntries:
-    """Return the entries for the columns of data partitions, from statistics of their files.
-
-    Log files that only delete say nothing about a partition.
-
-    Parameters
-    ----------
-    statistics : mapping of data partition to sequence of NamedStatistics
-        Statistics of written files.
-    overwritten : collection of str
-        Data partitions that have no other files; their bounds are tight.
-    """
-    united: list[NamedStatistics] = []
-    widened = []
-    for path, files in statistics.items():
-        found, differing = unite_files([held for _, held in files])
-        united.append((path, found))
-        if differing:
-            widened.append(_unite_widened(path, files, differing))
-    stats = column_stats_of(united)
-    if widened:
-        stats = ColumnStats.concat([stats, *widened])
-    paths = stats.names.to_pylist()
-    is_tight = pa.array([path in overwritten for path in paths], pa.bool_())
-    pairs = zip(stats.columns.to_pylist(), paths, strict=True)
-    keys = pa.array([partition_stats_key(column, path) for column, path in pairs], pa.binary())
-    values = encode_column_stats(
-        RecordKind.PARTITION_STATS, replace(stats, is_tight_bound=is_tight)
-    )
-    return GroupEntries.of(keys, values)
+def _keys_of_files(statistics: StatisticsOfFiles, columns: pa.Array, names: pa.Array) -> pa.Array:
+    counts = [sum(len(found.columns) for _, found in files) for files in statistics.values()]
+    places = np.repeat(np.arange(len(counts)), counts)
+    return keys_of_statistics(columns, list(statistics), places, names)
 
 
 def _unite_widened(

@@ -69,10 +69,7 @@ from bucketlake.metadata.statistics import (
     indexed_columns,
     usual_columns,
 )
-from bucketlake.metadata.statistics_entries import (
-    entries_of_partition_stats,
-    entries_of_statistics,
-)
+from bucketlake.metadata.statistics_entries import entries_of_statistics
 from bucketlake.metadata.table import load_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
@@ -266,10 +263,8 @@ class _Found:
                     for path, files in self._files.items()
                 }
                 return entries_of_table(sizes)
-            case MetadataPartition.COLUMN_STATS:
-                return entries_of_statistics(self._statistics, {}, ())
-            case MetadataPartition.PARTITION_STATS:
-                return entries_of_partition_stats(self._statistics)
+            case MetadataPartition.COLUMN_STATS | MetadataPartition.PARTITION_STATS:
+                return self._entries_of_statistics[partition]
             case MetadataPartition.RECORD_INDEX:
                 raise AssertionError("tasks make the files of the record-level index")
 
@@ -288,6 +283,9 @@ class _Found:
         }
 
     @kept_property
+    def _entries_of_statistics(self) -> dict[MetadataPartition, GroupEntries]:
+        return entries_of_statistics(self._statistics())
+
     def _statistics(self) -> dict[str, list[NamedStatistics]]:
         snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
         schema = snapshot.schema_or_none

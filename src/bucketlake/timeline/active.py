@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 from bucketlake.config.layout import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
@@ -373,23 +373,37 @@ def _still_begins(storage: Storage, timeline: Timeline) -> bool:
     return first is None or storage.stat(timeline.path_of(first)) is not None
 
 
+class _Named(NamedTuple):
+    """An instant, and its sort key."""
+
+    instant: Instant
+    order: tuple[str, str, State]
+
+
+@lru_cache(maxsize=2**13)  # A commit lists its timelines several times.
+def _named(file_name: str) -> _Named | None:
+    instant = Instant.from_file_name(file_name)
+    return None if instant is None else _Named(instant, instant.order)
+
+
 def _of_listing(storage: Storage, config: TableConfig, listed: Iterable[StoredObject]) -> Timeline:
-    highest: dict[tuple[str, str], Instant] = {}
+    highest: dict[tuple[str, str], _Named] = {}
     written_ms: dict[InstantTime, int] = {}
     newest_written: tuple[InstantTime, int] | None = None
     for stored in listed:
-        instant = Instant.from_file_name(stored.path.rpartition("/")[2])
-        if instant is None:
+        named = _named(stored.path.rpartition("/")[2])
+        if named is None:
             continue
-        place = instant.requested_at, instant.action.completes_as.value
-        if place not in highest or highest[place].state < instant.state:
-            highest[place] = instant
+        instant, place = named.instant, named.order[:2]
+        if place not in highest or highest[place].instant.state < instant.state:
+            highest[place] = named
         if instant.state is State.COMPLETED and instant.completed_at is None:
             written_ms[instant.requested_at] = stored.modified_at_ms
         elif instant.completed_at is not None:
             written = instant.completed_at, stored.modified_at_ms
             newest_written = max(newest_written or written, written)
-    instants = tuple(sorted(highest.values(), key=lambda instant: instant.order))
+    found = sorted(highest.values(), key=lambda named: named.order)
+    instants = tuple(named.instant for named in found)
     zone = config.timeline_timezone
     return Timeline(
         instants=instants,

@@ -31,7 +31,7 @@ from bucketlake.format.metadata_record.record_index import (
 )
 from bucketlake.format.metadata_record.schema import record_schema_json
 from bucketlake.metadata.rewriting import Rewritten, rewrite_slice
-from bucketlake.metadata.statistics_entries import entries_of_partition_stats
+from bucketlake.metadata.statistics_entries import entries_of_statistics
 from bucketlake.model.file_name import FileId
 from tests.metadata_tables import (
     FILES_ID,
@@ -279,8 +279,8 @@ def test_records_that_no_log_file_names_keep_their_bytes() -> None:
 
 def test_statistics_of_many_log_files_are_united() -> None:
     def bounds(low: int, high: int) -> bytes:
-        entries = entries_of_partition_stats({"eu": stats_of({"f": {"id": (low, high)}})})
-        (value,) = entries.values.to_pylist()
+        entries = entries_of_statistics({"eu": stats_of({"f": {"id": (low, high)}})})
+        (value,) = entries[MetadataPartition(PARTITION_STATS)].values.to_pylist()
         return bytes(value)
 
     slice_ = Slice(

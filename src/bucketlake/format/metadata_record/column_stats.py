@@ -176,15 +176,33 @@ _NODES = (TEXT, TEXT, None, None, LONG, LONG, LONG, LONG, BOOLEAN, BOOLEAN, _VAL
 
 def encode_column_stats(kind: RecordKind, stats: ColumnStats) -> pa.BinaryArray:
     """Encode a record for each row of statistics; ``kind`` is one of ``STATS_KINDS``."""
-    assert kind in STATS_KINDS, "a kind of statistics"
+    return encode_several_column_stats([(kind, len(stats))], stats)
+
+
+def encode_several_column_stats(
+    kinds: Sequence[tuple[RecordKind, int]], stats: ColumnStats
+) -> pa.BinaryArray:
+    """Encode a record for each row of statistics of several kinds.
+
+    The cost of a call is far above that of a row.
+
+    Parameters
+    ----------
+    kinds : sequence of (RecordKind, int)
+        Kinds of ``STATS_KINDS``, each with the number of its rows, in order of the rows.
+    stats : ColumnStats
+        All rows.
+    """
+    assert {kind for kind, _ in kinds} <= {*STATS_KINDS}, "kinds of statistics"
     if len(stats.names) == 0:
         return pa.array([], pa.binary())
-    start, end = (pa.scalar(part) for part in record_frame(kind))
-    parts: list[Part] = [start]
+    starts = [pa.repeat(record_frame(kind)[0], count) for kind, count in kinds]
+    _, end = record_frame(kinds[0][0])  # All kinds have the same payload field.
+    parts: list[Part] = [pa.concat_arrays(starts)]
     for node, field in zip(_NODES, fields(stats), strict=True):
         column = getattr(stats, field.name)
         parts += [_write_wrapped(column)] if node is None else write_column(node, column)
-    return join([*parts, end])
+    return join([*parts, pa.scalar(end)])
 
 
 def decode_column_stats(values: pa.BinaryArray, path: str) -> tuple[Ints, ColumnStats]:
