@@ -23,7 +23,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.indexed import IndexedWrite
+from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import open_target, write_records
 from tests.meanwhile import meanwhile
 from tests.storages import set_properties
@@ -132,7 +132,7 @@ def test_9_entries_with_groups_that_are_gone_are_replaced(
     table = make(new_path())
     table.upsert(rows("x", "y"))
     with monkeypatch.context() as patch:  # As Hudi's writers leave the entries.
-        patch.setattr(IndexedWrite, "remove", lambda *_: ((), ChangedShards()))
+        patch.setattr(IndexUpkeep, "remove", lambda *_: ((), ChangedShards()))
         table.delete_partitions("a")
     stale = entries(table)
     assert {*stale} == {"x", "y"}
