@@ -12,11 +12,14 @@ import bucketlake as bl
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
+from bucketlake.metadata.table import open_metadata_table
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
+from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
 
 SCHEMA = pa.schema(
@@ -103,14 +106,30 @@ def commit_by_hand(
     *stats: WriteStat,
     extra: Mapping[str, str] = {},
 ) -> None:
-    """Complete an instant as a writer does that cares for nothing else."""
+    """Complete an instant as a writer does that cares for the metadata table and nothing else."""
     by_partition = {stat.partition_path: (stat,) for stat in stats}
-    metadata = CommitMetadata("UPSERT", by_partition, dict(extra))
     is_merged = table.config().table_type.value == "MERGE_ON_READ"
     action = "deltacommit" if is_merged else "commit"
-    storage_of(table).put(
-        f".hoodie/timeline/{instant}_{later(instant)}.{action}", encode_commit_metadata(metadata)
-    )
+    complete_by_hand(table, instant, action, CommitMetadata("UPSERT", by_partition, dict(extra)))
+
+
+def complete_by_hand(
+    table: bl.Table,
+    instant: InstantTime,
+    action: str,
+    commit: CommitMetadata,
+    listed: CommitMetadata | None = None,
+) -> None:
+    """Put a completed instant on both timelines.
+
+    The metadata table lists the files of the commit, or those of ``listed``.
+    """
+    storage, config = storage_of(table), table.config()
+    metadata = open_metadata_table(storage, config, load_timeline(storage, config))
+    content = write_change(metadata, instant, MetadataChange.of_commit(listed or commit, {}))
+    publish_change(storage, config, instant, later(instant), content)
+    path = f".hoodie/timeline/{instant}_{later(instant)}.{action}"
+    storage.put(path, encode_commit_metadata(commit))
 
 
 def double_a_bucket(table: bl.Table) -> tuple[str, str]:

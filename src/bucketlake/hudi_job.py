@@ -124,8 +124,7 @@ def save(
     else:
         table = _create(df, path, job, storage_options)
     table = replace(table, log_format=job.log_format, lock=lock)
-    if job.without_metadata_table and table.config().metadata_partitions:
-        table.drop_metadata_table()
+    _turn_metadata_table(table, wanted=job.metadata_table)
     result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
     try:
         _serve(table, job)
@@ -144,6 +143,15 @@ def save(
 def _has_commits(storage: Storage) -> bool:
     """Return whether a table has commits; an archival always leaves the last commit."""
     return bool(load_timeline(storage, read_table_config(storage)).completed_commits())
+
+
+def _turn_metadata_table(table: Table, *, wanted: bool | None) -> None:
+    """Turn the metadata table on or off, if the options say so and the table is not so yet."""
+    has_one = bool(table.config().written_metadata_partitions)
+    if wanted and not has_one:
+        table.rebuild_metadata_table()
+    elif wanted is False and has_one:
+        table.drop_metadata_table()
 
 
 def _serve(table: Table, job: JobOptions) -> None:
@@ -204,7 +212,7 @@ def _create(
         index,
         table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
-        metadata_table=False if job.without_metadata_table else None,
+        metadata_table=job.metadata_table is not False,
     )
     return Table(path, index, storage_options or {})
 

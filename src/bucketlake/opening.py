@@ -49,7 +49,7 @@ def create_table(
     hive_style: bool = False,
     url_encode: bool = False,
     timestamp_partition: TimestampPartition | None = None,
-    metadata_table: bool | None = None,
+    metadata_table: bool = True,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Create an empty Hudi table (table version 9).
@@ -79,9 +79,9 @@ def create_table(
         Encode special characters of partition values in folder names.
     timestamp_partition : TimestampPartition, optional
         How to format the times of the only partition column as text.
-    metadata_table : bool, optional
-        Whether the table gets Hudi's metadata table: readers then need not list the storage. A
-        ``RecordIndex`` and a ``DynamicBucket`` need it.
+    metadata_table : bool
+        Whether the table gets Hudi's metadata table: readers then need not list the storage, and
+        each commit writes some more files. A ``RecordIndex`` and a ``DynamicBucket`` need it.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 

@@ -24,7 +24,6 @@ from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     encode_clustering_plan,
 )
-from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import decode_hashing_metadata, encode_hashing_metadata
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.index.ring_layout import new_prefix
@@ -41,6 +40,7 @@ from bucketlake.timeline.outcome import Publication, claim_commit
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
+    complete_by_hand,
     copied,
     later,
     newest,
@@ -195,7 +195,7 @@ def _a_clustering_of_hudi_is_pending(table: bl.Table) -> None:
 
 def _a_commit_cannot_be_read(table: bl.Table) -> None:
     last = newest(table)
-    [path] = [p for p in objects(table) if last in p and p.endswith("commit")]
+    [path] = [p for p in objects(table) if p.startswith(f".hoodie/timeline/{last}_")]
     storage_of(table).put(path, b"Obj")
 
 
@@ -412,8 +412,7 @@ def _a_file_group_that_is_not_on_its_ring(table: bl.Table) -> None:
     assert held.base_file is not None
     _, stat = copied(table, held.base_file.path, instant=instant, file_id=f"abcdef01{_OTHER_ID}")
     metadata = CommitMetadata("CLUSTER", {"a": (stat,)}, {}, {"a": (held.file_id,)})
-    path = f".hoodie/timeline/{instant}_{later(instant)}.replacecommit"
-    storage.put(path, encode_commit_metadata(metadata))
+    complete_by_hand(table, instant, "replacecommit", metadata)
 
 
 def _a_planned_resize_lacks_a_file(table: bl.Table) -> None:

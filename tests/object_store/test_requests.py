@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 
 import bucketlake as bl
 from tests.object_store.proxy import Road
@@ -17,19 +18,26 @@ def kind_of(method: str, path: str) -> str:
     return "LIST" if "list-type=2" in path else method
 
 
+@pytest.mark.parametrize(
+    ("metadata_table", "expected"),
+    [
+        (False, {"GET": 8, "LIST": 10, "HEAD": 4, "PUT": 8, "POST": 2}),
+        (True, {"GET": 16, "LIST": 16, "HEAD": 6, "PUT": 15, "POST": 2}),
+    ],
+)
 def test_an_upsert_of_one_file_group_and_a_read_send_few_requests(
-    road: Road, new_path: Callable[[], str]
+    road: Road, new_path: Callable[[], str], metadata_table: bool, expected: dict[str, int]
 ) -> None:
     table = bl.create_table(
         new_path(), schema=ROWS.schema, record_key=["id"], partition_by=["p"],
-        index=bl.SimpleBucket(2),
+        index=bl.SimpleBucket(2), metadata_table=metadata_table,
     )  # fmt: skip
     table.upsert(ROWS)
     road.reset()
     table.upsert(ROWS.slice(0, 1))
     sent = Counter(kind_of(*one) for one in road.asked)
     # The numbers of tests/unit/test_cost.py; deletes of several objects are POSTs.
-    assert sent == {"GET": 8, "LIST": 10, "HEAD": 4, "PUT": 8, "POST": 2}, road.asked
+    assert sent == expected, road.asked
     road.reset()
     assert table.to_arrow().num_rows == 20
     files = sum(path.endswith(".parquet") for _, path in road.asked)

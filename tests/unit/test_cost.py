@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pyarrow as pa
+import pytest
 
 import bucketlake as bl
 from bucketlake.model.table_type import Operation
@@ -27,7 +28,11 @@ def rows(partitions: int, keys: int) -> pa.Table:
 
 
 def table_of(
-    name: str, partitions: int, index: bl.SimpleBucket | bl.RecordIndex = BUCKET_INDEX
+    name: str,
+    partitions: int,
+    index: bl.SimpleBucket | bl.RecordIndex = BUCKET_INDEX,
+    *,
+    metadata_table: bool = True,
 ) -> FaultyStorage:
     forget(name)
     table = bl.create_table(
@@ -36,6 +41,7 @@ def table_of(
         record_key=["id"],
         partition_by=["p"],
         index=index,
+        metadata_table=metadata_table,
     )
     table.upsert(rows(partitions, 64))
     return FaultyStorage(MemoryStorage(name))
@@ -46,8 +52,12 @@ def upsert_one(storage: FaultyStorage) -> bl.WriteResult:
     return write_records(target, Operation.UPSERT, ArrowSource(rows(1, 1), threads=1))
 
 
-def test_upsert_of_one_record_reads_and_writes_one_file_however_large_the_table_is() -> None:
-    small, large = table_of("cost-small", 2), table_of("cost-large", 40)
+@pytest.mark.parametrize("metadata_table", [True, False])
+def test_upsert_of_one_record_reads_and_writes_one_file_however_large_the_table_is(
+    metadata_table: bool,
+) -> None:
+    small = table_of("cost-small", 2, metadata_table=metadata_table)
+    large = table_of("cost-large", 40, metadata_table=metadata_table)
     assert upsert_one(small).file_groups == upsert_one(large).file_groups == 1
     assert small.operations == large.operations
 
@@ -62,8 +72,9 @@ def test_upsert_under_a_record_index_reads_one_shard_however_large_the_table_is(
     assert all("record-index-p0-" in path for path in asked)
 
 
-def test_upsert_never_looks_at_a_partition_that_it_does_not_touch() -> None:
-    storage = table_of("cost-untouched", 3)
+@pytest.mark.parametrize("metadata_table", [True, False])
+def test_upsert_never_looks_at_a_partition_that_it_does_not_touch(metadata_table: bool) -> None:
+    storage = table_of("cost-untouched", 3, metadata_table=metadata_table)
     upsert_one(storage)
     asked = storage.replay()
     assert "p0" in asked
@@ -84,17 +95,33 @@ UPSERT = {
     "delete_folder": 1,
 }
 
+# The same with a metadata table, at the second commit after its creation: later ones read up to ten
+# log files more, and the tenth compacts them.
+UPSERT_WITH_METADATA_TABLE = UPSERT | {
+    "read": 16,
+    "list": 14,
+    "stat": 6,
+    "put": 5,
+    "put_if_absent": 10,
+}
 
-def test_upsert_of_one_bucket_of_two_hundred_asks_for_what_it_needs_and_no_more() -> None:
-    storage = table_of("cost-requests", 25)
+
+@pytest.mark.parametrize(
+    ("metadata_table", "expected"), [(False, UPSERT), (True, UPSERT_WITH_METADATA_TABLE)]
+)
+def test_upsert_of_one_bucket_of_two_hundred_asks_for_what_it_needs_and_no_more(
+    metadata_table: bool, expected: dict[str, int]
+) -> None:
+    storage = table_of("cost-requests", 25, metadata_table=metadata_table)
     upsert_one(storage)
     asked = Counter(step.operation for step in storage.trace)
-    assert asked == UPSERT, storage.replay()
+    assert asked == expected, storage.replay()
 
 
-def test_read_of_all_asks_once_for_each_file_and_each_folder() -> None:
+@pytest.mark.parametrize("metadata_table", [False, True])
+def test_read_of_all_asks_once_for_each_file_and_each_folder(metadata_table: bool) -> None:
     partitions = 25
-    table_of("cost-read", partitions)
+    table_of("cost-read", partitions, metadata_table=metadata_table)
     storage = FaultyStorage(MemoryStorage("cost-read"))
     snapshot = load_snapshot(storage, read_table_config(storage))
     plan = plan_slices(snapshot, snapshot.all_slices())
@@ -102,6 +129,8 @@ def test_read_of_all_asks_once_for_each_file_and_each_folder() -> None:
     asked = Counter(step.operation for step in storage.trace)
     files = sum(1 for _ in storage.inner.list("")) - len(list(storage.inner.list(".hoodie")))
     assert files == partitions * (BUCKETS + 1)  # And the marker of the partition.
-    assert asked["read"] <= partitions * BUCKETS + 4, storage.replay()
-    assert asked["list"] + asked["list_folders"] == partitions + 4, storage.replay()
+    of_list = 5 if metadata_table else 0  # Properties, a base file and two log files; properties.
+    assert asked["read"] <= partitions * BUCKETS + 4 + of_list, storage.replay()
+    folders = 0 if metadata_table else partitions
+    assert asked["list"] + asked["list_folders"] == folders + 4, storage.replay()
     assert asked["stat"] == 0, storage.replay()

@@ -22,7 +22,8 @@ from bucketlake.format.clustering_plan import (
     encode_clustering_plan,
 )
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import BaseFileName, InstantTime
+from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.services.findings import Finding, FindingKind, Remedy, Severity
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -33,6 +34,7 @@ from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollbac
 from tests.broken_tables import (
     base_file,
     commit_by_hand,
+    complete_by_hand,
     copied,
     double_a_bucket,
     later,
@@ -207,15 +209,49 @@ def test_a_file_that_is_gone_is_found(table: bl.Table) -> None:
     assert (found.partition, found.files, found.remedy) == ("a", (path,), Remedy.NOTHING)
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_file_that_only_storage_or_only_the_metadata_table_has_is_found(
+    table: bl.Table, is_stored: bool
+) -> None:
+    instant = later(newest(table), 10)
+    path, stat = copied(table, base_file(table), instant=instant)
+    action = "commit" if "COPY" in table.config().table_type.value else "deltacommit"
+    with_file, without = (CommitMetadata("UPSERT", s, {}) for s in ({"a": (stat,)}, {"a": ()}))
+    if is_stored:
+        complete_by_hand(table, instant, action, with_file, listed=without)
+    else:
+        storage_of(table).delete(path)
+        complete_by_hand(table, instant, action, without, listed=with_file)
+    found = only_finding(table, FindingKind.METADATA_TABLE_BROKEN)
+    assert (found.files, found.remedy) == ((path,), Remedy.DROP_METADATA)
+    assert "either in storage or in the list" in found.meaning
+
+
+def test_a_missing_file_of_an_archived_commit_is_found_by_the_metadata_table() -> None:
+    with sound_table("copy_on_write") as table:
+        for at in range(2, 8):
+            table.upsert(rows(range(0, 20, 2), at))
+        table.clean(retain_versions=1)
+        table.archive(keep_min=2, keep_max=3)
+        path = base_file(table, "b")
+        assert BaseFileName.from_file_name(path.rpartition("/")[2]).instant not in {
+            i.requested_at for i in table.timeline()
+        }
+        storage_of(table).delete(path)
+        found = only_finding(table, FindingKind.FILE_MISSING)
+        assert (found.partition, found.files, found.remedy) == ("b", (path,), Remedy.NOTHING)
+
+
 def test_a_log_file_that_is_gone_is_found() -> None:
     with sound_table("merge_on_read") as table:
-        [path] = [p for p in objects(table) if ".log." in p][:1]
+        [path] = [p for p in objects(table) if ".log." in p and p.startswith("a/")][:1]
         storage_of(table).delete(path)
         assert only_finding(table, FindingKind.FILE_MISSING).files == (path,)
 
 
 def test_an_old_file_that_was_cleaned_is_not_missing() -> None:
     with sound_table("copy_on_write") as table:
+        table.drop_metadata_table()  # It would list the files still.
         live = {b.path for b in table.buckets()}
         for path in [p for p in objects(table) if p.endswith(".parquet") and p not in live]:
             storage_of(table).delete(path)
@@ -442,6 +478,6 @@ def test_properties_with_a_wrong_checksum_are_found(
 
 
 def test_a_commit_that_cannot_be_read_is_found_once(table: bl.Table) -> None:
-    [path] = [p for p in objects(table) if newest(table) in p and p.endswith("commit")]
+    [path] = [p for p in objects(table) if p.startswith(f".hoodie/timeline/{newest(table)}_")]
     storage_of(table).put(path, b"Obj")
     assert only_finding(table, FindingKind.UNREADABLE).files == (path,)

@@ -87,9 +87,8 @@ def storage_of(table: bl.Table) -> Storage:
 
 
 def logs_of(table: bl.Table) -> list[str]:
-    return [
-        o.path for o in storage_of(table).list("") if ".log." in o.path and "/.temp" not in o.path
-    ]
+    found = [o.path for o in storage_of(table).list("") if ".log." in o.path]
+    return [path for path in found if not path.startswith(".hoodie/")]
 
 
 def commit_times(table: bl.Table) -> dict[str, str]:

@@ -378,6 +378,34 @@ def test_metadata_table_goes_where_the_options_turn_it_off(golden_table) -> None
     assert held.config().metadata_partitions == ()
 
 
+USUAL = ("column_stats", "files", "partition_stats")
+
+
+@pytest.mark.parametrize(("option", "partitions"), [(None, USUAL), ("true", USUAL), ("false", ())])
+def test_new_table_has_a_metadata_table_unless_the_options_turn_it_off(
+    table_path: Path, option: str | None, partitions: tuple[str, ...]
+) -> None:
+    options = OPTIONS if option is None else OPTIONS | {"hoodie.metadata.enable": option}
+    bl.save(rows("a"), str(table_path), options=options)
+    assert bl.open_table(str(table_path)).config().metadata_partitions == partitions
+
+
+def test_missing_metadata_table_is_built_only_if_the_options_turn_it_on(table_path: Path) -> None:
+    bl.save(rows("a"), str(table_path), options=OPTIONS | {"hoodie.metadata.enable": "false"})
+    bl.save(rows("b"), str(table_path), options=OPTIONS)
+    held = bl.open_table(str(table_path))
+    assert held.config().metadata_partitions == ()
+    bl.save(rows("c"), str(table_path), options=OPTIONS | {"hoodie.metadata.enable": "true"})
+    assert held.config().metadata_partitions == USUAL
+    assert ids_of(table_path) == ["a", "b", "c"]
+
+
+def test_metadata_option_that_is_neither_true_nor_false_is_rejected(table_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"hoodie\.metadata\.enable"):
+        bl.save(rows("a"), str(table_path), options=OPTIONS | {"hoodie.metadata.enable": "no"})
+    assert not table_path.exists()
+
+
 # ---- hash rings ----------------------------------------------------------------------------------
 
 RINGS = {

@@ -98,8 +98,9 @@ metadata_table_option = click.option(
 )
 @click.option(
     "--metadata-table/--no-metadata-table",
-    default=None,
-    help="Whether the table gets Hudi's metadata table; if not set: as create_table decides.",
+    default=True,
+    show_default=True,
+    help="Whether the table gets Hudi's metadata table.",
 )
 def create(
     path: str,
@@ -118,7 +119,7 @@ def create(
     hive_style: bool,
     url_encode: bool,
     name: str | None,
-    metadata_table: bool | None,
+    metadata_table: bool,
 ) -> None:
     """Create an empty table at PATH."""
     table = bl.create_table(

@@ -79,7 +79,8 @@ _USED = {
     OPERATION: "`upsert` (default), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
     "`insert_overwrite_table` or `delete_partition`.",
     PARTITIONS_TO_DELETE: "Partition paths for the operation `delete_partition`.",
-    METADATA_ENABLE: "`false` removes Hudi's metadata table before the write.",
+    METADATA_ENABLE: "Whether the table has a metadata table: `false` removes it before the write, "
+    "`true` builds a missing one. Default: a new table gets one, other tables stay as they are.",
     COMPACT_INLINE: "Whether a write to a merge-on-read table may compact it. Default: `true`.",
     COMPACT_AFTER: "Number of delta commits after which it compacts. Default: 5.",
     ARCHIVE: "Whether to archive after the write. Default: `true` if one of `hoodie.keep.*` is "
@@ -185,8 +186,8 @@ class JobOptions:
         For ``delete_partition``.
     lock_options : mapping of str to str
         The options of the lock, for ``lock_from_options``.
-    without_metadata_table : bool
-        Whether the job turns Hudi's metadata table off.
+    metadata_table : bool or None
+        Whether the table is to have a metadata table; None if the options do not say.
     table_type : TableType or None
         None if the options have none; the default for a new table is copy-on-write, as in Hudi.
     log_format : LogFormat
@@ -214,7 +215,7 @@ class JobOptions:
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
     lock_options: Mapping[str, str]
-    without_metadata_table: bool
+    metadata_table: bool | None
     table_type: TableType | None
     log_format: LogFormat
     compact_after: int | None
@@ -251,7 +252,9 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         index_options={k: v for k, v in given.items() if "index" in k or k in record.SIZES},
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
-        without_metadata_table=given.get(METADATA_ENABLE, "").lower() == "false",
+        metadata_table=None
+        if entries.text(METADATA_ENABLE) is None
+        else entries.boolean(METADATA_ENABLE),
         table_type=_table_type(given),
         log_format=_log_format(given),
         compact_after=_compact_after(given, entries),

@@ -39,6 +39,7 @@ from bucketlake.read.file_system_view import (
     list_partitions,
 )
 from bucketlake.storage.base import Storage
+from bucketlake.storage.paths import check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 from bucketlake.timeline.table_properties import read_table_config
@@ -151,7 +152,12 @@ class Snapshot:
 
     def listed(self, partitions: Iterable[str] | None) -> ListedSlices:
         """Return the live slices of some partitions, or of all, for the caller to check later."""
-        return self._listed(None if partitions is None else tuple(partitions), list_files)
+        if partitions is None:
+            return self._listed(None, list_files)
+        named = tuple(partitions)
+        for partition in named:  # The metadata table just has no such partition.
+            check_folder(partition, "list")
+        return self._listed(named, list_files)
 
     def marked_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions, as :meth:`all_slices` finds them.

@@ -91,7 +91,7 @@ def _missing(table: Examination) -> Iterator[Finding]:
 
 
 def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFile]:
-    history = _History(table)
+    history = History(table)
     files: dict[str, DataFile] = {}  # Two commits may name the same file, up to table version 6.
     for commit in timeline.completed_commits():
         for stat in timeline.read_commit(table.storage, commit).stats:
@@ -102,7 +102,7 @@ def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFi
     return {path: files[path] for file_slice in live for path in file_slice.paths}
 
 
-def _is_for_nothing(history: _History, timeline: Timeline, commit: Instant, file: DataFile) -> bool:
+def _is_for_nothing(history: History, timeline: Timeline, commit: Instant, file: DataFile) -> bool:
     """Return whether a file is a copy for a resize that was withdrawn, and older instants are gone.
 
     Nobody reads it, but its instant is older than the timeline, as if it had completed.
@@ -127,12 +127,12 @@ def _sizes(table: Examination) -> Iterator[Finding]:
 
 def _strays(table: Examination) -> Iterator[Finding]:
     """Find data files that no commit wrote."""
-    history = _History(table)
+    history = History(table)
     partitions = table.marked | _unmarked_partitions(table)
     for file in sorted(table.files, key=lambda file: file.path):
         if file.partition_path not in partitions or not table.is_old(table.objects[file.path]):
             continue
-        kind = _stray_kind(table, history, file)
+        kind = stray_kind(table, history, file)
         # A rollback may have deleted the file meanwhile.
         if kind is not None and table.storage.stat(file.path) is not None:
             yield Finding(
@@ -156,7 +156,8 @@ _STRAY = {
 }
 
 
-def _stray_kind(table: Examination, history: _History, file: DataFile) -> FindingKind | None:
+def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
+    """Return the finding of a data file that no commit wrote; None if a commit may have."""
     if isinstance(file.name, LogFileName) and (
         table.timeline.layout_version == 1 or file.name.suffix
     ):
@@ -171,7 +172,7 @@ def _stray_kind(table: Examination, history: _History, file: DataFile) -> Findin
     return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
 
 
-class _History:
+class History:
     """The instants of the timeline, and older instants that may have been commits."""
 
     def __init__(self, table: Examination) -> None:
@@ -179,9 +180,11 @@ class _History:
         self.active = {i.requested_at for i in table.timeline.instants if i.action.writes_data}
 
     def is_archived(self, instant: InstantTime) -> bool:
+        """Return whether an instant left the active timeline for the archive."""
         return instant in self._archived
 
     def may_hold(self, instant: InstantTime) -> bool:
+        """Return whether an instant older than the timeline may have been a commit."""
         if self._table.config.layout_version == 1:
             return True  # Archives of this layout are not read.
         # Older instants may have been removed from the archive.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,9 +32,10 @@ from bucketlake.metadata.table import (
     skipped_commits,
 )
 from bucketlake.model.file_name import BaseFileName
-from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.examination import Examination
+from bucketlake.services.file_checks import History, stray_kind
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.timeline.active import load_timeline
 
@@ -60,7 +61,9 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         found = _load(table)
         skipped = skipped_commits(found)
         lists = not skipped and lists_files(table.config)
-        differing, deleted = _compared(table, found) if lists else ([], [])
+        lost = _lost(table, found) if lists else {}
+        unlisted = _unlisted(table, found) if lists else []
+        deleted = _deleted(table, found) if lists else []
     except (MetadataTableError, FormatError) as error:
         place = error.path if isinstance(error, FormatError) else METADATA_TABLE_FOLDER
         problem = f"the metadata table cannot be used: {error.problem}"
@@ -73,6 +76,17 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
             "readers that use it do not see their rows",
             files=(METADATA_TABLE_FOLDER,),
         )
+    active = History(table).active
+    for path, file in lost.items():
+        if file.name.instant not in active:
+            yield Finding(
+                FindingKind.FILE_MISSING,
+                f"the metadata table lists a file of instant {file.name.instant} that is missing; "
+                "its rows are lost",
+                file.partition_path,
+                (path,),
+            )
+    differing = sorted([*unlisted, *(p for p in lost if lost[p].name.instant in active)])
     if differing:
         yield Finding(
             FindingKind.METADATA_TABLE_BROKEN,
@@ -89,29 +103,51 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         )
 
 
-def _compared(table: Examination, found: MetadataTable) -> tuple[list[str], list[str]]:
-    """Compare the list of files with storage.
+def _lost(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
+    """Return the live files of the metadata table that do not exist, but for those of a commit.
 
-    Returns
-    -------
-    differing : list of str
-        Live files that storage and the metadata table do not both have.
-    deleted : list of str
-        Other files that only the metadata table has.
+    If a commit of the timeline names such a file, the list is right and the file is missing:
+    without the list, readers would take an older version of it.
     """
-    files = list_files(found)
-    listed = {path for s in table.snapshot.live_slices(files) for path in s.paths}
-    stored = {path for file_slice in table.slices for path in file_slice.paths}
-    # A clean may have deleted files after storage was listed, and writers may have added some.
-    differing = [
-        path
-        for path in sorted(listed ^ stored)
-        if (path in stored) is (table.storage.stat(path) is not None)
+    absent = _live_files(table, found).keys() - table.objects.keys() - table.committed.keys()
+    absent = {path for path in absent if table.storage.stat(path) is None}
+    if not absent:
+        return {}
+    # A clean may have deleted files after the timeline was listed.
+    newer = load_timeline(table.storage, table.config)
+    newer.recall(table.timeline)
+    now = replace(table, timeline=newer)
+    live = _live_files(now, _load(now))
+    return {path: live[path] for path in sorted(absent & live.keys())}
+
+
+def _live_files(table: Examination, found: MetadataTable) -> dict[str, DataFile]:
+    listed = {file.path: file for file in list_files(found)}
+    live = table.snapshot.live_slices(listed.values())
+    return {path: listed[path] for file_slice in live for path in file_slice.paths}
+
+
+def _unlisted(table: Examination, found: MetadataTable) -> list[str]:
+    """Return the live files of storage that the metadata table lacks, but for strays."""
+    live = {path for file_slice in table.slices for path in file_slice.paths}
+    unlisted = live - {file.path for file in list_files(found)}
+    history = History(table)
+    return [
+        file.path
+        for file in table.files
+        if file.path in unlisted
+        and stray_kind(table, history, file) is None
+        and table.storage.stat(file.path) is not None  # A clean may have deleted it meanwhile.
     ]
-    missing = {file.path for file in files} - table.objects.keys() - listed
+
+
+def _deleted(table: Examination, found: MetadataTable) -> list[str]:
+    """Return the files, live ones excepted, that only the metadata table has."""
+    listed = {file.path for file in list_files(found)}
+    missing = listed - table.objects.keys() - _live_files(table, found).keys()
     for clean in table.timeline.pending_cleans() if missing else ():
         missing.difference_update(read_clean(table.storage, table.timeline, clean).paths)
-    return differing, [path for path in sorted(missing) if table.storage.stat(path) is None]
+    return [path for path in sorted(missing) if table.storage.stat(path) is None]
 
 
 def _indexes(table: Examination) -> Iterator[Finding]:

@@ -58,7 +58,7 @@ def make_table(
     *,
     table_type: str,
     name: str | None,
-    metadata_table: bool | None = None,
+    metadata_table: bool = True,
 ) -> None:
     """Create an empty table of version 9 at the root of a storage.
 
@@ -78,8 +78,8 @@ def make_table(
         ``copy_on_write`` or ``merge_on_read``.
     name : str or None
         Name of the table; None takes the last part of the path.
-    metadata_table : bool or None
-        Whether the table gets a metadata table; None: only if its index is a part of it.
+    metadata_table : bool
+        Whether the table gets a metadata table.
 
     Raises
     ------
@@ -102,8 +102,7 @@ def make_table(
         ordering_fields=ordering_fields,
         create_schema=avro_from_arrow(stored, table_name),
     )
-    is_indexed = isinstance(index, INDEXED_KINDS)
-    if is_indexed and metadata_table is False:
+    if isinstance(index, INDEXED_KINDS) and not metadata_table:
         raise ConfigError(
             "metadata_table", False, f"a {type(index).__name__} needs the metadata table"
         )
@@ -112,7 +111,7 @@ def make_table(
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
-    if is_indexed if metadata_table is None else metadata_table:
+    if metadata_table:
         record_index = index if isinstance(index, INDEXED_KINDS) else None
         config = _with_metadata_table(storage, config, stored, record_index)
     # An unfinished creation may have left rules.

@@ -192,7 +192,7 @@ def test_table_without_statistics_computes_none(
     monkeypatch.setattr(ingest, "commit_write", noting)
     table = bl.create_table(
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
-        index=bl.SimpleBucket(1),
+        index=bl.SimpleBucket(1), metadata_table=False,
     )  # fmt: skip
     table.upsert(rows(range(8)))
     assert {stat.statistics for stat in stats} == {None}

@@ -55,6 +55,7 @@ def table(tmp_path: Path) -> bl.Table:
         record_key="id",
         partition_by=["p", "d"],
         index=bl.SimpleBucket(2),
+        metadata_table=False,  # With it, no folder is listed.
     )
     day = datetime.date(2026, 1, 2)
     rows = [{"id": f"k{n}", "p": "abc"[n % 3], "n": n, "d": day} for n in range(30)]
