@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.index.rings import RINGS_FOLDER
+from bucketlake.metadata.changes import publish_change
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.read.file_system_view import list_partition
@@ -43,7 +45,7 @@ from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.ingest import open_target, write_records
-from bucketlake.write.metadata_upkeep import record_deletion
+from bucketlake.write.metadata_upkeep import prepare_deletion
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.timeline_rollback import carry_on_rollback
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
@@ -133,16 +135,18 @@ def timeline_of(table: bl.Table) -> Timeline:
 def drop_replaced(table: bl.Table) -> None:
     """Do as a cleaner whose clean is archived does with files of file groups that were replaced."""
     storage, timeline, config = storage_of(table), timeline_of(table), table.config()
-    dropped = [
-        file.path
-        for partition, file_id in timeline.replaced_file_groups(storage)
-        for file in list_partition(storage, partition)
-        if file.name.file_id == file_id
-    ]
-    for path in dropped:
-        storage.delete(path)
-    clock = InstantClock(config.timeline_timezone)
-    record_deletion(storage, config, clock, timeline, clock.next_instant(timeline), dropped)
+    dropped: dict[str, list[str]] = defaultdict(list)
+    for partition, file_id in timeline.replaced_file_groups(storage):
+        for file in list_partition(storage, partition):
+            if file.name.file_id == file_id:
+                storage.delete(file.path)
+                dropped[partition].append(file.path.rpartition("/")[2])
+    newest = timeline.newest_time()
+    assert newest is not None
+    clean = shift_instant(newest, timedelta(milliseconds=-1))
+    content = prepare_deletion(storage, timeline, clean, dropped)
+    if content is not None:
+        publish_change(storage, config, clean, newest, content)
 
 
 # What goes.
