@@ -94,7 +94,7 @@ class TableKind:
             url_encode=self.url_encode,
             timestamp_partition=self.timestamp,
             table_type="merge_on_read" if self.merge_on_read else "copy_on_write",
-            metadata_table=self.metadata_table or None,
+            metadata_table=self.metadata_table,
         )
 
     def open(self, path: Path) -> bl.Table:

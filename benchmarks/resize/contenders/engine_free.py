@@ -69,6 +69,7 @@ class GrowingTable(EngineFree, ABC):
             ordering=ORDERING,
             index=self.index(count),
             name="orders",
+            metadata_table=False,  # As Hudi's tables of this benchmark.
         ).upsert(rows)
 
     def read(self, table: Path) -> dict[str, int]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.metadata.compaction import compact_metadata, withdraw_compactions
 from bucketlake.metadata.inner_table import InnerTable, inner_table
@@ -31,11 +32,40 @@ def table(new_path: Callable[[], str]) -> bl.Table:
     """A table with a metadata table and three commits."""
     made = bl.create_table(
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX,
-        metadata_table=True,
     )  # fmt: skip
     for number in range(3):
         made.upsert(rows(number))
     return made
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [
+        ({}, ("column_stats", "files", "partition_stats")),
+        ({"metadata_table": False}, ()),
+    ],
+)
+def test_new_table_has_a_metadata_table_unless_it_is_turned_off(
+    new_path: Callable[[], str], options: dict[str, bool], partitions: tuple[str, ...]
+) -> None:
+    made = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=INDEX, **options)
+    assert made.config().metadata_partitions == partitions
+    assert bool([*open_storage(made.path).list(METADATA_TABLE_FOLDER)]) == bool(partitions)
+
+
+@pytest.mark.parametrize("has_metadata_table", [True, False])
+def test_conversion_leaves_the_metadata_table_as_it_is(
+    new_path: Callable[[], str], has_metadata_table: bool
+) -> None:
+    made = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"], index=INDEX,
+        metadata_table=has_metadata_table,
+    )  # fmt: skip
+    made.upsert(rows(0))
+    before = made.config().metadata_partitions
+    converted = bl.convert(made.path, INDEX.with_max_file_size(1 << 20))
+    assert converted.config().metadata_partitions == before
+    assert bool(before) == has_metadata_table
 
 
 def opened(table: bl.Table) -> tuple[Storage, TableConfig, InnerTable, InstantClock]:
