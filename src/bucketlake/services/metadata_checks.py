@@ -66,6 +66,8 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         deleted = _deleted(table, found) if lists else []
     except (MetadataTableError, FormatError) as error:
         place = error.path if isinstance(error, FormatError) else METADATA_TABLE_FOLDER
+        if not place.startswith(METADATA_TABLE_FOLDER):
+            raise  # A file of the data table, for example a commit.
         problem = f"the metadata table cannot be used: {error.problem}"
         yield Finding(FindingKind.METADATA_TABLE_BROKEN, problem, files=(place,))
         return
