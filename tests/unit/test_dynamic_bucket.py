@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +20,8 @@ from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index import filling
 from bucketlake.index.filling import OwnBuckets, bucket_of_group, owner_of_group
 from bucketlake.index.settings import index_from_options
+from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
+from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -185,6 +190,48 @@ def test_every_sequence_of_batches_keeps_every_key_in_one_bucket_of_its_shard(
         if not is_logged:
             assert max(Counter(now.values()).values()) <= records
         before = now
+
+
+@TYPES
+def test_writes_through_the_cache_are_those_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    folder = tmp_path / "cache"
+    kept = partial(LocationCache, str(folder))
+    uses: list[CacheUse] = []
+    find = LocationCache.find
+
+    def noting(*arguments: Any) -> CachedLookup:
+        found = find(*arguments)
+        uses.append(found.use)
+        return found
+
+    monkeypatch.setattr(LocationCache, "find", noting)
+    monkeypatch.setattr("bucketlake.metadata.location_cache.filling.is_worth_reading", _always)
+    tables = []
+    for name, cache in (("with", kept), ("without", _no_cache)):
+        monkeypatch.setattr("bucketlake.index.dynamic.LocationCache", cache)
+        table = make(str(tmp_path / name), table_type=table_type)
+        upsert = table.upsert_batch(query_name="orders")
+        for at in range(1, 7):
+            if at == 4:
+                shutil.rmtree(folder)
+            upsert(rows(*range(0, at * 7, at), at=at), at)
+        table.delete(rows(0, 7).drop_columns(["at"]))
+        table.upsert(rows(0, 3, 100, at=9))
+        tables.append(table)
+    cached, plain = ({k: bucket_of_group(g) for k, g in places(t).items()} for t in tables)
+    assert cached == plain
+    assert sum(use.extended for use in uses), "commits were added to the cache"
+    assert sum(use.built for use in uses) >= 2 * ASSIGNERS, "it was built, and again after its loss"
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+def _no_cache() -> None:
+    return None
 
 
 # ---- Settings -----------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.filling import OwnBuckets
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.storage.base import Storage
+from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
 
 MAX_FILE_SIZE_DEFAULT: Final = 120 << 20
@@ -98,7 +100,10 @@ class DynamicBucket:
         if size is None and self.max_records is None:
             size = MAX_FILE_SIZE_DEFAULT
         filling = OwnBuckets(self.max_records, size)
-        layout = RecordLayout(True, filling, self.assigners, IndexSource(storage, timeline))
+        source = IndexSource(storage, timeline)
+        # A table in the memory of a process is in memory already, and its path is not unique.
+        cache = None if isinstance(storage, MemoryStorage) else LocationCache()
+        layout = RecordLayout(True, filling, self.assigners, source, cache=cache)
         object.__setattr__(index, "_layout", layout)
         return index
 

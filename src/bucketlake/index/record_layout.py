@@ -31,6 +31,7 @@ from bucketlake.index.layout import (
 )
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
+from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import (
     MetadataSlice,
@@ -220,6 +221,8 @@ class RecordLayout:
         Opens the index.
     index : PinnedIndex or None
         The index, for a write.
+    cache : LocationCache or None
+        The cache in which tasks of a write look keys up.
     """
 
     partitioned: bool
@@ -227,6 +230,7 @@ class RecordLayout:
     shard_count: int
     source: IndexSource
     index: PinnedIndex | None = None
+    cache: LocationCache | None = None
 
     @property
     def hash_fields(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
+from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -23,6 +24,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.batches import Batch
 from bucketlake.write.commit import CommitView, PendingWrite
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.early_conflict import wait_for_writers
@@ -146,7 +148,11 @@ class IndexedWrite:
         return self.upkeep.index
 
     def run(
-        self, source: RecordSource, counts: SlotCounts, slices: Sequence[FileSlice]
+        self,
+        source: RecordSource,
+        counts: SlotCounts,
+        slices: Sequence[FileSlice],
+        batch: Batch | None = None,
     ) -> IndexedResult:
         """Locate the records of a source and write them.
 
@@ -158,6 +164,8 @@ class IndexedWrite:
             Records of each partition, whose slot is 0.
         slices : sequence of FileSlice
             Live slices of the partitions of the batch; for a table overwrite, of all partitions.
+        batch : Batch, optional
+            The batch of a stream that the records are.
         """
         operation = self.write.operation
         if operation is Operation.BULK_INSERT:
@@ -173,7 +181,7 @@ class IndexedWrite:
         lookups = plan_lookups(
             records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
         )
-        located, live = self._located(source, lookups, removal, slices)
+        located, live = self._located(source, lookups, removal, slices, batch)
         found, removed = located.results, cache(self._replaced)
         try:
             _require_received(records, lookups, found)
@@ -204,6 +212,7 @@ class IndexedWrite:
         lookups: LookupPlan,
         removal: Removal,
         slices: Sequence[FileSlice],
+        batch: Batch | None,
     ) -> tuple[LocatedRecords, dict[Group, FileSlice]]:
         """Locate the records, and return the live groups of the partitions that they concern.
 
@@ -219,6 +228,8 @@ class IndexedWrite:
             replaced,
             removes_entries=not self.writer.appends,
             moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
+            cache=self.layout.cache,
+            checkpoint=None if batch is None else _checkpoint(batch),
         )
         live = {(held.partition_path, held.file_id): held for held in slices}
         listed = {*lookups.placement.partitions}
@@ -299,6 +310,11 @@ class IndexedWrite:
                 if reader.row_count:
                     return max(1.0, largest.size_bytes / reader.row_count)
         return weight_of_rows(found)
+
+
+def _checkpoint(batch: Batch) -> Checkpoint:
+    """Return the progress of a stream: its batches are committed one after the other."""
+    return Checkpoint(batch.query_name, batch.batch_id, batch.batch_id - 1)
 
 
 def _require_received(

@@ -474,7 +474,7 @@ def _write_indexed(
     upkeep = _index_upkeep(write, target, layout, slots, slices)
     assert upkeep is not None, "the layout is that of an index"
     indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned), upkeep)
-    done = indexed.run(source, counts, slices)
+    done = indexed.run(source, counts, slices, batch)
     _require_complete(done.plan, done.slots)
     own = CommitPlan(
         [stat for result in done.slots for stat in result.stats],

@@ -28,7 +28,10 @@ from bucketlake.merge.records import (
     distinct_rows,
     key_order,
 )
+from bucketlake.metadata.location_cache.cache import LocationCache
+from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
@@ -128,6 +131,10 @@ class LocateTask:
         Whether deletes that are certain to win remove the entry of their key.
     moving : MovingKeys or None
         For a global index.
+    cache : LocationCache or None
+        The cache of shards on the host of the task.
+    checkpoint : Checkpoint or None
+        The batch of a stream that the records are, for the cache.
     """
 
     tagger: Tagger
@@ -138,6 +145,8 @@ class LocateTask:
     dead: frozenset[Group] = frozenset()
     removes_entries: bool = False
     moving: MovingKeys | None = None
+    cache: LocationCache | None = None
+    checkpoint: Checkpoint | None = None
 
     def locate(
         self,
@@ -216,18 +225,32 @@ class LocateTask:
         return Located(result, rows, entries)
 
     def _find(self, lookup: Lookup, keys: pa.Array) -> tuple[PlaceArray, list[Group]]:
-        """Return the place of each key among the groups, and the groups."""
+        """Return the place of each key among the groups, and the groups in order.
+
+        A lost task must find the same places again, with or without the cache.
+        """
         if lookup.stored is None or len(keys) == 0:
             return np.full(len(keys), NOT_FOUND, np.int32), []
-        found = self.index.find_in(lookup.stored, keys)
-        numbers: dict[Group, int] = {}
-        own = np.full(len(found.locations) + 1, NOT_FOUND, np.int32)
-        for code in np.unique(found.codes[found.codes != NOT_FOUND]).tolist():
-            location = found.locations[code]
-            group = location.partition_path, location.file_id
-            if location.partition_path not in self.replaced and group not in self.dead:
-                own[code] = numbers.setdefault(group, len(numbers))
-        return own[found.codes], list(numbers)
+        codes, known = self._codes(lookup.stored, keys)
+        wanted = {
+            code: known[code]
+            for code in np.unique(codes[codes != NOT_FOUND]).tolist()
+            if known[code][0] not in self.replaced and known[code] not in self.dead
+        }
+        groups = sorted({*wanted.values()})
+        numbers = {group: place for place, group in enumerate(groups)}
+        places = np.full(len(known) + 1, NOT_FOUND, np.int32)  # The last is for NOT_FOUND, -1.
+        for code, group in wanted.items():  # Entries of several instants may name one group.
+            places[code] = numbers[group]
+        return places[codes], groups
+
+    def _codes(self, held: MetadataSlice, keys: pa.Array) -> tuple[PlaceArray, Sequence[Group]]:
+        """Return for each key the position of its group among the groups of the shard."""
+        if self.cache is not None:
+            cached = self.cache.find(self.index, held, keys, self.checkpoint)
+            return cached.codes, cached.groups
+        found = self.index.find_in(held, keys)
+        return found.codes, [(held.partition_path, held.file_id) for held in found.locations]
 
     def _partitions(self, tagged: TaggedRecords) -> PlaceArray:
         """Return the position of each record's partition in the plan."""
