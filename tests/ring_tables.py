@@ -138,4 +138,5 @@ def require_sound(table: bl.Table) -> None:
         for prefix in ring_of(table, path).prefixes
     }
     assert {(b.partition_path, b.file_id) for b in table.buckets()} <= on_ring
-    assert table.doctor(check_keys=True, check_files=True) == []
+    findings = table.doctor(check_keys=True, check_files=True)
+    assert findings == [], findings

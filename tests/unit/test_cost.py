@@ -99,7 +99,7 @@ UPSERT = {
 # log files more, and the tenth compacts them.
 UPSERT_WITH_METADATA_TABLE = UPSERT | {
     "read": 16,
-    "list": 14,
+    "list": 13,
     "stat": 6,
     "put": 5,
     "put_if_absent": 10,

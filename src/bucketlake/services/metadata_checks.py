@@ -38,6 +38,7 @@ from bucketlake.services.examination import Examination
 from bucketlake.services.file_checks import History, stray_kind
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import is_initial
 
 _FILES, _RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 _MAINTAINED = frozenset(MetadataPartition)
@@ -183,19 +184,21 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
     """
     stored = list_files_of(found.storage, name)
     opened: dict[str, str] = {}
+    built_at = ""  # The last build opened its groups then, and deleted all others.
     bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
     logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for file in stored:
         group, at = file.name.file_id, file.name.instant
         if is_birth_log(file.name):
             opened[group] = found.completion_time(at) or ""
+            built_at = max(built_at, opened[group]) if is_initial(at) else built_at
         elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
             bases[group] = max(bases.get(group, ("", "")), (at, file.path))
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
     for instant, commit in found.timeline.read_commits(found.storage, counted):
         completed_at = instant.completed_at or ""
         for stat in commit.write_stats.get(name, ()):
-            if completed_at < opened.get(stat.file_id, ""):
+            if completed_at < opened.get(stat.file_id, built_at):
                 continue
             if stat.path.endswith(BASE_EXTENSION):
                 named = instant.requested_at, stat.path

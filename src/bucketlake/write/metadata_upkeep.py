@@ -201,18 +201,19 @@ def record_deletion(
     config: TableConfig,
     clock: InstantClock,
     timeline: Timeline,
-    instant: InstantTime,
     paths: Sequence[str],
 ) -> None:
     """Record in the metadata table that files were deleted by an instant that will not complete.
 
-    A delta commit of the metadata table counts also if the data timeline does not have its instant.
-    So the caller removes the pending instant after this.
+    Later commits listed the files, and entries count in the order of instants, so the delta commit
+    has a new instant. It counts although the data timeline does not have it. The caller removes the
+    pending instant after this.
     """
     deleted: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         partition, _, name = path.rpartition("/")
         deleted[partition].append(name)
+    instant = clock.next_instant(timeline)
     content = prepare_deletion(storage, timeline, instant, deleted) if deleted else None
     if content is not None:
         publish_change(storage, config, instant, clock.next_instant(timeline), content)

@@ -41,7 +41,7 @@ def withdraw_resize(
     take_back_metadata(storage, config, instant)
     delete_files(storage, instant, files)
     # Commits of writes made the copies, so that the metadata table lists them.
-    record_deletion(storage, config, clock, timeline, instant, files)
+    record_deletion(storage, config, clock, timeline, files)
     remove_pending(storage, config, instant, Action.CLUSTERING)
     delete_heartbeat(storage, instant)
     return True
