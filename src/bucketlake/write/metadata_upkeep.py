@@ -206,8 +206,8 @@ def record_deletion(
     """Record in the metadata table that files were deleted by an instant that will not complete.
 
     Later commits listed the files, and entries count in the order of instants, so the delta commit
-    has a new instant. It counts although the data timeline does not have it. The caller removes the
-    pending instant after this.
+    has a new instant. The data timeline does not have it, so it counts from the next commit on. The
+    caller removes the pending instant after this.
     """
     deleted: dict[str, list[str]] = defaultdict(list)
     for path in paths:
