@@ -72,7 +72,6 @@ def written(table_type: str, *steps: Step) -> dict[str, bytes]:
         record_key=["id"],
         partition_by=["p"],
         index=RINGS,
-        metadata_table=False,  # Open: with it, a read between two steps of an undo may fail.
         table_type=table_type,
     )
     storage = MemoryStorage("made")

@@ -26,6 +26,8 @@ _LOG = re.compile(
     r"(?:_(?P<token>\d+-\d+-\d+)(?P<suffix>\.cdc)?)?"
 )
 
+_COPY_TOKEN = re.compile(r"(\d{8})-(\d{9})-\d+")
+
 
 def file_path(partition_path: str, file_name: str) -> str:
     """Return the path of a file in a partition, relative to the table.
@@ -99,6 +101,30 @@ class LogFileName:
             match["token"],
             match["suffix"] or "",
         )
+
+    @classmethod
+    def of_copy(
+        cls, file_id: FileId, resize: InstantTime, writer: InstantTime, number: int
+    ) -> Self:
+        """Return the name of a log file that a write repeats for a pending resize.
+
+        The token is three integers of fixed width, because Hudi parses tokens and orders them as
+        text.
+
+        Examples
+        --------
+        >>> resize, writer = InstantTime("20240101120000000"), InstantTime("20240101120000009")
+        >>> copy = LogFileName.of_copy(FileId("a-0"), resize, writer, 2)
+        >>> copy.to_file_name(), copy.copied_by
+        ('.a-0_20240101120000000.log.1_20240101-120000009-2', '20240101120000009')
+        """
+        return cls(file_id, resize, 1, f"{writer[:8]}-{writer[8:]}-{number}")
+
+    @property
+    def copied_by(self) -> InstantTime | None:
+        """The write that repeated the log file for a resize; None if it is no such copy."""
+        match = _COPY_TOKEN.fullmatch(self.write_token or "")
+        return None if match is None else InstantTime(match[1] + match[2])
 
     def to_file_name(self) -> str:
         """Print the name, without a folder."""

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.model.file_name import InstantTime, LogFileName, file_path, log_instant
-from bucketlake.model.write_stat import LogCopy, WriteStat
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -71,7 +71,8 @@ def log_copies(
     copies = []
     for stat, copy in wanted:
         if pending[copy.resize]:
-            name = _hidden_name(copy, instant)
+            # The name shows the copy only once the resize is completed.
+            name = LogFileName.of_copy(copy.file_id, copy.resize, instant, copy.number)
         elif timeline.find_completed(copy.resize) is not None:
             name = LogFileName(copy.file_id, instant, 1, f"1-{copy.number}-1")
         else:
@@ -132,9 +133,3 @@ def _is_pending(storage: Storage, timeline: Timeline, resize: InstantTime) -> bo
         for pending in timeline.pending()
     )
     return on_timeline and not is_rolled_back(storage, resize)
-
-
-def _hidden_name(copy: LogCopy, instant: InstantTime) -> LogFileName:
-    """Return the name that shows a copy only once the resize is completed."""
-    token = f"{instant[:8]}-{instant[8:]}-{copy.number}"
-    return LogFileName(copy.file_id, copy.resize, 1, token)
