@@ -183,7 +183,8 @@ def rows_by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.ND
     [(1, [1]), (4, [0, 2])]
     """
     # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
-    order = np.argsort(numbers.astype(np.int16), kind="stable")
+    is_small = numbers.max(initial=0) <= np.iinfo(np.int16).max
+    order = np.argsort(numbers.astype(np.int16) if is_small else numbers, kind="stable")
     ordered = numbers[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     for rows in np.split(order, cuts):

@@ -22,10 +22,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.metadata.index_entries import GoneKeys, NewKeys
-from bucketlake.metadata.index_shards import Shard
+from bucketlake.metadata.index_shards import Shard, rows_by_number
 from bucketlake.metadata.record_locations import NOT_FOUND, KeyLocations, RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_name import FileId
@@ -236,16 +237,17 @@ class IndexWriter:
             keeps = np.where(is_put, ~is_same, is_found & is_here)
             keeps |= (kinds == Change.GONE) & ~is_away
             away = np.flatnonzero(is_put & is_away)
-            stored, first = np.unique(found.codes[away], return_index=True)
-            for code, row in zip(stored.tolist(), away[first].tolist(), strict=True):
+            for code, rows in rows_by_number(found.codes[away]):
                 location = found.locations[code]
-                path = location.partition_path
-                if plan.replaced is not None and path not in plan.replaced:
-                    elsewhere.setdefault((path, location.file_id), keys[row].as_py())
+                group = location.partition_path, location.file_id
+                if plan.replaced is not None and group[0] not in plan.replaced:
+                    # Keys come in any order, and each attempt must name the same.
+                    key = pc.min(keys.take(pa.array(away[rows]))).as_py()
+                    elsewhere[group] = min(key, elsewhere.get(group, key))
         put = np.flatnonzero(is_put & keeps)
         new = [
             NewKeys(keys.take(pa.array(put[rows])), *places[code])
-            for code, rows in _rows_by_code(codes[put])
+            for code, rows in rows_by_number(codes[put])
         ]
         gone = keys.take(pa.array(np.flatnonzero(~is_put & keeps)))
         partition = plan.shard.data_partition or ""
@@ -386,17 +388,6 @@ def _compared(
     is_same[is_found] = groups[own] == groups[other]
     is_here[is_found] = paths[own] == paths[other]
     return is_found, is_same, is_here
-
-
-def _rows_by_code(
-    codes: npt.NDArray[np.int32],
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Yield each code that occurs, and the rows that have it."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    for rows in np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1):
-        if len(rows):
-            yield int(codes[rows[0]]), rows
 
 
 def _numbered(values: Sequence[object]) -> npt.NDArray[np.int64]:
