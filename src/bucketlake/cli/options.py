@@ -121,6 +121,31 @@ def format_option(help_text: str) -> Decorator[Any]:
     return click.option("--format", "file_format", type=click.Choice(formats), help=help_text)
 
 
+def bucket_limits(command: Command) -> Command:
+    """Add the limits of dynamic buckets."""
+    return _apply(command, _bucket_limit_options())
+
+
+def _bucket_limit_options(where: str = "") -> list[Decorator[Any]]:
+    return [
+        click.option(
+            "--max-records",
+            type=click.IntRange(min=1),
+            help=f"Records of a full dynamic bucket; if not set: no limit.{where}",
+        ),
+        click.option(
+            "--assigners",
+            type=click.IntRange(min=1),
+            help=f"Dynamic buckets with which a new partition begins; if not set: 4.{where}",
+        ),
+    ]
+
+
+def given_of(options: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the options that are set."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def index_options(default: int | None) -> Decorator[Any]:
     """Return the options of an index, which a command gets as ``index``.
 
@@ -143,7 +168,7 @@ def index_options(default: int | None) -> Decorator[Any]:
         ) -> Any:
             dynamic = {"max_records": max_records, "assigners": assigners}
             limits = {"min": min_buckets, "max": max_buckets}
-            index = _index_of(kind, buckets, _given(limits), _given(dynamic), hash_fields)
+            index = _index_of(kind, buckets, given_of(limits), given_of(dynamic), hash_fields)
             return command(*arguments, index=index, **others)
 
         decorators: list[Decorator[Any]] = [
@@ -175,16 +200,7 @@ def index_options(default: int | None) -> Decorator[Any]:
                 type=click.IntRange(min=1),
                 help=f"Most buckets of a hash ring; if not set: 10,000.{where}",
             ),
-            click.option(
-                "--max-records",
-                type=click.IntRange(min=1),
-                help=f"Records of a full dynamic bucket; if not set: no limit.{where}",
-            ),
-            click.option(
-                "--assigners",
-                type=click.IntRange(min=1),
-                help=f"Dynamic buckets with which a partition begins; if not set: 4.{where}",
-            ),
+            *_bucket_limit_options(where),
             click.option(
                 "--hash-field",
                 "hash_fields",
@@ -197,10 +213,6 @@ def index_options(default: int | None) -> Decorator[Any]:
         return _apply(with_index, decorators)
 
     return add
-
-
-def _given(options: Mapping[str, int | None]) -> dict[str, int]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _index_of(

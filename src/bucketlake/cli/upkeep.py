@@ -12,6 +12,8 @@ import bucketlake as bl
 from bucketlake.cli.options import (
     CommandWithExample,
     GivenIndex,
+    bucket_limits,
+    given_of,
     index_options,
     run_option,
     table_path,
@@ -232,16 +234,7 @@ def _resized(buckets: ResizedBuckets) -> dict[str, object]:
     is_flag=True,
     help="Put a table of any index under dynamic buckets; --max-file-size is that of a full one.",
 )
-@click.option(
-    "--max-records",
-    type=click.IntRange(min=1),
-    help="With --dynamic: records of a full bucket; if not set: no limit.",
-)
-@click.option(
-    "--assigners",
-    type=click.IntRange(min=1),
-    help="With --dynamic: buckets with which a new partition begins; if not set: 4.",
-)
+@bucket_limits
 @run_option
 def convert(
     path: str,
@@ -259,10 +252,11 @@ def convert(
     With a size or --dynamic no data file is written: --dynamic builds a record-level index. With
     --one-group, partitions with buckets of several file groups are rewritten.
     """
+    limits = given_of({"max_records": max_records, "assigners": assigners})
     if dynamic and one_group:
         raise click.UsageError("give either --dynamic or --one-group")
     if dynamic:
-        index = bl.DynamicBucket(max_records, max_file_size, assigners or 4)
+        index = bl.DynamicBucket(max_file_size=max_file_size, **limits)
         table = bl.open_table(path, storage_options=storage_options)
         with output.progress("converting" if run else "looking at the table"):
             report = table.convert(index, dry_run=not run)
@@ -276,7 +270,7 @@ def convert(
             }
         )
         return
-    if max_records is not None or assigners is not None:
+    if limits:
         raise click.UsageError("--max-records and --assigners need --dynamic")
     if (max_file_size is None) != one_group:
         raise click.UsageError("give either --max-file-size or --one-group")
