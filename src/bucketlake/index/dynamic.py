@@ -13,6 +13,7 @@ from typing import Final, Self
 from bucketlake.config import record_options as names
 from bucketlake.errors import ConfigError
 from bucketlake.index.filling import OwnBuckets
+from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.metadata.location_cache.cache import LocationCache
@@ -20,7 +21,6 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
 
-MAX_FILE_SIZE_DEFAULT: Final = 120 << 20
 ASSIGNERS_DEFAULT: Final = 4
 ASSIGNERS_MAX: Final = 1_000
 

@@ -36,7 +36,7 @@ _NAMES_SHOWN = 3
 
 
 def _pause(seconds: float) -> None:
-    time.sleep(seconds)
+    time.sleep(seconds)  # Looked up at each call, so that a simulation can replace the clock.
 
 
 def read_table_config(storage: Storage, *, sleep: Callable[[float], None] = _pause) -> TableConfig:
