@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
@@ -173,6 +173,8 @@ def new_model(kind: str, table_type: str) -> Iterator[Model]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
 @given(before=STEPS, after=STEPS)
+@example(before=[("drop", "b")], after=[("drop", "a")])  # An index of no rows.
+@example(before=[("drop", "a")], after=[("upsert", [(0, "a")])])
 @settings(
     max_examples=200 if DEEP else 5, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

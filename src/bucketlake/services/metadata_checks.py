@@ -16,8 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
-from bucketlake.errors import FormatError, MetadataTableError
+from bucketlake.errors import FormatError, MetadataTableError, ObjectNotFoundError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.partition_metadata import (
+    parse_partition_metadata,
+    partition_marker_path,
+)
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.file_listing import list_files, lists_files
 from bucketlake.metadata.log_files import is_birth_log
@@ -38,7 +42,6 @@ from bucketlake.services.examination import Examination
 from bucketlake.services.file_checks import History, stray_kind
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import is_initial
 
 _FILES, _RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 _MAINTAINED = frozenset(MetadataPartition)
@@ -184,14 +187,13 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
     """
     stored = list_files_of(found.storage, name)
     opened: dict[str, str] = {}
-    built_at = ""  # The last build opened its groups then, and deleted all others.
+    built_at = _built_at(found, name)
     bases: dict[str, tuple[str, str]] = {}  # The newest base file of each group, and its instant.
     logs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for file in stored:
         group, at = file.name.file_id, file.name.instant
         if is_birth_log(file.name):
             opened[group] = found.completion_time(at) or ""
-            built_at = max(built_at, opened[group]) if is_initial(at) else built_at
         elif isinstance(file.name, BaseFileName) and found.timeline.is_completed(at):
             bases[group] = max(bases.get(group, ("", "")), (at, file.path))
     counted = [i for i in found.timeline.completed_commits() if found.counts(i.requested_at)]
@@ -211,6 +213,15 @@ def _missing_files(found: MetadataTable, name: str) -> list[str]:
         needed.update(path for completed_at, path in held if completed_at > since)
     missing = needed - {file.path for file in stored}
     return sorted(f"{found.storage.folder}/{path}" for path in missing)
+
+
+def _built_at(found: MetadataTable, name: str) -> str:
+    """Return when the last build of a partition began; it deleted all files of the partition."""
+    try:
+        marker = parse_partition_metadata(found.storage.read(partition_marker_path(name)))
+    except ObjectNotFoundError:
+        return ""
+    return (marker.commit_time and found.completion_time(marker.commit_time)) or ""
 
 
 def check_metadata_files(table: Examination) -> Iterator[Finding]:
