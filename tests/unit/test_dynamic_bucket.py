@@ -210,7 +210,7 @@ def test_writes_through_the_cache_are_those_without_it(
     monkeypatch.setattr("bucketlake.metadata.location_cache.filling.is_worth_reading", _always)
     tables = []
     for name, cache in (("with", kept), ("without", _no_cache)):
-        monkeypatch.setattr("bucketlake.index.dynamic.LocationCache", cache)
+        monkeypatch.setattr("bucketlake.metadata.location_cache.cache.LocationCache", cache)
         table = make(str(tmp_path / name), table_type=table_type)
         upsert = table.upsert_batch(query_name="orders")
         for at in range(1, 7):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.errors import ConfigError
@@ -16,10 +16,12 @@ from bucketlake.index.filling import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.metadata.index_shards import ShardLimits
-from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
+
+if TYPE_CHECKING:
+    from bucketlake.metadata.location_cache.cache import LocationCache
 
 ASSIGNERS_DEFAULT: Final = 4
 ASSIGNERS_MAX: Final = 1_000
@@ -100,9 +102,7 @@ class DynamicBucket:
         if size is None and self.max_records is None:
             size = MAX_FILE_SIZE_DEFAULT
         filling = OwnBuckets(self.max_records, size)
-        source = IndexSource(storage, timeline)
-        # A table in the memory of a process is in memory already, and its path is not unique.
-        cache = None if isinstance(storage, MemoryStorage) else LocationCache()
+        source, cache = IndexSource(storage, timeline), _cache_of(storage)
         layout = RecordLayout(True, filling, self.assigners, source, cache=cache)
         object.__setattr__(index, "_layout", layout)
         return index
@@ -157,3 +157,16 @@ class DynamicBucket:
             names.number(options, names.MAX_FILE_SIZE),
             names.number(options, names.ASSIGNERS) or ASSIGNERS_DEFAULT,
         )
+
+
+def _cache_of(storage: Storage) -> LocationCache | None:
+    """Return the cache of the host; None for a table in the memory of this process.
+
+    Such a table is in memory already, and its path names another table in another process.
+    """
+    if isinstance(storage, MemoryStorage):
+        return None
+    # Imported here because each Python worker loads this module, whatever the kind of its table.
+    from bucketlake.metadata.location_cache.cache import LocationCache
+
+    return LocationCache()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,6 @@ from bucketlake.index.layout import (
 )
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
-from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import (
     MetadataSlice,
@@ -44,6 +44,9 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import is_initial
 from bucketlake.timeline.table_properties import read_table_config
+
+if TYPE_CHECKING:  # Only dynamic buckets have a cache.
+    from bucketlake.metadata.location_cache.cache import LocationCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +29,6 @@ from bucketlake.merge.records import (
     distinct_rows,
     key_order,
 )
-from bucketlake.metadata.location_cache.cache import LocationCache
-from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_slice import FileSlice
@@ -50,6 +49,10 @@ from bucketlake.write.located import (
 )
 from bucketlake.write.lookups import Lookup, LookupPlacement
 from bucketlake.write.tag import TaggedRecords, Tagger
+
+if TYPE_CHECKING:  # Only dynamic buckets have a cache.
+    from bucketlake.metadata.location_cache.cache import LocationCache
+    from bucketlake.metadata.location_cache.eviction import Checkpoint
 
 PlaceArray = npt.NDArray[np.int32]
 
