@@ -10,6 +10,7 @@ import pyarrow as pa
 from bucketlake.config.support import check_readable
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.settings import (
     TableIndex,
     require_given,
@@ -41,7 +42,7 @@ def create_table(
     *,
     schema: StructType | pa.Schema,
     record_key: Names,
-    index: TableIndex,
+    index: TableIndex | None = None,
     partition_by: Names = (),
     ordering: Names | None = None,
     table_type: str = "copy_on_write",
@@ -62,8 +63,9 @@ def create_table(
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex
-        How keys find their file group.
+    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex, optional
+        How keys find their file group; by default ``DynamicBucket()``, whose buckets are opened as
+        the data grows.
     partition_by : str or sequence of str
         Partition columns, outermost first; empty for a table without partitions.
     ordering : str, sequence of str or None
@@ -81,7 +83,8 @@ def create_table(
         How to format the times of the only partition column as text.
     metadata_table : bool
         Whether the table gets Hudi's metadata table: readers then need not list the storage, and
-        each commit writes some more files. A ``RecordIndex`` and a ``DynamicBucket`` need it.
+        each commit writes some more files. A ``RecordIndex`` and a ``DynamicBucket``, also the
+        default one, need it.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
 
@@ -105,11 +108,14 @@ def create_table(
     >>> import bucketlake as bl
     >>> trips = bl.create_table(
     ...     "memory://docs/trips", schema=pa.schema({"id": pa.string(), "fare": pa.float64()}),
-    ...     record_key=["id"], index=bl.SimpleBucket(4))
+    ...     record_key=["id"])
+    >>> trips.index
+    DynamicBucket(max_records=None, max_file_size=None, assigners=4)
     >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
     2
     """
     storage = open_storage(path, storage_options)
+    index = DynamicBucket() if index is None else index
     keys, partitions = names_of(record_key), names_of(partition_by)
     inferred = inferred_generator(keys, partitions)
     spec = KeySpec(

@@ -81,6 +81,25 @@ def test_a_table_is_created_as_its_options_say(run: Run) -> None:
     assert bl.open_table("flights").index == bl.SimpleBucket(2)
 
 
+@pytest.mark.parametrize(
+    ("options", "index"),
+    [
+        ("", bl.DynamicBucket()),
+        ("--assigners 2", bl.DynamicBucket(assigners=2)),
+        ("--buckets 3", bl.SimpleBucket(3)),
+        ("--index simple", bl.SimpleBucket(4)),
+        ("--hash-field id", bl.SimpleBucket(4, ["id"])),
+        ("--rules x,2", bl.PartitionBucket({"x": 2}, default=4)),
+        ("--index consistent", bl.ConsistentBucket(4)),
+    ],
+)
+def test_a_new_table_has_dynamic_buckets_unless_options_ask_for_others(
+    run: Run, options: str, index: object
+) -> None:
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id", *options.split())
+    assert bl.open_table("t").index == index
+
+
 def test_a_table_takes_its_columns_from_a_data_file(run: Run) -> None:
     Path("flights.csv").write_text(FLIGHTS_CSV)
     like = "create flights --like flights.csv --key carrier --key flight --buckets 2"

@@ -63,6 +63,21 @@ def shard_of(key: str, count: int = ASSIGNERS) -> int:
 TYPES = pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 
 
+def test_new_table_has_dynamic_buckets_unless_another_index_is_asked_for(
+    new_path: NewPath,
+) -> None:
+    path = new_path()
+    table = bl.create_table(path, schema=SCHEMA, record_key="id", partition_by="day")
+    assert table.index == bl.open_table(path).index == bl.DynamicBucket()
+    assert table.upsert(rows(1, 2)).inserted == 2
+    assert table.upsert(rows(2, 3)).updated == 1
+
+
+def test_new_table_without_metadata_table_needs_another_index(new_path: NewPath) -> None:
+    with pytest.raises(ConfigError, match=r"DynamicBucket.*SimpleBucket"):
+        bl.create_table(new_path(), schema=SCHEMA, record_key="id", metadata_table=False)
+
+
 # ---- Where keys go ------------------------------------------------------------------------------
 
 
@@ -79,6 +94,9 @@ def test_buckets_fill_in_order_and_belong_to_the_shard_of_their_keys(
         number = bucket_of_group(file_id)
         assert number is not None
         assert number % ASSIGNERS == shard_of(key)
+    assert {b.file_id: b.bucket_id for b in table.buckets()} == {
+        file_id: bucket_of_group(file_id) for file_id in places(table).values()
+    }
     if table_type == "copy_on_write":
         for shard in range(ASSIGNERS):
             *full, last = [n for b, n in numbers(table).items() if b % ASSIGNERS == shard]

@@ -25,6 +25,8 @@ GivenIndex: TypeAlias = bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex |
 _RECORD_KINDS = {"record": True, "global-record": False}
 """Record-level indexes by name; whether each partition has an index of its own."""
 
+_BUCKETS_DEFAULT = 4
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
@@ -146,18 +148,24 @@ def given_of(options: Mapping[str, int | None]) -> dict[str, int]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def index_options(default: int | None) -> Decorator[Any]:
+def index_options(*, of_new_table: bool) -> Decorator[Any]:
     """Return the options of an index, which a command gets as ``index``.
 
-    Without a default number of buckets, they are for a table that stores no index setting.
+    A new table without any of them has dynamic buckets. For other tables ``index`` is then None,
+    because the options are only for a table that stores no index setting.
     """
-    where = "" if default else " Only for a table that stores no index setting."
+    where = default_kind = default_count = ""
+    if of_new_table:
+        default_kind = " If not set: dynamic, or simple if another option needs it."
+        default_count = f" If not set: {_BUCKETS_DEFAULT}."
+    else:
+        where = " Only for a table that stores no index setting."
 
     def add(command: Command) -> Any:
         @wraps(command)
         def with_index(
             *arguments: Any,
-            kind: str,
+            kind: str | None,
             buckets: int | None,
             min_buckets: int | None,
             max_buckets: int | None,
@@ -166,9 +174,15 @@ def index_options(default: int | None) -> Decorator[Any]:
             hash_fields: list[str],
             **others: Any,
         ) -> Any:
-            dynamic = {"max_records": max_records, "assigners": assigners}
-            limits = {"min": min_buckets, "max": max_buckets}
-            index = _index_of(kind, buckets, given_of(limits), given_of(dynamic), hash_fields)
+            dynamic = given_of({"max_records": max_records, "assigners": assigners})
+            limits = given_of({"min": min_buckets, "max": max_buckets})
+            # --rules is an option of "create" alone.
+            computed = bool(buckets or limits or hash_fields or others.get("rules"))
+            if kind is None:
+                kind = "dynamic" if of_new_table and not computed else "simple"
+            if of_new_table and kind in ("simple", "consistent"):
+                buckets = buckets or _BUCKETS_DEFAULT
+            index = _index_of(kind, buckets, limits, dynamic, hash_fields)
             return command(*arguments, index=index, **others)
 
         decorators: list[Decorator[Any]] = [
@@ -176,19 +190,16 @@ def index_options(default: int | None) -> Decorator[Any]:
                 "--index",
                 "kind",
                 type=click.Choice(["simple", "consistent", "dynamic", *_RECORD_KINDS]),
-                default="simple",
-                show_default=True,
                 help="Buckets of a fixed number; buckets of a hash ring, which "
                 '"bucketlake resize" splits and merges; buckets that are opened as the data grows; '
                 "or a record-level index, which has no buckets: of each partition, or global, of "
-                f"the whole table.{where}",
+                f"the whole table.{default_kind}{where}",
             ),
             click.option(
                 "--buckets",
                 type=click.IntRange(min=1),
-                default=default,
-                show_default=bool(default),
-                help=f"Buckets in each partition; a hash ring begins with this number.{where}",
+                help="Buckets in each partition; a hash ring begins with this number."
+                f"{default_count}{where}",
             ),
             click.option(
                 "--min-buckets",

@@ -94,7 +94,7 @@ def rescale(
     """,
 )
 @table_path
-@index_options(default=None)
+@index_options(of_new_table=False)
 @click.option(
     "--max-file-size",
     type=click.IntRange(min=1),

@@ -72,7 +72,7 @@ metadata_table_option = click.option(
     metavar="NAME",
     help="Column whose greater value wins; if not set: the later commit wins.",
 )
-@index_options(default=4)
+@index_options(of_new_table=True)
 @click.option(
     "--rules",
     metavar="TEXT",
@@ -147,7 +147,7 @@ def create(
 )
 @table_path
 @data_files
-@index_options(default=None)
+@index_options(of_new_table=False)
 @click.option("--add-columns", is_flag=True, help="Add new columns of the files to the table.")
 @metadata_table_option
 def upsert(
@@ -184,7 +184,7 @@ def upsert(
 )
 @table_path
 @data_files
-@index_options(default=None)
+@index_options(of_new_table=False)
 @metadata_table_option
 def delete(
     path: str,

@@ -133,6 +133,8 @@ class BucketLayout:
         """Return the bucket in a file id; None if the file id has none."""
         return bucket_of_file_id(file_id)
 
+    bucket_number = slot_of_group
+
     def slot_text(self, slot: int) -> str:
         """Return a bucket in words, such as ``bucket 3``."""
         return f"bucket {slot}"
@@ -304,7 +306,7 @@ def bucket_numbers(layout: Layout | None, slices: Collection[FileSlice]) -> dict
     numbers = {
         file_slice.file_id: bucket_of_file_id(file_slice.file_id)
         if layout is None
-        else layout.slot_of_group(file_slice.partition_path, file_slice.file_id)
+        else layout.bucket_number(file_slice.partition_path, file_slice.file_id)
         for file_slice in slices
     }
     if layout is None and None in numbers.values():

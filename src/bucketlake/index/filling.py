@@ -61,6 +61,10 @@ class Filling(Protocol):
         """
         ...
 
+    def bucket_number(self, file_id: FileId) -> int | None:
+        """Return the number of the bucket that a group is; None if it is none."""
+        ...
+
     def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
         """Return how many new keys a stored group takes; 0 or less if it is full.
 
@@ -133,6 +137,10 @@ class SmallGroups:
         small = (held for held in slices if held.size_bytes < self.small_bytes)
         return sorted(small, key=lambda s: (s.file_id not in written, -s.size_bytes, s.file_id))
 
+    def bucket_number(self, file_id: FileId) -> int | None:  # noqa: ARG002
+        """Return None: there are no buckets."""
+        return None
+
     def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:  # noqa: ARG002
         """Return how many rows the group takes by its size."""
         return int((self.size_bytes_max - held.size_bytes) / row_bytes)
@@ -195,6 +203,10 @@ class OwnBuckets:
         """Return the buckets of the shard by their numbers, then its groups without a number."""
         own = (held for held in slices if owner_of_group(held.file_id, shard_count) == pool)
         return sorted(own, key=_order_of_bucket)
+
+    def bucket_number(self, file_id: FileId) -> int | None:
+        """Return the number in the id; None if another writer opened the group."""
+        return bucket_of_group(file_id)
 
     def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
         """Return how many rows the bucket takes, by its size and by its rows."""

@@ -265,6 +265,10 @@ class Layout(Protocol):
         """Return the slot of a file group; None if the group may hold any key."""
         ...
 
+    def bucket_number(self, partition_path: str, file_id: FileId) -> int | None:
+        """Return the number of the bucket that a file group is, or belongs to; None without one."""
+        ...
+
     def slot_text(self, slot: int) -> str:
         """Return a slot in words, for messages: ``bucket 3``."""
         ...

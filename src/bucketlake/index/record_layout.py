@@ -300,6 +300,10 @@ class RecordLayout:
         """Return None: a group may hold any key."""
         return None
 
+    def bucket_number(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
+        """Return the number of a dynamic bucket; None without buckets, and for other groups."""
+        return self.filling.bucket_number(file_id)
+
     def slot_text(self, slot: int) -> str:  # noqa: ARG002
         """Return a slot in words."""
         return "the partition"

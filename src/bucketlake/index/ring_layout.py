@@ -156,6 +156,8 @@ class RingLayout:
         """Return the node of a file group; None if the group is not on the ring."""
         return self.state(partition_path).positions.get(file_id)
 
+    bucket_number = slot_of_group
+
     def slot_text(self, slot: int) -> str:
         """Return a node in words."""
         return f"ring node {slot}"

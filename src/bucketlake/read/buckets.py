@@ -40,8 +40,8 @@ class Bucket:
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
-        Bucket; None if the file group belongs to no bucket index. On a hash ring it is the position
-        of the node, and a resize may change it.
+        Bucket; None if the file group belongs to none. On a hash ring it is the position of the
+        node, and a resize may change it.
     file_id : FileId
         The file group.
     instant : InstantTime

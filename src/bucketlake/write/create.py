@@ -104,7 +104,10 @@ def make_table(
     )
     if isinstance(index, INDEXED_KINDS) and not metadata_table:
         raise ConfigError(
-            "metadata_table", False, f"a {type(index).__name__} needs the metadata table"
+            "metadata_table",
+            False,
+            f"a {type(index).__name__} needs the metadata table; give True, or an index of "
+            "computed buckets such as SimpleBucket(4)",
         )
     if storage.stat(PROPERTIES_FILE) is not None:
         raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")

@@ -81,7 +81,11 @@ class MetadataFileId:
                 f"{self.data_partition!r} has a dot, and a partitioned record-level index cannot "
                 "name log files of such a partition"
             )
-            raise InputError("partition path", problem, "use a global record-level index")
+            advice = (
+                "create the table with another index, such as SimpleBucket(4) or "
+                "RecordIndex(partitioned=False)"
+            )
+            raise InputError("partition path", problem, advice)
         return FileId(f"{self.prefix_of_shards(self.data_partition)}{self.shard:04d}-0")
 
     @classmethod
