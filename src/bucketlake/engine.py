@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +31,21 @@ from bucketlake.write.source import RecordSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    Records: TypeAlias = "DataFrame | pa.Table | ArrowData"
+    """Records that a write takes."""
+
+
+class ArrowData(Protocol):
+    """Rows that offer themselves through the Arrow PyCapsule interface.
+
+    For example a ``pyarrow.RecordBatch``, a ``pyarrow.RecordBatchReader``, and the data frames of
+    polars and pandas.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the rows as a PyCapsule."""
+        ...
 
 
 def active_session() -> SparkSession | None:
@@ -58,12 +73,43 @@ def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
     return arrow_from_spark(schema)
 
 
-def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> RecordSource:
+def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
+    """Return the records of a write as a DataFrame of Spark or an Arrow table.
+
+    Parameters
+    ----------
+    data : DataFrame, pa.Table or ArrowData
+        The records. Data that can be read only once is read into memory.
+    root : str
+        The table's path, as the user passed it.
+
+    Raises
+    ------
+    InputError
+        If the data is of another type, or cannot be read.
+    """
+    if isinstance(data, pa.Table) or hasattr(data, "mapInArrow"):
+        return data
+    problem = f"data of type {type(data).__name__} cannot be written"
+    if hasattr(data, "__arrow_c_stream__"):
+        try:
+            return pa.table(data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            problem = f"{problem}: {error}"
+    raise InputError(
+        f"write to {root}",
+        problem,
+        "pass a Spark DataFrame, a pyarrow.Table, or rows with the Arrow PyCapsule interface, such "
+        "as a RecordBatch, a RecordBatchReader, or a data frame of polars or pandas",
+    )
+
+
+def source_of(data: Records, storage: Storage, root: str) -> RecordSource:
     """Return the records of a write, as a source for their engine.
 
     Parameters
     ----------
-    data : DataFrame or pa.Table
+    data : DataFrame, pa.Table or ArrowData
         The records.
     storage : Storage
         The table's storage.
@@ -75,18 +121,13 @@ def source_of(data: DataFrame | pa.Table, storage: Storage, root: str) -> Record
     InputError
         If the data is of another type.
     """
-    if isinstance(data, pa.Table):
-        return ArrowSource(data)
-    if hasattr(data, "mapInArrow"):
-        from bucketlake.spark.source import SparkSource
-        from bucketlake.spark.spool import Spool
+    records = readable_records(data, root)
+    if isinstance(records, pa.Table):
+        return ArrowSource(records)
+    from bucketlake.spark.source import SparkSource
+    from bucketlake.spark.spool import Spool
 
-        return SparkSource(data, Spool(storage, root))
-    raise InputError(
-        f"write to {root}",
-        f"data of type {type(data).__name__} cannot be written",
-        "pass a Spark DataFrame or a pyarrow.Table",
-    )
+    return SparkSource(records, Spool(storage, root))
 
 
 def stored_rows(

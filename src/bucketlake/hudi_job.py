@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.engine import arrow_schema
+from bucketlake.engine import arrow_schema, readable_records
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
@@ -32,12 +32,14 @@ from bucketlake.write.create import make_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from bucketlake.engine import Records
+
 _DELETES = (Operation.DELETE, Operation.DELETE_PARTITION)
 _MODES = ("append", "overwrite", "errorifexists", "error", "ignore")
 
 
 def save(
-    df: DataFrame | pa.Table,
+    df: Records,
     path: str,
     mode: str = "append",
     options: Mapping[str, str] | None = None,
@@ -47,7 +49,7 @@ def save(
 
     Parameters
     ----------
-    df : DataFrame or pa.Table
+    df : DataFrame, pa.Table or ArrowData
         Records, or keys for operation ``delete``.
     path : str
         Folder of the table; ``save`` creates a missing table.
@@ -96,6 +98,7 @@ def save(
     >>> save(pa.table({"id": ["a", "b"]}), "memory://docs/saved", options=options).inserted
     2
     """
+    records = readable_records(df, path)
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
     job = parse_job_options(options or {})
@@ -122,10 +125,10 @@ def save(
     if exists or job.operation in _DELETES:
         table = _open(path, job, storage_options)
     else:
-        table = _create(df, path, job, storage_options)
+        table = _create(records, path, job, storage_options)
     table = replace(table, log_format=job.log_format, lock=lock)
     _turn_metadata_table(table, wanted=job.metadata_table)
-    result = _run(table, df, job, overwrite=exists and mode.lower() == "overwrite")
+    result = _run(table, records, job, overwrite=exists and mode.lower() == "overwrite")
     try:
         _serve(table, job)
     except Exception as error:  # Also errors of Spark.

@@ -96,6 +96,8 @@ from bucketlake.write.source import RecordSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from bucketlake.engine import Records
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -129,13 +131,15 @@ class Table:
 
     # Writes.
 
-    def upsert(self, data: DataFrame | pa.Table) -> WriteResult:
+    def upsert(self, data: Records) -> WriteResult:
         """Insert new records and update existing records.
 
         Parameters
         ----------
-        data : DataFrame or pa.Table
-            Records with all columns of the table; new columns are added to the table. If several
+        data : DataFrame, pa.Table or ArrowData
+            A DataFrame of Spark, an Arrow table, or other rows with the Arrow PyCapsule interface:
+            a RecordBatch, a RecordBatchReader, a data frame of polars or pandas. They need
+            all columns of the table; new columns are added to the table. If several
             records have the same key, the record with the greatest ordering value is written. If
             ordering values are equal, the later row of an Arrow table is written; a DataFrame has
             no order, so the contents of the rows decide. An incoming record replaces a stored
@@ -196,14 +200,14 @@ class Table:
         """
         return BatchUpsert(self, query_name)
 
-    def insert(self, data: DataFrame | pa.Table) -> WriteResult:
+    def insert(self, data: Records) -> WriteResult:
         """Write records like :meth:`upsert`, because a bucket index keeps keys unique (RFC-29).
 
         Only the operation in the commit's metadata is different.
 
         Parameters
         ----------
-        data : DataFrame or pa.Table
+        data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`; the errors are the same, too.
 
         Returns
@@ -212,12 +216,12 @@ class Table:
         """
         return self._write(Operation.INSERT, data)
 
-    def bulk_insert(self, data: DataFrame | pa.Table) -> WriteResult:
+    def bulk_insert(self, data: Records) -> WriteResult:
         """Write records to partitions without records.
 
         Parameters
         ----------
-        data : DataFrame or pa.Table
+        data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`. If several records have the same key, one is written.
 
         Returns
@@ -231,14 +235,12 @@ class Table:
         """
         return self._write(Operation.BULK_INSERT, data)
 
-    def insert_overwrite(
-        self, data: DataFrame | pa.Table, *, whole_table: bool = False
-    ) -> WriteResult:
+    def insert_overwrite(self, data: Records, *, whole_table: bool = False) -> WriteResult:
         """Replace the partitions of the records, or the whole table.
 
         Parameters
         ----------
-        data : DataFrame or pa.Table
+        data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`; the errors are the same, too.
         whole_table : bool
             Whether to empty partitions without a record in ``data``, too.
@@ -251,12 +253,12 @@ class Table:
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
         return self._write(operation, data)
 
-    def delete(self, keys: DataFrame | pa.Table) -> WriteResult:
+    def delete(self, keys: Records) -> WriteResult:
         """Delete records by key.
 
         Parameters
         ----------
-        keys : DataFrame or pa.Table
+        keys : DataFrame, pa.Table or ArrowData
             Record key and partition columns; other columns are ignored. Keys that are not in the
             table are ignored. Ordering values are not compared: a key is always deleted.
 
@@ -1217,7 +1219,7 @@ class Table:
             return None
 
     def _write(
-        self, operation: Operation, data: DataFrame | pa.Table, batch: Batch | None = None
+        self, operation: Operation, data: Records, batch: Batch | None = None
     ) -> WriteResult:
         storage, config = self._open()
         source = source_of(data, storage, self.path)
@@ -1236,6 +1238,6 @@ class BatchUpsert:
     table: Table
     query_name: str
 
-    def __call__(self, data: DataFrame | pa.Table, batch_id: int) -> WriteResult:
+    def __call__(self, data: Records, batch_id: int) -> WriteResult:
         """Upsert a batch, unless it was committed before."""
         return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.model.column_type import stored_type
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, TaskResult, WriteTask, written_in_threads
 from bucketlake.write.tag import TaggedRecords, Tagger
@@ -24,7 +25,7 @@ class ArrowSource:
     """Records of an Arrow table; its row order decides between equal ordering values."""
 
     def __init__(self, rows: pa.Table, threads: int | None = None) -> None:
-        self._rows = rows
+        self._rows = _without_views(rows)
         self._threads = threads or _cpu_count()
         self._tagged: TaggedRecords | None = None
 
@@ -91,3 +92,15 @@ def _split(tagged: TaggedRecords, plan: WritePlan) -> dict[int, np.ndarray]:
 
 def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """Return the rows without string views, as polars makes them: Arrow cannot select rows of them.
+
+    Other columns keep their type, which later steps check and cast in chunks.
+    """
+    fields = list(rows.schema)
+    for number, field in enumerate(fields):
+        if "_view" in str(field.type):
+            fields[number] = field.with_type(stored_type(field.type, field.name, "the records"))
+    return rows.cast(pa.schema(fields)) if fields != list(rows.schema) else rows

@@ -1,0 +1,83 @@
+"""What a write takes beside Arrow tables: rows with the Arrow PyCapsule interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import InputError
+
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+ROWS = pa.Table.from_pylist([{"id": "a", "n": 1}, {"id": "b", "n": None}], SCHEMA)
+NewPath = Callable[[], str]
+
+
+class Frame:
+    """A data frame of a library that offers its rows as an Arrow stream, once."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows: pa.Table | None = rows
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        if self._rows is None:
+            raise ValueError("the stream was read before")
+        rows, self._rows = self._rows, None
+        return rows.__arrow_c_stream__(requested_schema)
+
+
+def views() -> pa.Table:
+    """Return the rows with strings as polars has them."""
+    return ROWS.cast(pa.schema([("id", pa.string_view()), ("n", pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda: ROWS.to_batches()[0],
+        lambda: pa.RecordBatchReader.from_batches(SCHEMA, ROWS.to_batches(1)),
+        lambda: Frame(ROWS),
+        lambda: Frame(views()),
+        lambda: pytest.importorskip("pandas").DataFrame({"id": ["a", "b"], "n": [1, None]}),
+    ],
+    ids=["batch", "reader", "frame", "views", "pandas"],
+)
+def test_rows_with_the_arrow_interface_are_written_and_deleted(
+    new_path: NewPath, given: Callable[[], Any]
+) -> None:
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key="id")
+    assert table.upsert(given()).inserted == 2
+    assert table.to_arrow(columns=["id", "n"]).sort_by("id").to_pylist() == ROWS.to_pylist()
+    assert table.delete(given()).deleted == 2
+
+
+def test_save_takes_rows_with_the_arrow_interface(new_path: NewPath) -> None:
+    path = new_path()
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "2",
+    }
+    assert bl.save(Frame(ROWS), path, options=options).inserted == 2
+    assert bl.open_table(path).to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("given", [[{"id": "a"}], {"id": ["a"]}, None, 5, "rows.parquet"])
+def test_other_data_is_an_error_that_names_what_can_be_written(
+    new_path: NewPath, given: object
+) -> None:
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key="id")
+    with pytest.raises(InputError, match=r"cannot be written.*RecordBatch"):
+        table.upsert(given)  # type: ignore[arg-type]
+
+
+def test_a_stream_that_was_read_before_is_an_error(new_path: NewPath) -> None:
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key="id")
+    frame = Frame(ROWS)
+    table.upsert(frame)
+    with pytest.raises(InputError, match="read before"):
+        table.upsert(frame)
