@@ -13,11 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 WORKER_HOSTS = ["127.0.0.1", "127.0.0.2"]
 START_SECONDS_MAX = 120
+
+# Runs a command until it ends or until the process of the tests has died, however that died. What
+# the command has started dies with it.
+_GUARDED = """
+(while kill -0 $PPID && kill -0 $$; do sleep 1; done; kill -KILL 0) > /dev/null 2>&1 &
+exec "$@"
+"""
 
 
 def environment() -> dict[str, str]:
@@ -37,15 +44,22 @@ def start_driver(name: str, *arguments: object, log: Path) -> subprocess.Popen[s
     """Start a driver program in a process group of its own; its errors go to the log."""
     command = [sys.executable, "-m", f"tests.spark.drivers.{name}", *map(str, arguments)]
     with log.open("w") as errors:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
+        return _start(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=errors)
+
+
+def _start(
+    command: list[str],
+    *,
+    cwd: Path,
+    env: dict[str, str],
+    stdout: int | IO[str],
+    stderr: int | IO[str],
+) -> subprocess.Popen[str]:
+    """Start a command in a process group of its own, which does not outlive this process."""
+    return subprocess.Popen(
+        ["bash", "-c", _GUARDED, "guarded", *command],
+        cwd=cwd, env=env, stdout=stdout, stderr=stderr, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 def run_driver(name: str, *arguments: object, log: Path, seconds_max: float = 600) -> Any:
@@ -54,8 +68,9 @@ def run_driver(name: str, *arguments: object, log: Path, seconds_max: float = 60
     try:
         output, _ = process.communicate(timeout=seconds_max)
     except subprocess.TimeoutExpired:
-        kill_group(process)
         raise AssertionError(f"{name} still ran after {seconds_max} s: {tail(log)}") from None
+    finally:
+        kill_group(process)
     assert process.returncode == 0, f"{name}: {tail(log)}"
     return json.loads(output.strip().splitlines()[-1])
 
@@ -147,14 +162,12 @@ def _start_java(
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     with (folder / "log").open("w") as log:
-        return subprocess.Popen(
+        return _start(
             [str(home / "bin" / "spark-class"), *command],
             cwd=folder,
             env=environment() | variables,
             stdout=log,
             stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
         )
 
 

@@ -36,7 +36,11 @@ KEYS = 200
 _PARENT = os.getppid()
 PARTS = ["a", "b"]
 BUCKETS = 2
-INDEXES = {"simple": bl.SimpleBucket(BUCKETS), "record": bl.RecordIndex()}
+INDEXES = {
+    "simple": bl.SimpleBucket(BUCKETS),
+    "record": bl.RecordIndex(),
+    "dynamic": bl.DynamicBucket(max_records=40, assigners=2),
+}
 SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -94,6 +98,12 @@ def rows_of_round(number: int) -> pa.Table:
         },
         schema=SCHEMA,
     )
+
+
+def deleted_in(rows: pa.Table) -> pa.Table:
+    """Return keys to delete: every third row, and a key that no table has."""
+    keys = rows.select(["id", "part"]).to_pylist()[::3]
+    return pa.Table.from_pylist([*keys, {"id": "absent", "part": PARTS[0]}])
 
 
 def parent_lives() -> bool:

@@ -1,0 +1,60 @@
+"""A day on a cluster: a master, two workers, speculation, and executors that die.
+
+Bucket kinds that compute a bucket and kinds that look it up take another way through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark.drivers.common import deleted_in, rows_of_round
+from tests.spark.processes import cluster, run_driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
+
+NOTHING_LEFT = {"markers": [], "files": [], "pending": [], "staged": [], "spooled": []}
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as address:
+        yield address
+
+
+class Model:
+    """What the table should hold: a row by key."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, object]] = {}
+
+    def apply(self, operation: str, number: int) -> list[int]:
+        """Change the rows as a write does; return how many are inserted, updated and deleted."""
+        batch, before = rows_of_round(number), self.rows
+        if operation == "upsert":
+            written = {row["id"]: row for row in batch.to_pylist()}
+            self.rows = before | written
+            updated = len(before.keys() & written.keys())
+            return [len(written) - updated, updated, 0]
+        keys = {row["id"] for row in deleted_in(batch).to_pylist()}
+        self.rows = {key: row for key, row in before.items() if key not in keys}
+        return [0, 0, len(before) - len(self.rows)]
+
+
+@pytest.mark.parametrize("kind", ["simple", "dynamic"])
+def test_writes_on_a_cluster_are_exact_while_executors_die_and_tasks_are_copied(
+    master: str, tmp_path: Path, kind: str
+) -> None:
+    report = run_driver("on_cluster", master, tmp_path, kind, log=tmp_path / "log")
+    model = Model()
+    for done in report["done"]:
+        assert done["changed"] == model.apply(*done["step"]), done["step"]
+        assert done["rows"] == [model.rows[key] for key in sorted(model.rows)], done["step"]
+        assert done["spark"] == sorted(model.rows), done["step"]
+    events = [note.rpartition("-")[2] for note in report["notes"]]
+    assert events.count("kills") == 2
+    assert (events.count("sleeps"), "copies" in events) == (1, True)
+    assert report["left"] == NOTHING_LEFT
+    assert report["doctor"] == []
