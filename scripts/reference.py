@@ -24,6 +24,7 @@ from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
 from bucketlake.read.buckets import Bucket, RecordLocation
+from bucketlake.read.history import TimelineEntry
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
@@ -36,7 +37,6 @@ from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
 from bucketlake.services.restore_service import RestoreReport
 from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
 from bucketlake.timeline import lock_options
-from bucketlake.timeline.instant import Instant
 
 TARGET = Path(__file__).parents[1] / "docs" / "reference.md"
 
@@ -60,7 +60,7 @@ VALUES = (
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )
 RETURNED = (
-    *(Bucket, RecordLocation, PruningReport, Instant, HashingConfig, RecordedCount),
+    *(Bucket, RecordLocation, PruningReport, TimelineEntry, HashingConfig, RecordedCount),
     *(
         RescaleReport,
         PartitionChange,

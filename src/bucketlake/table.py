@@ -48,6 +48,7 @@ from bucketlake.read.buckets import (
     locate_key,
     record_locations,
 )
+from bucketlake.read.history import TimelineEntry, list_history
 from bucketlake.read.plan import plan_read, plan_slices
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
@@ -85,7 +86,6 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import Instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batches import Batch
@@ -502,16 +502,16 @@ class Table:
         snapshot = self._snapshot()
         return list_buckets(snapshot, self._index_of(snapshot))
 
-    def timeline(self) -> list[Instant]:
-        """Return the instants of the active timeline, oldest first.
+    def timeline(self) -> list[TimelineEntry]:
+        """Return the instants of the active timeline, oldest first, and what each commit wrote.
 
         Returns
         -------
-        list of Instant
-            Including pending instants, without archived instants.
+        list of TimelineEntry
+            Including pending instants, without archived instants. It prints as a table.
         """
         storage, config = self._open()
-        return list(load_timeline(storage, config).instants)
+        return list_history(storage, load_timeline(storage, config))
 
     def rule_versions(self) -> list[HashingConfig]:
         """Return the valid versions of a partition-level table's rules (RFC-89).

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 
 import bucketlake as bl
 from bucketlake.cli.main import main
-from bucketlake.cli.output import render_table
 from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.model.text_table import render_table
 
 FLIGHTS_CSV = """\
 day,carrier,flight,origin,delay,status,updated_at

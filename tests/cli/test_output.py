@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.cli import output
-from bucketlake.cli.output import JsonOutput, TextOutput, plain_value, render_table, rows_of
+from bucketlake.cli.output import JsonOutput, TextOutput, rows_of
 from bucketlake.errors import BucketOutOfRangeError
+from bucketlake.model.text_table import plain_value, render_table
 
 
 def test_a_table_aligns_names_to_the_left_and_numbers_to_the_right() -> None:

@@ -14,8 +14,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bucketlake.cli.input import FileFormat
-from bucketlake.cli.output import plain_value, rows_of
+from bucketlake.cli.output import rows_of
 from bucketlake.errors import StorageError, UnsupportedFeatureError
+from bucketlake.model.text_table import plain_value
 
 
 def write_file(rows: pa.Table, path: Path, named_format: str | None) -> None:

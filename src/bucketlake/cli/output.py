@@ -2,43 +2,40 @@
 
 Commands pass plain values (facts, rows) to an `Output`, which renders them. In JSON, the result is
 one document on stdout, and each line on stderr is a document too, so that a program can read both.
-A name that ends in ``_bytes`` has a size, which text shows with a unit. A name that ends in
-``_range`` or ``_ranges`` has ranges of hash values, of which the start is excluded.
+``model/text_table.py`` renders the text.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
-import math
 import re
 import shutil
 import sys
 import threading
 import time
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
-from datetime import time as wall_time
-from enum import Enum
 from typing import Any
 
 import pyarrow as pa
 
 from bucketlake.errors import BucketLakeError
+from bucketlake.model.text_table import (
+    Facts,
+    plain_value,
+    printable,
+    render_fact,
+    render_table,
+    rows_in,
+)
 from bucketlake.write.progress import LOGGER
-
-Facts = Mapping[str, object]
 
 _PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
 _TICK_SECONDS_TERMINAL = 0.5
 _TICK_SECONDS_LOG = 10.0
-_CELL_WIDTH_MAX = 120
 _ROWS_BY_FACT_MAX = 3  # Up to this many wide rows are shown with one fact per line.
-_COLUMN_GAP = "  "
 _CONTROLS = re.compile("[\x7f-\x9f]")
 
 
@@ -121,14 +118,12 @@ class TextOutput(Output):
         """Show one line per fact, with aligned values."""
         width = max(map(len, facts), default=0)
         for key, value in facts.items():
-            name = _printable(key)
-            rows = _as_rows(value)
+            rows = rows_in(value)
             if rows:
-                print(name)
-                self._table(rows, list(rows[0]), indent=_COLUMN_GAP)
+                print(printable(key))
+                self._table(rows, list(rows[0]), indent="  ")
             else:
-                text = "-" if value in (None, [], ()) else _text(name, value)
-                print(f"{name.ljust(width)}{_COLUMN_GAP}{text}")
+                print(render_fact(key, value, width))
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
         """Show a table, and a note if there are more rows."""
@@ -144,7 +139,7 @@ class TextOutput(Output):
         """Rewrite the same line on a terminal; write a new line elsewhere."""
         end = "\n" if done or not sys.stderr.isatty() else "\r"
         state = "done in" if done else "..."
-        print(f"{_printable(doing)} {state} {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
+        print(f"{printable(doing)} {state} {seconds:.1f} s", end=end, file=sys.stderr, flush=True)
 
     @property
     def tick_seconds(self) -> float:
@@ -161,7 +156,7 @@ class TextOutput(Output):
         for line in lines:
             print(f"{indent}{line}")
         if hidden:
-            _note(f"columns that do not fit: {_printable(', '.join(hidden))}")
+            _note(f"columns that do not fit: {printable(', '.join(hidden))}")
 
 
 class JsonOutput(Output):
@@ -189,110 +184,6 @@ class JsonOutput(Output):
     def tick_seconds(self) -> float:
         """Long, because each message is a new line."""
         return _TICK_SECONDS_LOG
-
-
-def render_table(
-    rows: Sequence[Facts], columns: Sequence[str], width_max: int | None = None
-) -> tuple[list[str], list[str]]:
-    """Render rows as aligned lines, numbers to the right.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-    columns : sequence of str
-    width_max : int, optional
-        Most terminal cells of a line; None for no limit.
-
-    Returns
-    -------
-    lines : list of str
-        Column names, a rule, and one line per row.
-    hidden : list of str
-        The last columns, which did not fit.
-    """
-    cells = {
-        name: [_printable(name), *(_text(name, row.get(name)) for row in rows)] for name in columns
-    }
-    widths = {name: max(map(_width, column)) for name, column in cells.items()}
-    shown = _columns_that_fit(columns, widths, width_max)
-    rights = {name for name in shown if _is_numeric([row.get(name) for row in rows])}
-    padded = [
-        [_pad(cell, widths[name], right=name in rights) for cell in cells[name]] for name in shown
-    ]
-    lines = [_COLUMN_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
-    rule = _COLUMN_GAP.join("-" * widths[name] for name in shown)
-    return [*lines[:1], rule, *lines[1:]], list(columns[len(shown) :])
-
-
-def _columns_that_fit(
-    columns: Sequence[str], widths: Mapping[str, int], width_max: int | None
-) -> Sequence[str]:
-    if width_max is None:
-        return columns
-    taken = -len(_COLUMN_GAP)
-    for count, name in enumerate(columns):
-        taken += len(_COLUMN_GAP) + widths[name]
-        if taken > width_max:
-            return columns[: max(count, 1)]
-    return columns
-
-
-def _is_numeric(values: Sequence[object]) -> bool:
-    """Return whether all values of a column are numbers or nulls."""
-    known = [value for value in values if value is not None]
-    return bool(known) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in known
-    )
-
-
-def _as_rows(value: object) -> list[Facts]:
-    """Return a value that is a list of facts; an empty list for any other value."""
-    if not isinstance(value, list | tuple):
-        return []
-    rows = [item for item in value if isinstance(item, Mapping)]
-    return rows if len(rows) == len(value) else []
-
-
-def _pad(cell: str, width: int, *, right: bool) -> str:
-    space = " " * (width - _width(cell))
-    return space + cell if right else cell + space
-
-
-def _width(text: str) -> int:
-    """Return the terminal cells of a text: wide East Asian letters use two, combining marks 0."""
-    if text.isascii():
-        return len(text)
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return len(text) + wide - sum(bool(unicodedata.combining(letter)) for letter in text)
-
-
-def _text(name: str, value: object) -> str:
-    """Render a value for people, on one line and not too long."""
-    if isinstance(value, int) and name.endswith("_bytes"):
-        return _size(value)
-    if name.endswith("_range") and value is not None:
-        return _hash_ranges([value])
-    if name.endswith("_ranges"):
-        return _hash_ranges(value)
-    plain = plain_value(value)
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        text = ", ".join(value)
-    elif isinstance(value, datetime):
-        text = value.isoformat(sep=" ")
-    else:
-        text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-    text = _printable(text)
-    return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
-
-
-def _hash_ranges(ranges: Any) -> str:
-    text = " ".join("all" if start == end else f"({start}..{end}]" for start, end in ranges)
-    return text if len(text) <= _CELL_WIDTH_MAX else text[: _CELL_WIDTH_MAX - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    """Escape line breaks and terminal control sequences in data or names."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _json(value: object, indent: int | None = None) -> str:
@@ -329,38 +220,8 @@ def _as_dicts(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     return found
 
 
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def plain_value(value: Any) -> Any:
-    """Convert a value to types that JSON can represent."""
-    match value:
-        case None | bool() | int() | str():
-            return value.value if isinstance(value, Enum) else value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case Enum():
-            return plain_value(value.value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case datetime() | date() | wall_time():
-            return value.isoformat()
-        case Mapping():
-            return {str(key): plain_value(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [plain_value(item) for item in value]
-        case _:
-            return str(value)
-
-
 def _one_line(error: BaseException) -> str:
-    return _printable(" ".join(str(error).split())) or type(error).__name__
+    return printable(" ".join(str(error).split())) or type(error).__name__
 
 
 def _note(line: str) -> None:

@@ -18,7 +18,7 @@ from bucketlake.cli.options import (
     table_path,
 )
 from bucketlake.cli.output import Output, TextOutput, rows_of
-from bucketlake.cli.table_facts import instant_facts, table_facts
+from bucketlake.cli.table_facts import history_facts, table_facts
 from bucketlake.errors import InputError
 from bucketlake.hashing.ring import HashRange
 
@@ -110,8 +110,8 @@ def show(path: str, storage_options: dict[str, str], output: Output) -> None:
 def timeline(path: str, storage_options: dict[str, str], output: Output) -> None:
     """Show the instants of a table, oldest first."""
     table = bl.open_table(path, storage_options=storage_options)
-    rows = [instant_facts(instant) for instant in table.timeline()]
-    output.rows(rows, ["instant", "action", "state", "completed_at"], len(rows))
+    rows = [history_facts(instant) for instant in table.timeline()]
+    output.rows(rows, _TIMELINE_COLUMNS, len(rows))
 
 
 @click.command(
@@ -144,6 +144,9 @@ def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
     output.rows(rows, columns, len(rows))
 
 
+_TIMELINE_COLUMNS = [
+    "instant", "action", "state", "completed_at", "operation", "written", "deleted", "files",
+]  # fmt: skip
 _BUCKET_COLUMNS = [
     *("partition_path", "bucket_id", "size_bytes", "log_files", "instant", "path"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import bucketlake as bl
+from bucketlake.read.history import TimelineEntry
 from bucketlake.timeline.instant import Action, Instant, State
 
 
@@ -55,4 +56,14 @@ def instant_facts(instant: Instant) -> dict[str, object]:
         "action": instant.action.value,
         "state": instant.state.name.lower(),
         "completed_at": instant.completed_at,
+    }
+
+
+def history_facts(entry: TimelineEntry) -> dict[str, object]:
+    """Return the facts of an instant, and what its commit wrote."""
+    return instant_facts(entry) | {
+        "operation": entry.operation,
+        "written": entry.written,
+        "deleted": entry.deleted,
+        "files": entry.files,
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Shown):
     """Counts of one committed write.
 
     Attributes

@@ -18,6 +18,7 @@ from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
+from bucketlake.model.shown import Shown, ShownList
 from bucketlake.read.pruning.groups import slices_of_keys
 from bucketlake.read.pruning.records import (
     ask_record_index,
@@ -32,7 +33,7 @@ from bucketlake.read.virtual_keys import VirtualKeys
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(Shown):
     """A live file group.
 
     Attributes
@@ -69,7 +70,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLocation:
+class RecordLocation(Shown):
     """The location of a record.
 
     Attributes
@@ -102,7 +103,7 @@ def list_buckets(snapshot: Snapshot, index: IndexKind | None) -> list[Bucket]:
     slices = snapshot.all_slices()
     layout = None if index is None else index.layout()
     numbers = bucket_numbers(layout, slices)
-    return [_bucket(file_slice, numbers.get(file_slice.file_id), layout) for file_slice in slices]
+    return ShownList(_bucket(held, numbers.get(held.file_id), layout) for held in slices)
 
 
 def locate_key(
@@ -126,7 +127,7 @@ def locate_key(
     found = (
         _find(reader, file_slice, text, numbers.get(file_slice.file_id)) for file_slice in slices
     )
-    return [location for location in found if location is not None]
+    return ShownList(location for location in found if location is not None)
 
 
 def record_locations(snapshot: Snapshot, partition: str) -> pa.Table:

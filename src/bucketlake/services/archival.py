@@ -17,6 +17,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
 from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
 from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -66,7 +67,7 @@ class ArchivalLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveReport:
+class ArchiveReport(Shown):
     """The instants that an archival moves or has moved.
 
     Attributes

@@ -30,6 +30,7 @@ from bucketlake.index.state import forget_replaced_state
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.shown import Shown
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -69,7 +70,7 @@ class CleanedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanReport:
+class CleanReport(Shown):
     """What a clean deletes or has deleted.
 
     Attributes

@@ -28,6 +28,7 @@ from bucketlake.index.settings import resolve_index
 from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.shown import Shown
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.file_system_view import list_files
@@ -96,7 +97,7 @@ class CompactedSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionReport:
+class CompactionReport(Shown):
     """What a compaction rewrites or has rewritten.
 
     Attributes

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from bucketlake.errors import ConfigError
 from bucketlake.index.settings import INDEXED_KINDS, IndexedKind, TableIndex
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.shown import Shown
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.rescale import move_partitions
 from bucketlake.write.ingest import Target
@@ -24,7 +25,7 @@ from bucketlake.write.source import SlotSource
 
 
 @dataclass(frozen=True, slots=True)
-class ConversionReport:
+class ConversionReport(Shown):
     """What a conversion rewrites or has rewritten.
 
     Attributes

@@ -38,6 +38,7 @@ from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex, without_records
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.shown import ShownList
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
 from bucketlake.services.findings import Finding, FindingKind, Severity
@@ -102,7 +103,7 @@ def diagnose(
     try:
         config = read_table_config(storage)
     except FormatError as error:
-        return [_unreadable(error)]
+        return ShownList([_unreadable(error)])
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
     checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
@@ -116,7 +117,7 @@ def diagnose(
             found[_unreadable(error)] = None
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
-    return sorted(found, key=lambda finding: _ORDER.index(finding.severity))
+    return ShownList(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))
 
 
 def _unreadable(error: FormatError) -> Finding:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from bucketlake.model.shown import Shown
+
 
 class Severity(Enum):
     """The severity of a finding."""
@@ -128,7 +130,7 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Shown):
     """A problem of a table, or something left behind in it.
 
     Attributes

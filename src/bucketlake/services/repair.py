@@ -30,6 +30,7 @@ from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
+from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import data_file
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
@@ -83,7 +84,7 @@ _KEEPS_FROM_BUILD = (
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(Shown):
     """What a repair fixes or has fixed.
 
     Attributes

@@ -20,6 +20,7 @@ from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
+from bucketlake.model.shown import Shown
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
@@ -53,7 +54,7 @@ class PartitionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class RescaleReport:
+class RescaleReport(Shown):
     """What a rescale rewrites or has rewritten.
 
     Attributes

@@ -16,6 +16,7 @@ from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.rollback_service import UndoneCommit, describe
@@ -36,7 +37,7 @@ from bucketlake.write.timeline_restore import (
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
+class RestoreReport(Shown):
     """What a restore undoes or has undone.
 
     Attributes

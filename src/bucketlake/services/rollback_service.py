@@ -25,6 +25,7 @@ from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_pl
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.index.state import setting_instants
 from bucketlake.model.file_name import InstantTime, log_instant
+from bucketlake.model.shown import Shown
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -75,7 +76,7 @@ class UndoneCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackReport:
+class RollbackReport(Shown):
     """What a rollback undoes or has undone.
 
     Attributes

@@ -17,6 +17,7 @@ from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout, StoredKeys
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
+from bucketlake.model.shown import Shown
 from bucketlake.read.changes import Changes
 from bucketlake.read.pruning.buckets import HashKeys, find_hash_keys, matching_hash_keys
 from bucketlake.read.pruning.groups import slices_of_keys
@@ -43,7 +44,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class PruningReport:
+class PruningReport(Shown):
     """Which partitions, file groups and buckets a read uses.
 
     Attributes

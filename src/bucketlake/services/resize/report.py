@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class ResizedBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeReport:
+class ResizeReport(Shown):
     """What a resize does, or has done.
 
     Attributes
