@@ -96,4 +96,4 @@ def look(
 def folder_of(cache: LocationCache, reader: RecordIndexReader, held: MetadataSlice) -> Path:
     """Return the folder of a cached shard."""
     table_root = reader.table.storage.outer.root
-    return ShardFolder.of(Path(cache.folder), table_root, held.file_id).path
+    return ShardFolder.of(cache.root, table_root, held.file_id).path

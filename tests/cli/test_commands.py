@@ -122,6 +122,22 @@ def test_upsert_inserts_new_keys_and_updates_known_ones(flights: Run) -> None:
     assert status == {1545: "arrived", 1141: "arrived", 725: "arrived", 461: "scheduled"}
 
 
+def test_upsert_shows_how_many_keys_the_location_cache_answered(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(Path("cache").resolve()))
+    Path("a.csv").write_text("id,n\n1,1\n2,2\n")
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id", "--index", "dynamic")
+    run("upsert", "t", "a.csv")
+    cold = answer(run("upsert", "t", "a.csv", "--output", "json"))
+    assert [cold[name] for name in ("looked_up", "from_cache", "from_table")] == [2, 0, 2]
+    shown = dict(line.split() for line in run("upsert", "t", "a.csv").stdout.splitlines())
+    assert [shown[name] for name in ("looked_up", "from_cache", "from_table")] == ["2", "2", "0"]
+    run("create", "plain", "--schema", "id:string,n:int", "--key", "id", "--buckets", "2")
+    plain = answer(run("upsert", "plain", "a.csv", "--output", "json"))
+    assert "looked_up" not in plain, "nothing is looked up in a table with computed buckets"
+
+
 def test_several_files_of_several_formats_are_one_commit(run: Run) -> None:
     Path("a.csv").write_text("id,n\n1,1\n")
     Path("b.jsonl").write_text('{"id": "2", "n": 2}\n')

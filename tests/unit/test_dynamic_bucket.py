@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from bucketlake.index.settings import index_from_options
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.locate import LocateTask
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 NewPath = Callable[[], str]
@@ -215,7 +216,7 @@ def test_writes_through_the_cache_are_those_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
     folder = tmp_path / "cache"
-    kept = partial(LocationCache, str(folder))
+    monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(folder))
     uses: list[CacheUse] = []
     find = LocationCache.find
 
@@ -227,8 +228,8 @@ def test_writes_through_the_cache_are_those_without_it(
     monkeypatch.setattr(LocationCache, "find", noting)
     monkeypatch.setattr("bucketlake.metadata.location_cache.filling.is_worth_reading", _always)
     tables = []
-    for name, cache in (("with", kept), ("without", _no_cache)):
-        monkeypatch.setattr("bucketlake.metadata.location_cache.cache.LocationCache", cache)
+    for name, size in (("with", "1000000"), ("without", "0")):
+        monkeypatch.setenv("BUCKETLAKE_CACHE_BYTES", size)
         table = make(str(tmp_path / name), table_type=table_type)
         upsert = table.upsert_batch(query_name="orders")
         for at in range(1, 7):
@@ -244,12 +245,93 @@ def test_writes_through_the_cache_are_those_without_it(
     assert sum(use.built for use in uses) >= 2 * ASSIGNERS, "it was built, and again after its loss"
 
 
+@TYPES
+def test_a_write_tells_how_many_keys_the_cache_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table_type: str
+) -> None:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(folder))
+    table = make(str(tmp_path / "table"), table_type=table_type)
+
+    def counts(result: bl.WriteResult) -> tuple[int | None, int | None, int | None]:
+        return result.looked_up, result.from_cache, result.from_table
+
+    assert counts(table.upsert(rows(*range(9)))) == (0, 0, 0), "the index has no shard yet"
+    assert counts(table.upsert(rows(*range(12)))) == (12, 0, 12), "the shards are not cached yet"
+    assert counts(table.upsert(rows(*range(12), *range(12), at=2))) == (12, 12, 0), "keys, not rows"
+    shutil.rmtree(folder)
+    assert counts(table.upsert(rows(*range(12), at=3))) == (12, 0, 12)
+    assert counts(table.delete(rows(1, 2, 77).drop_columns(["at"]))) == (3, 3, 0)
+    monkeypatch.setenv("BUCKETLAKE_CACHE_BYTES", "0")
+    assert counts(table.upsert(rows(*range(12), at=4))) == (12, 0, 12)
+    assert {row["id"]: row["at"] for row in table.to_arrow().to_pylist()} == {
+        f"k{n}": 4 for n in range(12)
+    }
+
+
+@pytest.mark.parametrize("index", [bl.SimpleBucket(2), bl.RecordIndex()])
+def test_a_table_without_a_cache_has_no_hits(new_path: NewPath, index: Any) -> None:
+    table = make(new_path(), index)
+    table.upsert(rows(*range(9)))
+    result = table.upsert(rows(*range(9)))
+    expected = (9, 0, 9) if isinstance(index, bl.RecordIndex) else (None, None, None)
+    assert (result.looked_up, result.from_cache, result.from_table) == expected
+
+
+def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(tmp_path / "cache"))
+    table = make(str(tmp_path / "table"))
+    table.upsert(rows(*range(9)))
+    located: list[int] = []
+    locate = ArrowSource.locate
+
+    def noting(self: ArrowSource, plan: Any, task: LocateTask) -> Any:
+        found = locate(self, plan, task)
+        located.append(sum(result.from_cache for result in found.results))
+        return found
+
+    dead = frozenset(("a", file_id) for file_id in places(table).values())
+    monkeypatch.setattr(ArrowSource, "locate", noting)
+    found = iter([dead, frozenset()])
+    monkeypatch.setattr("bucketlake.write.indexed.dead_groups", lambda *_: next(found))
+    result = table.upsert(rows(*range(9)))
+    assert located == [0, 9]
+    assert (result.looked_up, result.from_cache, result.from_table) == (9, 0, 9)
+
+
+@pytest.mark.parametrize("name", ["FOLDER", "BYTES", "EVICTION"])
+def test_a_wrong_variable_is_an_error_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    table = make(str(tmp_path / "table"))
+    table.upsert(rows(1))
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setenv(f"BUCKETLAKE_CACHE_{name}", "wrong")
+    with pytest.raises(ConfigError, match=f"BUCKETLAKE_CACHE_{name}"):
+        table.upsert(rows(1, 2, at=2))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("policy", ["lru", "checkpoint"])
+def test_a_stream_drops_partitions_without_new_keys_if_the_policy_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setenv("BUCKETLAKE_CACHE_FOLDER", str(tmp_path / "cache"))
+    monkeypatch.setenv("BUCKETLAKE_CACHE_EVICTION", policy)
+    table = make(str(tmp_path / "table"), bl.DynamicBucket(max_records=RECORDS, assigners=1))
+    upsert = table.upsert_batch(query_name="orders")
+    upsert(pa.concat_tables([rows(0, day="busy"), rows(0, day="idle")]), 1)
+    upsert(pa.concat_tables([rows(1, day="busy"), rows(1, day="idle")]), 2)
+    from_cache = [upsert(rows(batch, day="busy"), batch).from_cache for batch in range(3, 6)]
+    assert from_cache == [1, 1, 1]
+    last = upsert(pa.concat_tables([rows(6, day="busy"), rows(6, day="idle")]), 6)
+    assert last.from_cache == (2 if policy == "lru" else 1)
+
+
 def _always(*_: object) -> bool:
     return True
-
-
-def _no_cache() -> None:
-    return None
 
 
 # ---- Settings -----------------------------------------------------------------------------------

@@ -252,4 +252,10 @@ def _read(
 
 
 def _facts(result: bl.WriteResult) -> dict[str, object]:
-    return asdict(result)
+    """Return the facts of a write; those of lookups only if the kind of index looks keys up."""
+    lookups = ("looked_up", "from_cache", "from_table")
+    return {
+        name: value
+        for name, value in asdict(result).items()
+        if name not in lookups or value is not None
+    }

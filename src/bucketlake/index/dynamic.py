@@ -160,13 +160,13 @@ class DynamicBucket:
 
 
 def _cache_of(storage: Storage) -> LocationCache | None:
-    """Return the cache of the host; None for a table in the memory of this process.
+    """Return the cache of hosts as it was chosen; None for a table in the memory of this process.
 
     Such a table is in memory already, and its path names another table in another process.
     """
     if isinstance(storage, MemoryStorage):
         return None
     # Imported here because each Python worker loads this module, whatever the kind of its table.
-    from bucketlake.metadata.location_cache.cache import LocationCache
+    from bucketlake.metadata.location_cache.options import chosen_cache
 
-    return LocationCache()
+    return chosen_cache()

@@ -68,6 +68,10 @@ class IndexedResult:
         Shards whose entries it changed.
     looked_at : set of ConflictKey
         Shards in which it found no entry of a key to delete.
+    looked_up : int
+        Keys that were looked up in the index.
+    from_cache : int
+        Those of them that the caches of hosts answered.
     """
 
     plan: WritePlan
@@ -75,6 +79,8 @@ class IndexedResult:
     index_files: tuple[WriteStat, ...]
     changed: ChangedShards
     looked_at: frozenset[ConflictKey] = frozenset()
+    looked_up: int = 0
+    from_cache: int = 0
 
     def require_alone(self, partitions: frozenset[str] | None, view: CommitView) -> None:
         """Raise CommitConflictError if another commit changed keys that the write did not find.
@@ -181,7 +187,7 @@ class IndexedWrite:
         lookups = plan_lookups(
             records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
         )
-        located, live = self._located(source, lookups, removal, slices, batch)
+        located, live, first = self._located(source, lookups, removal, slices, batch)
         found, removed = located.results, cache(self._replaced)
         try:
             _require_received(records, lookups, found)
@@ -204,7 +210,12 @@ class IndexedWrite:
             results = self._write(located, plan)
         finally:
             located.close()
-        return _result(plan, results, lookups, found)
+        done = _result(plan, results, lookups, found)
+        return replace(
+            done,
+            looked_up=sum(result.looked_up for result in first),
+            from_cache=sum(result.from_cache for result in first),
+        )
 
     def _located(
         self,
@@ -213,11 +224,21 @@ class IndexedWrite:
         removal: Removal,
         slices: Sequence[FileSlice],
         batch: Batch | None,
-    ) -> tuple[LocatedRecords, dict[Group, FileSlice]]:
-        """Locate the records, and return the live groups of the partitions that they concern.
+    ) -> tuple[LocatedRecords, dict[Group, FileSlice], list[LookupResult]]:
+        """Locate the records.
 
         An entry may name a group that is no longer live: the write of another program replaced it
         and left the entry. Then the records are located again without such entries.
+
+        Returns
+        -------
+        located : LocatedRecords
+            The records.
+        live : dict of (str, FileId) to FileSlice
+            The live groups of the partitions that the records concern.
+        first : list of LookupResult
+            What the lookups found the first time. The second time, the first time has filled the
+            cache, so only the first time tells what the cache had.
         """
         replaced = frozenset(removal.partitions or ())
         task = LocateTask(
@@ -233,8 +254,10 @@ class IndexedWrite:
         )
         live = {(held.partition_path, held.file_id): held for held in slices}
         listed = {*lookups.placement.partitions}
+        first: list[LookupResult] | None = None
         while True:
             located = source.locate(lookups, task)
+            first = first or located.results
             found = {path for result in located.results for path, _, n in result.groups if n}
             if found - listed:
                 more = self.snapshot.listed(sorted(found - listed))
@@ -243,7 +266,7 @@ class IndexedWrite:
                 listed |= found
             dead = dead_groups(located.results, live)
             if not dead:
-                return located, live
+                return located, live, first
             assert not dead & task.dead, "an entry that is ignored is not found"
             located.close()
             task = replace(task, dead=task.dead | dead)

@@ -489,7 +489,12 @@ def _write_indexed(
         group_key=layout.conflict_key_of_group,
         index_files=done.index_files,
     )
-    return _commit(write, target, done.plan, tagger.schema, own)
+    return replace(
+        _commit(write, target, done.plan, tagger.schema, own),
+        looked_up=done.looked_up,
+        from_cache=done.from_cache,
+        from_table=done.looked_up - done.from_cache,
+    )
 
 
 def _index_upkeep(

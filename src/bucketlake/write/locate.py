@@ -2,8 +2,8 @@
 
 The task of a lookup reduces the records with one key to one record, looks their keys up, and adds
 to each record the place of its key (``write/located.py``). A delete of a key that the index does
-not have is dropped. The result depends on the records and on the pinned index alone, so a repeated
-task returns the same rows.
+not have is dropped. The rows depend on the records and on the pinned index alone, so a repeated
+task returns the same rows. Only the number of keys that the cache of the host answered may differ.
 
 In a global index a key may be stored in another partition than its record. Then the key moves: one
 row deletes it there, and another inserts it here. The rows of a moved key are in two file groups,
@@ -188,7 +188,8 @@ class LocateTask:
         if codes_of_repeated_keys(tagged.keys) is not None:
             records = self.reader.read(rows, tagged.keys)
             rows, tagged = _taken(rows, tagged, distinct_rows(records, positions))
-        places, groups = self._find(lookup, tagged.keys)
+        found = self._find(lookup, tagged.keys)
+        places, groups = found.places, found.groups
         deleted = self.reader.delete_flags(rows)
         unknown = deleted & (places == NOT_FOUND)
         if unknown.any():
@@ -213,12 +214,14 @@ class LocateTask:
             tuple(
                 (-1 - place, count)
                 for place, count in zip(
-                    *(found.tolist() for found in np.unique(places[new], return_counts=True)),
+                    *(each.tolist() for each in np.unique(places[new], return_counts=True)),
                     strict=True,
                 )
             ),
             len(gone),
             int(unknown.sum()),
+            found.looked_up,
+            found.from_cache,
         )
         rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
         rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
@@ -227,14 +230,14 @@ class LocateTask:
         entries = _entries(lookup.number, tagged.keys, places, ranks, np.concatenate([new, gone]))
         return Located(result, rows, entries)
 
-    def _find(self, lookup: Lookup, keys: pa.Array) -> tuple[PlaceArray, list[Group]]:
-        """Return the place of each key among the groups, and the groups in order.
+    def _find(self, lookup: Lookup, keys: pa.Array) -> _Found:
+        """Find the place of each key among the groups of all keys.
 
         A lost task must find the same places again, with or without the cache.
         """
         if lookup.stored is None or len(keys) == 0:
-            return np.full(len(keys), NOT_FOUND, np.int32), []
-        codes, known = self._codes(lookup.stored, keys)
+            return _Found(np.full(len(keys), NOT_FOUND, np.int32), [], 0, 0)
+        codes, known, from_cache = self._codes(lookup.stored, keys)
         wanted = {
             code: known[code]
             for code in np.unique(codes[codes != NOT_FOUND]).tolist()
@@ -245,15 +248,20 @@ class LocateTask:
         places = np.full(len(known) + 1, NOT_FOUND, np.int32)  # The last is for NOT_FOUND, -1.
         for code, group in wanted.items():  # Entries of several instants may name one group.
             places[code] = numbers[group]
-        return places[codes], groups
+        return _Found(places[codes], groups, len(keys), from_cache)
 
-    def _codes(self, held: MetadataSlice, keys: pa.Array) -> tuple[PlaceArray, Sequence[Group]]:
-        """Return for each key the position of its group among the groups of the shard."""
+    def _codes(
+        self, held: MetadataSlice, keys: pa.Array
+    ) -> tuple[PlaceArray, Sequence[Group], int]:
+        """Return for each key the position of its group among the groups of the shard.
+
+        The third value is the number of keys that the cache answered.
+        """
         if self.cache is not None:
             cached = self.cache.find(self.index, held, keys, self.checkpoint)
-            return cached.codes, cached.groups
+            return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
         found = self.index.find_in(held, keys)
-        return found.codes, [(held.partition_path, held.file_id) for held in found.locations]
+        return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
 
     def _partitions(self, tagged: TaggedRecords) -> PlaceArray:
         """Return the position of each record's partition in the plan."""
@@ -302,6 +310,26 @@ class LocateTask:
             return certain
         indices = pa.array(certain)
         return certain[self.reader.read(rows.take(indices), keys.take(indices)).is_reset]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What was found of the keys of a lookup.
+
+    Attributes
+    ----------
+    places : ndarray of int32, shape (n_keys,)
+        For each key, the position of its group in ``groups``, or ``NOT_FOUND``.
+    groups : list of (str, FileId)
+        In order.
+    looked_up, from_cache : int
+        See :class:`LookupResult`.
+    """
+
+    places: PlaceArray
+    groups: list[Group]
+    looked_up: int
+    from_cache: int
 
 
 def _taken(

@@ -71,6 +71,11 @@ class LookupResult:
         Keys that are certain to be gone after the write.
     unknown : int
         Deletes that were dropped, because the index does not have their keys.
+    looked_up : int
+        Keys that were looked up in the index; 0 if the index has no shard for them yet.
+    from_cache : int
+        Those of them that the cache of the host answered. It differs between two attempts of a
+        task, so nothing that is written may follow from it.
     """
 
     number: int
@@ -81,19 +86,22 @@ class LookupResult:
     new: tuple[tuple[int, int], ...]
     gone: int
     unknown: int
+    looked_up: int = 0
+    from_cache: int = 0
 
     def to_text(self) -> str:
         """Print as JSON."""
         counts = [self.number, self.records, self.size_bytes, self.rows]
-        return json.dumps([*counts, self.groups, self.new, self.gone, self.unknown])
+        ends = [self.gone, self.unknown, self.looked_up, self.from_cache]
+        return json.dumps([*counts, self.groups, self.new, *ends])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
-        number, records, size_bytes, rows, groups, new, gone, unknown = json.loads(text)
+        number, records, size_bytes, rows, groups, new, *ends = json.loads(text)
         held = tuple((path, FileId(file_id), count) for path, file_id, count in groups)
         added = tuple((place, count) for place, count in new)
-        return cls(number, records, size_bytes, rows, held, added, gone, unknown)
+        return cls(number, records, size_bytes, rows, held, added, *ends)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

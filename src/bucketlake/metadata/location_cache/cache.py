@@ -9,7 +9,7 @@ be deleted at any time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from bucketlake.metadata.location_cache.root_folder import (
     make_root,
 )
 from bucketlake.metadata.location_cache.shard import find_codes
-from bucketlake.metadata.location_cache.shard_folder import ShardFolder
+from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice
@@ -62,14 +62,23 @@ class LocationCache:
 
     Attributes
     ----------
-    folder : str
-        Folder on local disk.
+    folder : str or None
+        Folder on local disk. None for that of the user below the temporary folder of the host on
+        which keys are looked up.
     bytes_max : int
         Size above which shards are dropped.
+    policy : EvictionPolicy
+        Whether shards are dropped at checkpoints, too.
     """
 
-    folder: str = field(default_factory=default_folder)
+    folder: str | None = None
     bytes_max: int = BYTES_MAX
+    policy: EvictionPolicy = EvictionPolicy.LRU
+
+    @property
+    def root(self) -> Path:
+        """The folder on this host."""
+        return Path(self.folder or default_folder())
 
     def find(
         self,
@@ -102,7 +111,7 @@ class LocationCache:
             As ``index.find_in``. Errors of the cache itself are not raised.
         """
         try:
-            root = make_root(self.folder)
+            root = make_root(self.root)
             folder = ShardFolder.of(root, index.table.storage.outer.root, held.file_id)
             shard = fill_shard(folder, index.table, held, len(keys))
         except BypassError as bypass:
@@ -117,6 +126,8 @@ class LocationCache:
             folder.note_use(checkpoint.query, checkpoint.current)
         else:
             folder.note_use()
+        if checkpoint is not None and self.policy is EvictionPolicy.CHECKPOINT:
+            use += CacheUse(freed_bytes=self._end_checkpoint(folder, checkpoint))
         if use.built or use.extended:
             use += CacheUse(freed_bytes=self._keep_budget(root, folder, checkpoint))
         return CachedLookup(codes, shard.groups, use)
@@ -127,20 +138,30 @@ class LocationCache:
         policy: EvictionPolicy = EvictionPolicy.LRU,
     ) -> int:
         """Drop shards as ``plan_eviction`` says; return how many bytes that freed."""
-        return evict(Path(self.folder), self.bytes_max, policy, checkpoint)
+        return evict(shard_folders(self.root), self.bytes_max, policy, checkpoint)
+
+    def _end_checkpoint(self, in_use: ShardFolder, checkpoint: Checkpoint) -> int:
+        """Apply the rule of the discussion once for the checkpoint before; return freed bytes."""
+        table = in_use.path.parent
+        if _begun.get(table) == checkpoint:
+            return 0
+        _begun[table] = checkpoint
+        rule = EvictionPolicy.CHECKPOINT
+        return evict(in_use.of_table(), self.bytes_max, rule, checkpoint.before, in_use)
 
     def _keep_budget(self, root: Path, in_use: ShardFolder, checkpoint: Checkpoint | None) -> int:
         """Drop shards if this process wrote much since it last looked; return the freed bytes."""
-        written = _written.get(self.folder)
+        written = _written.get(root)
         size = in_use.size_bytes()
         if written is not None and (written + size) * _SCAN_SHARE < self.bytes_max:
-            _written[self.folder] = written + size
+            _written[root] = written + size
             return 0
-        _written[self.folder] = 0
-        return evict(root, self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
+        _written[root] = 0
+        return evict(shard_folders(root), self.bytes_max, EvictionPolicy.LRU, checkpoint, in_use)
 
 
-_written: dict[str, int] = {}  # Bytes that this process wrote since it looked for shards to drop.
+_written: dict[Path, int] = {}  # Bytes that this process wrote since it looked for shards to drop.
+_begun: dict[Path, Checkpoint] = {}  # The newest batch that this process looked keys up for.
 
 
 def _without_cache(

@@ -5,16 +5,19 @@ streaming query that last added keys to it has committed since, and added none. 
 query adds keys is always eligible. A byte budget then drops the eligible shards that were used
 least recently. The cache has committed entries only, so a dropped shard costs time and nothing
 else.
+
+The policy of the discussion drops all eligible shards of the table when a checkpoint ends. A task
+does not see that end, so the first lookup of the next batch applies the rule, for the checkpoint
+before (:attr:`Checkpoint.before`): a shard that gets keys in each batch stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 
-from bucketlake.metadata.location_cache.shard_folder import LastUse, ShardFolder, shard_folders
+from bucketlake.metadata.location_cache.shard_folder import LastUse, ShardFolder
 
 
 class EvictionPolicy(Enum):
@@ -24,7 +27,7 @@ class EvictionPolicy(Enum):
     """While the cache exceeds its budget, the least recently used first."""
 
     CHECKPOINT = "checkpoint"
-    """All at once, as the discussion has it; a byte budget holds as well."""
+    """All shards of the table, when a checkpoint ends; a byte budget holds as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class Checkpoint:
     query: str
     current: int
     succeeded: int = -1
+
+    @property
+    def before(self) -> Checkpoint:
+        """The checkpoint before, as it was when it ended."""
+        return Checkpoint(self.query, self.current - 1, self.succeeded - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +95,16 @@ def plan_eviction(
 
 
 def evict(
-    root: Path,
+    folders: Iterable[ShardFolder],
     bytes_max: int,
     policy: EvictionPolicy = EvictionPolicy.LRU,
     checkpoint: Checkpoint | None = None,
     in_use: ShardFolder | None = None,
 ) -> int:
-    """Drop shards of the cache below a folder; return how many bytes that freed."""
+    """Drop some of the cached shards; return how many bytes that freed."""
     cached = [
         CachedSize(folder, folder.size_bytes(), folder.last_use())
-        for folder in shard_folders(root)
+        for folder in folders
         if folder != in_use
     ]
     if in_use is not None:

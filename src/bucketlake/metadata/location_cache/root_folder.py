@@ -20,7 +20,7 @@ def default_folder() -> str:
     return str(Path(tempfile.gettempdir()) / f"{_NAME}-{_user()}")
 
 
-def make_root(folder: str) -> Path:
+def make_root(path: Path) -> Path:
     """Create the folder if it is missing, and return it.
 
     Raises
@@ -30,16 +30,26 @@ def make_root(folder: str) -> Path:
     OSError
         If it cannot be created.
     """
-    path = Path(folder)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_own(path)
+    return path
+
+
+def require_own(path: Path) -> None:
+    """Raise UnsafeFolderError if another user could write to a folder.
+
+    Raises
+    ------
+    OSError
+        If there is no such folder, or it cannot be looked at.
+    """
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise UnsafeFolderError(f"{folder} is a link, not a folder")
+        raise UnsafeFolderError(f"{path} is a link or a file, not a folder")
     if hasattr(os, "geteuid") and (
         status.st_uid != os.geteuid() or status.st_mode & _FOREIGN_WRITES
     ):
-        raise UnsafeFolderError(f"{folder} belongs to another user, or others can write to it")
-    return path
+        raise UnsafeFolderError(f"{path} belongs to another user, or others can write to it")
 
 
 def _user() -> str:

@@ -115,6 +115,10 @@ class ShardFolder:
         """Return the folder of a shard of a table, below the root of a cache."""
         return cls(root / _digest(table_root) / _digest(file_id))
 
+    def of_table(self) -> list[ShardFolder]:
+        """Return the folders of all cached shards of the table, also this one."""
+        return [ShardFolder(path) for path in self.path.parent.glob("*") if path.is_dir()]
+
     def load(self) -> tuple[ShardState, list[Part]] | None:
         """Return the state and its parts; None if the shard is not cached.
 

@@ -263,7 +263,7 @@ def test_deleting_any_file_changes_no_answer(cache: LocationCache) -> None:
         (folder / name).unlink()
         seen(index, cache)
         assert served(seen(index, cache)) == "hits"
-    shutil.rmtree(cache.folder)
+    shutil.rmtree(cache.root)
     assert served(seen(index, cache)) == "built"
 
 

@@ -90,10 +90,31 @@ def test_budget_holds_on_disk_and_the_shard_in_use_stays(tmp_path: Path) -> None
     tight = LocationCache(roomy.folder, int(2.5 * size))
     use = look(tight, reader, slices[3], ["k1", "new"])
     assert use.freed_bytes >= 2 * size
-    left = {folder.path for folder in shard_folders(Path(tight.folder))}
+    left = {folder.path for folder in shard_folders(tight.root)}
     assert left == {folder_of(tight, reader, held) for held in slices[2:]}
     look(LocationCache(roomy.folder, 1), reader, slices[0], ["k1"])
     assert folder_of(roomy, reader, slices[0]).exists()
+
+
+def test_a_checkpoint_drops_shards_of_the_table_without_new_keys_once_the_next_batch_begins(
+    tmp_path: Path,
+) -> None:
+    lru, index = shards_on_disk(tmp_path, 3)
+    cache = LocationCache(lru.folder, policy=CHECKPOINT)
+    reader = index.open()
+    growing, updated, idle = index.slices(reader)
+    of_other_table = ShardFolder.of(cache.root, "another table", growing.file_id)
+    of_other_table.path.mkdir(parents=True)
+    for batch in range(1, 4):
+        checkpoint = Checkpoint(QUERY, batch, batch - 1)
+        use = look(cache, reader, growing, ["k1", "new"], checkpoint)
+        assert bool(use.hits) == (batch > 1), "a shard that gets keys in each batch stays"
+        use = look(cache, reader, updated, ["k1"], checkpoint)
+        assert use.built, "a shard without new keys is dropped at the end of the batch"
+        if batch == 1:
+            look(cache, reader, idle, ["k1", "new"], checkpoint)
+        assert folder_of(cache, reader, idle).exists() == (batch < 3), "two batches without a key"
+    assert of_other_table.path.exists()
 
 
 def test_keys_that_are_not_found_mark_the_shard_as_updated(tmp_path: Path) -> None:
