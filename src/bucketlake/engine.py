@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from bucketlake.errors import InputError
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.index.settings import TableIndex
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.plan import ReadPlan, plan_read
@@ -68,6 +68,8 @@ def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
     """Return a Spark or Arrow schema as an Arrow schema."""
     if isinstance(schema, pa.Schema):
         return schema
+    if isinstance(schema, type) or not hasattr(schema, "fieldNames"):  # Without importing Spark.
+        raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
     from bucketlake.spark.schema import arrow_from_spark
 
     return arrow_from_spark(schema)
@@ -88,10 +90,11 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
     InputError
         If the data is of another type, or cannot be read.
     """
-    if isinstance(data, pa.Table) or hasattr(data, "mapInArrow"):
+    is_class = isinstance(data, type)  # It has the methods of its objects.
+    if not is_class and (isinstance(data, pa.Table) or hasattr(data, "mapInArrow")):
         return data
     problem = f"data of type {type(data).__name__} cannot be written"
-    if hasattr(data, "__arrow_c_stream__"):
+    if not is_class and hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.table(data)
         except (pa.ArrowException, TypeError, ValueError) as error:

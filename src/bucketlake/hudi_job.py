@@ -16,6 +16,7 @@ from bucketlake.engine import arrow_schema, readable_records
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
+from bucketlake.model.arguments import check_texts, options_of, path_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation, TableType
@@ -99,9 +100,11 @@ def save(
     2
     """
     records = readable_records(df, path)
+    check_texts(mode=mode)
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
-    job = parse_job_options(options or {})
+    path, storage_options = path_of(path), options_of(storage_options, "storage_options")
+    job = parse_job_options(options_of(options, "options"))
     if job.operation in _DELETES and mode.lower() != "append":
         raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} needs 'append'")
     lock = lock_from_options(job.lock_options)

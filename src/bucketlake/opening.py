@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,10 +13,20 @@ from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.settings import (
+    INDEX_KINDS,
     TableIndex,
     require_given,
     resolve_index,
     without_state,
+)
+from bucketlake.model.arguments import (
+    check_flags,
+    check_kinds,
+    check_optional_texts,
+    check_texts,
+    names_of,
+    options_of,
+    path_of,
 )
 from bucketlake.model.keys import (
     KeyGenerator,
@@ -23,7 +34,7 @@ from bucketlake.model.keys import (
     TimestampPartition,
     inferred_generator,
 )
-from bucketlake.model.names import Names, names_of
+from bucketlake.model.names import Names
 from bucketlake.model.table_type import LogFormat
 from bucketlake.storage.location import open_storage
 from bucketlake.table import Table
@@ -114,9 +125,17 @@ def create_table(
     >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
     2
     """
-    storage = open_storage(path, storage_options)
+    path, options = path_of(path), options_of(storage_options, "storage_options")
     index = DynamicBucket() if index is None else index
-    keys, partitions = names_of(record_key), names_of(partition_by)
+    check_kinds(INDEX_KINDS, index=index)
+    check_texts(table_type=table_type)
+    check_optional_texts(name=name)
+    check_flags(hive_style=hive_style, url_encode=url_encode, metadata_table=metadata_table)
+    if timestamp_partition is not None:
+        check_kinds((TimestampPartition,), timestamp_partition=timestamp_partition)
+    keys, partitions = names_of(record_key, "record_key"), names_of(partition_by, "partition_by")
+    ordering_fields = () if ordering is None else names_of(ordering, "ordering")
+    storage = open_storage(path, options)
     inferred = inferred_generator(keys, partitions)
     spec = KeySpec(
         keys,
@@ -130,13 +149,13 @@ def create_table(
         storage,
         arrow_schema(schema),
         spec,
-        names_of(ordering or ()),
+        ordering_fields,
         index,
         table_type=table_type,
         name=name,
         metadata_table=metadata_table,
     )
-    return Table(path, index, storage_options or {})
+    return Table(path, index, options)
 
 
 def open_table(
@@ -184,10 +203,15 @@ def open_table(
     >>> open_table("memory://docs/opened").index
     SimpleBucket(count=4, hash_fields=None, max_file_size=None)
     """
+    check_texts(log_format=log_format)
     formats = {kind.value: kind for kind in LogFormat}
     if log_format not in formats:
         raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
-    storage = open_storage(path, storage_options)
+    options = options_of(storage_options, "storage_options")
+    # The handle checks path, index and lock.
+    table = Table(path, index, options, formats[log_format], lock)
+    path = table.path
+    storage = open_storage(path, options)
     config = read_table_config(storage)
     check_readable(config, path)
     try:
@@ -198,7 +222,7 @@ def open_table(
         found = None  # A read does not need the rules.
     require_given(storage, index, found)
     given = None if found is None else without_state(found)
-    return Table(path, given, storage_options or {}, formats[log_format], lock)
+    return replace(table, index=given)
 
 
 def convert(
@@ -257,6 +281,7 @@ def convert(
     >>> convert("memory://docs/converted", bl.DynamicBucket(max_records=1_000_000)).index
     DynamicBucket(max_records=1000000, max_file_size=None, assigners=4)
     """
+    check_kinds(INDEX_KINDS, index=index)
     unconverted = open_table(path, storage_options=storage_options, lock=lock)
     unconverted.convert(index, spark=spark, dry_run=False)
     return open_table(path, index, storage_options, lock=lock)

@@ -33,10 +33,22 @@ from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
-from bucketlake.index.settings import TableIndex, require_index, resolve_index
+from bucketlake.index.settings import INDEX_KINDS, TableIndex, require_index, resolve_index
 from bucketlake.metadata.overview import MetadataTableFacts, metadata_table_facts
+from bucketlake.model.arguments import (
+    check_flags,
+    check_integers,
+    check_kinds,
+    check_methods,
+    check_optional_texts,
+    check_session,
+    check_texts,
+    names_of,
+    options_of,
+    path_of,
+)
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.names import Names, names_of
+from bucketlake.model.names import Names
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
 from bucketlake.model.table_type import LogFormat, Operation
@@ -87,6 +99,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
@@ -127,7 +140,13 @@ class Table:
     lock: TableLock = field(default=NO_LOCK, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "storage_options", GivenOptions(self.storage_options))
+        if self.index is not None:
+            check_kinds(INDEX_KINDS, index=self.index)
+        check_kinds((LogFormat,), log_format=self.log_format)
+        check_methods("held", "a lock", lock=self.lock)
+        options = GivenOptions(options_of(self.storage_options, "storage_options"))
+        object.__setattr__(self, "path", path_of(self.path))
+        object.__setattr__(self, "storage_options", options)
 
     # Writes.
 
@@ -198,6 +217,7 @@ class Table:
         -----
         Examples: ``docs/how-to/recover.md``.
         """
+        check_texts(query_name=query_name)
         return BatchUpsert(self, query_name)
 
     def insert(self, data: Records) -> WriteResult:
@@ -250,6 +270,7 @@ class Table:
         WriteResult
             ``file_groups`` counts the file groups that were written or replaced.
         """
+        check_flags(whole_table=whole_table)
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
         return self._write(operation, data)
 
@@ -303,8 +324,8 @@ class Table:
         InputError
             If one of the partitions has no records.
         """
+        paths = names_of(partitions, "partitions", in_order=False)
         storage, config = self._open()
-        paths = names_of(partitions)
         return retried(lambda: delete_partitions(self._target(storage, config), paths))
 
     # Reads.
@@ -315,9 +336,9 @@ class Table:
         *,
         where: str | None = None,
         columns: Names | None = None,
-        as_of: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
+        as_of: ReadTime | None = None,
+        since: ReadTime | None = None,
+        until: ReadTime | None = None,
         read_optimized: bool = False,
     ) -> DataFrame:
         """Return the table as a DataFrame.
@@ -331,14 +352,15 @@ class Table:
             on the result returns the same rows, but does not prune buckets.
         columns : str or sequence of str, optional
             Columns to return; meta columns are returned only if they are named.
-        as_of : str, optional
-            Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
-            in the time zone of the table's timeline; a date means its begin. Times whose files a
-            clean has deleted cannot be read.
-        since : str, optional
+        as_of : str, datetime or date, optional
+            Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd``, or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
+            also with ``T`` and a zone; or a ``datetime`` or ``date``. A time without a zone is on
+            the clock of the table's timeline; a date means its begin. Times whose files a clean has
+            deleted cannot be read.
+        since : str, datetime or date, optional
             Incremental read: records that were changed by commits completed after this time, in
-            the formats of ``as_of``. Deleted records are not returned.
-        until : str, optional
+            the forms of ``as_of``. Deleted records are not returned.
+        until : str, datetime or date, optional
             Incremental read: commits completed up to this time, and records as they were then.
         read_optimized : bool
             Ignore the log files of a merge-on-read table: faster, but each file group is as old as
@@ -351,9 +373,11 @@ class Table:
         Raises
         ------
         InputError
-            If the table has no such column, ``columns`` is empty, or ``where`` is no condition.
+            If the table has no such column, ``columns`` is empty or names a column twice, or
+            ``where`` is no condition.
         ConfigError
-            If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
+            If a time has none of the forms, ``as_of`` comes with ``since`` or ``until``, or
+            ``since`` is later than ``until`` or than now.
         TimelineError
             If a clean deleted files that the table of that time needs.
         CommitConflictError
@@ -362,9 +386,10 @@ class Table:
         UnsupportedFeatureError
             If the read is incremental, and the table has no meta columns.
         """
+        check_session(spark)
+        request = _request(where, columns, as_of, since, until, read_optimized)
+        pinned = self._pin(request)
         session = require_session(spark)
-        names = None if columns is None else names_of(columns)
-        pinned = self._pin(ReadRequest(where, names, as_of, since, until, read_optimized))
         return read_frame(session, self.path, pinned, self._index_of(pinned.snapshot))
 
     def to_arrow(
@@ -372,9 +397,9 @@ class Table:
         *,
         where: str | None = None,
         columns: Names | None = None,
-        as_of: str | None = None,
-        since: str | None = None,
-        until: str | None = None,
+        as_of: ReadTime | None = None,
+        since: ReadTime | None = None,
+        until: ReadTime | None = None,
         read_optimized: bool = False,
     ) -> pa.Table:
         """Return the table as an Arrow table, without Spark.
@@ -387,11 +412,11 @@ class Table:
             UnsupportedFeatureError, because only Spark can evaluate them.
         columns : str or sequence of str, optional
             Columns to return; meta columns are returned only if they are named.
-        as_of : str, optional
+        as_of : str, datetime or date, optional
             Time travel, as in :meth:`read`.
-        since : str, optional
+        since : str, datetime or date, optional
             Incremental read, as in :meth:`read`.
-        until : str, optional
+        until : str, datetime or date, optional
             Incremental read, as in :meth:`read`.
         read_optimized : bool
             Ignore log files, as in :meth:`read`.
@@ -403,9 +428,11 @@ class Table:
         Raises
         ------
         InputError
-            If the table has no such column, ``columns`` is empty, or ``where`` is no condition.
+            If the table has no such column, ``columns`` is empty or names a column twice, or
+            ``where`` is no condition.
         ConfigError
-            If a time has none of the forms, or ``as_of`` comes with ``since`` or ``until``.
+            If a time has none of the forms, ``as_of`` comes with ``since`` or ``until``, or
+            ``since`` is later than ``until`` or than now.
         TimelineError
             If a clean deleted files that the table of that time needs.
         CommitConflictError
@@ -424,8 +451,7 @@ class Table:
         >>> fares.to_arrow(where="id = 'b'", columns=["fare"]).to_pylist()
         [{'fare': 9}]
         """
-        names = None if columns is None else names_of(columns)
-        pinned = self._pin(ReadRequest(where, names, as_of, since, until, read_optimized))
+        pinned = self._pin(_request(where, columns, as_of, since, until, read_optimized))
         plan = plan_read(pinned, self._index_of(pinned.snapshot))
         return read_arrow(pinned.snapshot.storage, plan)
 
@@ -441,6 +467,7 @@ class Table:
         -------
         PruningReport
         """
+        check_optional_texts(where=where)
         pinned = self._pin(ReadRequest(where))
         return plan_read(pinned, self._index_of(pinned.snapshot), counts_all=True).report
 
@@ -464,6 +491,9 @@ class Table:
         list of RecordLocation
             One entry for each partition with the key; empty if no partition has the key.
         """
+        if not isinstance(key, Mapping):
+            check_texts(key=key)
+        check_optional_texts(partition=partition)
         snapshot = self._snapshot()
         return locate_key(snapshot, self._index_of(snapshot), key, partition)
 
@@ -488,6 +518,7 @@ class Table:
         MetadataTableError
             If the metadata table is damaged, or lacks a commit.
         """
+        check_texts(partition=partition)
         return record_locations(self._snapshot(), partition)
 
     def buckets(self) -> list[Bucket]:
@@ -594,6 +625,8 @@ class Table:
         -----
         Examples: ``docs/how-to/choose-a-bucket-count.md``.
         """
+        check_session(spark)
+        check_flags(dry_run=dry_run)
         if dry_run:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self.index)
@@ -653,6 +686,9 @@ class Table:
         -----
         Examples: ``docs/how-to/choose-a-bucket-count.md``. :meth:`rescale` changes bucket counts.
         """
+        check_kinds(INDEX_KINDS, index=index)
+        check_session(spark)
+        check_flags(dry_run=dry_run)
         if isinstance(index, DynamicBucket):
             if dry_run:
                 return plan_kind_conversion(self._snapshot(), index)
@@ -743,6 +779,8 @@ class Table:
         -----
         RFC-42. Examples: ``docs/how-to/resize-buckets.md``.
         """
+        check_session(spark)
+        check_flags(schedule_only=schedule_only, dry_run=dry_run)
         limits = ResizeLimits(
             max_file_size,
             split_threshold,
@@ -816,6 +854,8 @@ class Table:
         -----
         Examples: ``docs/how-to/merge-on-read.md``.
         """
+        check_session(spark)
+        check_flags(schedule_only=schedule_only, dry_run=dry_run)
         limits = CompactionLimits(
             min_log_files, min_log_bytes, max_bytes, after_delta_commits, after_seconds
         )
@@ -863,6 +903,7 @@ class Table:
         -----
         Examples: ``docs/how-to/archive.md``.
         """
+        check_flags(dry_run=dry_run)
         limits = ArchivalLimits(keep_min, keep_max)
         return archive(*self._open(), limits, dry_run=dry_run, lock=self.lock)
 
@@ -907,6 +948,7 @@ class Table:
         -----
         Examples: ``docs/how-to/clean-and-restore.md``.
         """
+        check_flags(dry_run=dry_run)
         retention = Retention.of(
             commits=retain_commits, hours=retain_hours, versions=retain_versions
         )
@@ -946,6 +988,8 @@ class Table:
         -----
         Examples: ``docs/how-to/recover.md``.
         """
+        check_texts(instant=instant)
+        check_flags(cascade=cascade, dry_run=dry_run)
         undone = InstantTime(instant)
         return roll_back(
             *self._open(), self.index, undone, cascade=cascade, dry_run=dry_run, lock=self.lock
@@ -975,6 +1019,8 @@ class Table:
         -----
         Examples: ``docs/how-to/clean-and-restore.md``.
         """
+        check_optional_texts(instant=instant)
+        check_texts(comment=comment)
         chosen = None if instant is None else InstantTime(instant)
         return retried(
             lambda: make_savepoint(*self._open(), chosen, comment=comment, lock=self.lock)
@@ -993,6 +1039,7 @@ class Table:
         TimelineError
             If there is no such savepoint.
         """
+        check_texts(instant=instant)
         delete_savepoint(*self._open(), InstantTime(instant), lock=self.lock)
 
     def restore(self, instant: str, *, dry_run: bool = False) -> RestoreReport:
@@ -1022,6 +1069,8 @@ class Table:
         CommitOutcomeUnknownError
             If storage failed after the restore may have begun; the next write then continues it.
         """
+        check_texts(instant=instant)
+        check_flags(dry_run=dry_run)
         return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
 
     def metadata_table(self) -> MetadataTableFacts:
@@ -1074,10 +1123,14 @@ class Table:
         ConfigError
             If bucketlake does not maintain such a partition.
         """
+        names = names_of(partitions, "partitions", in_order=False)
+        if partitioned is not None:
+            check_flags(partitioned=partitioned)
+        check_session(spark)
         storage, _ = self._open()
         return build_metadata_table(
             storage,
-            partitions,
+            names,
             is_partitioned=partitioned,
             run=index_runner(spark or active_session()),
             lock=self.lock,
@@ -1130,6 +1183,8 @@ class Table:
         -----
         Examples: ``docs/how-to/doctor.md``.
         """
+        check_flags(check_keys=check_keys, check_files=check_files)
+        check_integers(0, min_age_seconds=min_age_seconds)
         return diagnose(
             open_storage(self.path, self.storage_options),
             self.index,
@@ -1179,6 +1234,8 @@ class Table:
         -----
         Examples: ``docs/how-to/doctor.md``.
         """
+        check_flags(dry_run=dry_run, check_keys=check_keys, check_files=check_files)
+        check_integers(0, min_age_seconds=min_age_seconds)
         return repair(
             open_storage(self.path, self.storage_options),
             self.index,
@@ -1240,4 +1297,20 @@ class BatchUpsert:
 
     def __call__(self, data: Records, batch_id: int) -> WriteResult:
         """Upsert a batch, unless it was committed before."""
+        check_integers(0, batch_id=batch_id)
         return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))
+
+
+def _request(
+    where: str | None,
+    columns: Names | None,
+    as_of: ReadTime | None,
+    since: ReadTime | None,
+    until: ReadTime | None,
+    read_optimized: bool,
+) -> ReadRequest:
+    """Return the request of a read, with checked arguments; ``pin_read`` reads the times."""
+    check_optional_texts(where=where)
+    check_flags(read_optimized=read_optimized)
+    names = None if columns is None else names_of(columns, "columns")
+    return ReadRequest(where, names, as_of, since, until, read_optimized)

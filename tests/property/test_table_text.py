@@ -15,10 +15,10 @@ from bucketlake.timeline.instant import (
     State,
     instant_from_ms,
     instant_to_ms,
-    parse_as_of,
 )
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import Outcome, Publication
+from bucketlake.timeline.read_time import read_time
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.from_regex("[0-9]{14}|[0-9]{17}", fullmatch=True).map(InstantTime)
@@ -60,7 +60,7 @@ def test_text_is_either_no_instant_or_prints_itself(text: str) -> None:
 def test_time_comes_back_from_its_digits(at_ms: int) -> None:
     instant = instant_from_ms(at_ms, "UTC")
     assert instant_to_ms(instant, "UTC") == at_ms
-    assert parse_as_of(instant) == instant
+    assert read_time(instant) == instant
 
 
 @given(st.integers(EARLIEST_MS, LATEST_MS), st.integers(EARLIEST_MS, LATEST_MS))

@@ -69,7 +69,8 @@ def read(
     """Read rows; show them or write them to a file.
 
     A TIME is an instant of the timeline (yyyyMMddHHmmss[SSS]) or a date (yyyy-MM-dd, or
-    "yyyy-MM-dd HH:mm:ss[.SSS]") on its clock; a date alone is its first moment.
+    "yyyy-MM-dd HH:mm:ss[.SSS]", also with T and a zone), without a zone on its clock; a date alone
+    is its first moment.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("reading"):

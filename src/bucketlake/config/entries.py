@@ -10,12 +10,18 @@ from bucketlake.errors import ConfigError
 
 T = TypeVar("T")
 _DIGITS_MAX = 9
+_DIGITS_OF_LONG = 18
 _FACTOR = re.compile(r"\d{1,9}(\.\d{0,9})?", re.ASCII)
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
     """Split a comma list as Hudi does: without surrounding blanks and empty parts."""
     return tuple(part for part in map(str.strip, (text or "").split(",")) if part)
+
+
+def is_number(text: str, digits_max: int = _DIGITS_OF_LONG) -> bool:
+    """Return whether text is a whole number without a sign; ``int`` fails on very long texts."""
+    return text.isascii() and text.isdecimal() and len(text) <= digits_max
 
 
 class Entries:
@@ -54,8 +60,7 @@ class Entries:
         if key not in self._properties:
             return default
         value = self.text(key) or ""
-        is_number = value.isascii() and value.isdecimal() and len(value) <= digits_max
-        if not is_number or int(value) < least:
+        if not is_number(value, digits_max) or int(value) < least:
             allowed = f"it must be a whole number, {least} or more, of at most {digits_max} digits"
             raise ConfigError(key, value[:80], allowed)
         return int(value)

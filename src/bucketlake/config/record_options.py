@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from bucketlake.config.entries import is_number
 from bucketlake.errors import ConfigError
 
 INDEX_TYPE: Final = "hoodie.index.type"
@@ -87,8 +88,8 @@ def number(given: Mapping[str, str], key: str) -> int | None:
     text = given.get(key, "").strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(key, given[key], "give a number")
+    if not is_number(text):
+        raise ConfigError(key, given[key][:80], "give a number of at most 18 digits")
     return int(text)
 
 

@@ -108,6 +108,9 @@ def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
     """
     entries = Entries(given)
     inline, schedule, service = map(entries.boolean, SWITCHES)
+    after_inline, after_schedule = (
+        entries.option(key, _AFTER_DEFAULT) for key in (_INLINE_AFTER, _SCHEDULE_AFTER)
+    )
     if not names_rings(given):
         for key in SWITCHES:
             if entries.boolean(key):
@@ -128,7 +131,7 @@ def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
     limits = _limits(entries, given)
     if not inline and not schedule:
         return None
-    after = entries.option(_INLINE_AFTER if inline else _SCHEDULE_AFTER, _AFTER_DEFAULT)
+    after = after_inline if inline else after_schedule
     return ResizeOptions({**limits, "after_commits": after}, schedule)
 
 

@@ -59,6 +59,8 @@ CLEAN_COUNTS = {
     CleanPolicy.VERSIONS: ("hoodie.clean.fileversions.retained", 3),
 }
 
+_NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.values()))
+
 _ENGINES = ("SIMPLE", resizing.ENGINE)
 
 # What each option means and its default; docs/reference.md shows the texts.
@@ -239,6 +241,8 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         if given.get(key, only).strip().upper() != only.upper():
             raise ConfigError(key, given[key], f"bucketlake only supports {only or 'no value'!r}")
     entries = Entries(given)
+    for key in _NUMBERS:  # Also if the service that uses the number is off.
+        entries.option(key, 1, least=1)
     entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
     spec = key_spec_of(entries)
     return JobOptions(
@@ -257,9 +261,9 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         else entries.boolean(METADATA_ENABLE),
         table_type=_table_type(given),
         log_format=_log_format(given),
-        compact_after=_compact_after(given, entries),
+        compact_after=_compact_after(entries),
         archive_limits=_archive_limits(given, entries),
-        retention=_retention(given, entries),
+        retention=_retention(entries),
         resize=resizing.resize_options(given),
         unknown=tuple(sorted(key for key in given if not _understood(key, given))),
     )
@@ -294,8 +298,8 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
     return known[text]
 
 
-def _compact_after(given: Mapping[str, str], entries: Entries) -> int | None:
-    if given.get(COMPACT_INLINE, "true").strip().lower() != "true":
+def _compact_after(entries: Entries) -> int | None:
+    if not entries.boolean(COMPACT_INLINE, default=True):
         return None
     return entries.option(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
 
@@ -303,7 +307,7 @@ def _compact_after(given: Mapping[str, str], entries: Entries) -> int | None:
 def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
     """Return how many commits stay; None if the job has no option of archival."""
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
-    if not asked or given.get(ARCHIVE, "true").strip().lower() != "true":
+    if not entries.boolean(ARCHIVE, default=True) or not asked:
         return None
     keep_min = entries.option(KEEP_MIN, _KEEP_MIN_DEFAULT, least=1)
     keep_max = entries.option(KEEP_MAX, _KEEP_MAX_DEFAULT, least=1)
@@ -312,16 +316,14 @@ def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, in
     return keep_min, keep_max
 
 
-def _retention(given: Mapping[str, str], entries: Entries) -> Retention | None:
+def _retention(entries: Entries) -> Retention | None:
     """Return what a clean retains; None unless the job switches automatic cleaning on."""
-    if given.get(CLEAN_AUTOMATIC, "").strip().lower() != "true":
-        return None
-    text = given.get(CLEAN_POLICY, CleanPolicy.COMMITS.value).strip().upper()
     known = {policy.value: policy for policy in CleanPolicy}
-    if text not in known:
-        raise ConfigError(CLEAN_POLICY, text, f"one of {', '.join(known)}")
-    key, default = CLEAN_COUNTS[known[text]]
-    return Retention(known[text], entries.option(key, default, least=1))
+    policy = known[entries.one_of(CLEAN_POLICY, [*known])]
+    if not entries.boolean(CLEAN_AUTOMATIC):
+        return None
+    key, default = CLEAN_COUNTS[policy]
+    return Retention(policy, entries.option(key, default, least=1))
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bucketlake.config.entries import is_number
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
-from bucketlake.model.names import Names, names_of
+from bucketlake.model.arguments import names_of
+from bucketlake.model.names import Names
 
 TYPE_OPTION = "hoodie.index.type"
 COUNT_OPTION = "hoodie.bucket.index.num.buckets"
@@ -15,7 +17,7 @@ _HASH_FIELD_OPTION = "hoodie.bucket.index.hash.field"
 
 def checked_fields(hash_fields: Names) -> tuple[str, ...] | None:
     """Return hash fields as a tuple, None if there are none; raise ConfigError for bad names."""
-    names = names_of(hash_fields)
+    names = names_of(hash_fields, "hash_fields")
     for name in names:
         if not name or "," in name or names.count(name) > 1:
             raise ConfigError(
@@ -58,8 +60,8 @@ def count_option(options: Mapping[str, str], key: str, default: int | None = Non
     text = options.get(key, "").strip()
     if not text and default is not None:
         return default
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(key, options.get(key), "give the number of buckets")
+    if not is_number(text):
+        raise ConfigError(key, options.get(key, "")[:80], "give the number of buckets")
     return int(text)
 
 

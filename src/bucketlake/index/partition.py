@@ -17,12 +17,14 @@ from bucketlake.index.partition_rules import (
     RuleCompiler,
     bucket_count_of,
     check_count,
+    check_rule,
     compile_rule,
     join_expressions,
     rule_named,
     split_expressions,
 )
 from bucketlake.index.simple import SimpleBucket, group_facts
+from bucketlake.model.arguments import pairs_of
 
 EXPRESSIONS_OPTION = "hoodie.bucket.index.partition.expressions"
 RULE_OPTION = "hoodie.bucket.index.partition.rule.type"
@@ -73,9 +75,11 @@ class PartitionBucket:
     )
 
     def __post_init__(self) -> None:
-        pairs = self.rules.items() if isinstance(self.rules, Mapping) else self.rules
+        pairs = pairs_of(self.rules, "rules")
         rules = tuple((pattern, check_count(count, repr(pattern))) for pattern, count in pairs)
         object.__setattr__(self, "rules", rules)
+        check_count(self.default, "default")
+        check_rule(self.rule)
         checked = self._simple
         object.__setattr__(self, "hash_fields", checked.hash_fields)
         if not rules:

@@ -9,10 +9,10 @@ function that the caller passes; a name in a table's files is never imported.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import BucketLakeError, ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.java_regex import compile_java
 
@@ -27,7 +27,7 @@ RuleCompiler = Callable[[Expressions], PartitionRule]
 
 PATHS_REMEMBERED = 500_000  # RFC-89: about 200 MB.
 
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 @lru_cache(maxsize=PATHS_REMEMBERED)
@@ -53,14 +53,35 @@ def bucket_count_of(
     >>> bucket_count_of(rule_named("regex"), expressions, 4, "dt=2024-06-09")
     16
     """
-    count = compile_rule(rule, expressions)(partition_path)
+    try:
+        count = compile_rule(rule, expressions)(partition_path)
+    except BucketLakeError:
+        raise
+    except Exception as error:  # The caller wrote the rule.
+        failed = f"it must give partition {partition_path!r} a count; it raised {error!r}"
+        raise ConfigError("rule", rule, failed) from error
     return default if count is None else check_count(count, f"partition {partition_path!r}")
 
 
 @lru_cache(maxsize=64)
 def compile_rule(rule: RuleCompiler, expressions: Expressions) -> PartitionRule:
     """Let a rule read its expressions; raise ConfigError if an expression is invalid."""
-    return rule(expressions)
+    try:
+        compiled = rule(expressions)
+    except BucketLakeError:
+        raise
+    except Exception as error:  # The caller wrote the rule.
+        failed = f"it must read the expressions; it raised {error!r}"
+        raise ConfigError("rule", rule, failed) from error
+    if not callable(compiled):
+        raise ConfigError("rule", rule, f"it must return a function, not {compiled!r}")
+    return compiled
+
+
+def check_rule(rule: object) -> None:
+    """Raise ConfigError for a rule that is neither a name nor a function."""
+    if not isinstance(rule, str) and not (callable(rule) and isinstance(rule, Hashable)):
+        raise ConfigError("rule", rule, f"give one of {', '.join(_RULES)}, or a function")
 
 
 def rule_named(name: str) -> RuleCompiler:

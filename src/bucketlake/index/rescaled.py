@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from bucketlake.errors import ConfigError
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.partition_rules import Expressions, RuleCompiler
+from bucketlake.index.partition_rules import Expressions, RuleCompiler, check_count, check_rule
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.index.simple import SimpleBucket
+from bucketlake.model.arguments import pairs_of
 
 Rules = Mapping[str, int] | Expressions
 
@@ -44,6 +45,10 @@ def rescaled_index(
     """
     if (rules is None) == (add is None):
         raise ConfigError("rescale", None, "give rules= for a new list, or add= for further rules")
+    if rule is not None:
+        check_rule(rule)
+    if default is not None:
+        check_count(default, "default")
     if isinstance(held, ConsistentBucket):
         raise ConfigError(
             "rescale",
@@ -58,7 +63,7 @@ def rescaled_index(
             f"a rescale sets bucket counts by rules; a {type(held).__name__} opens file groups as "
             "they are needed",
         )
-    pairs = _pairs(rules if rules is not None else add or ())
+    pairs = pairs_of(add if rules is None else rules, "add" if rules is None else "rules")
     if isinstance(held, SimpleBucket):
         default = held.count if default is None else default
         fields, size = held.hash_fields, held.max_file_size
@@ -66,10 +71,6 @@ def rescaled_index(
     if add is not None:
         if rule is not None and rule != held.rule:
             raise ConfigError("rule", rule, f"the table's rules are of kind {held.rule_name!r}")
-        pairs += _pairs(held.rules)
+        pairs += pairs_of(held.rules, "rules")
     default = held.default if default is None else default
     return PartitionBucket(pairs, default, rule or held.rule, held.hash_fields, held.max_file_size)
-
-
-def _pairs(rules: Rules) -> Expressions:
-    return tuple(rules.items()) if isinstance(rules, Mapping) else tuple(rules)

@@ -57,6 +57,7 @@ IndexedKind: TypeAlias = RecordIndex | DynamicBucket
 TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket | IndexedKind
 
 INDEXED_KINDS = (RecordIndex, DynamicBucket)
+INDEX_KINDS = (SimpleBucket, PartitionBucket, ConsistentBucket, *INDEXED_KINDS)
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from bucketlake.config.entries import is_number
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
@@ -134,6 +135,6 @@ def group_facts(index: BucketCounts) -> dict[str, object]:
 
 
 def _size(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise ConfigError(MAX_FILE_SIZE_OPTION, text, "give a number of bytes")
+    if not is_number(text):
+        raise ConfigError(MAX_FILE_SIZE_OPTION, text[:80], "give a number of bytes")
     return int(text)

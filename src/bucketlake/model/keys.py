@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.arguments import check_optional_texts, check_texts, names_of
 from bucketlake.model.value_text import Column, value_texts
 
 NULL_TEXT = "__null__"
@@ -70,6 +71,17 @@ class TimestampPartition:
     input_formats: tuple[str, ...] = ()
     input_timezone: str | None = None
     output_timezone: str | None = None
+
+    def __post_init__(self) -> None:
+        check_texts(
+            timestamp_type=self.timestamp_type,
+            output_format=self.output_format,
+            scalar_unit=self.scalar_unit,
+        )
+        check_optional_texts(
+            input_timezone=self.input_timezone, output_timezone=self.output_timezone
+        )
+        object.__setattr__(self, "input_formats", names_of(self.input_formats, "input_formats"))
 
 
 def inferred_generator(

@@ -1,4 +1,4 @@
-"""Names as callers give them: a text, or a sequence of texts."""
+"""Names as callers give them: a text, or a sequence of texts; ``arguments.py`` checks them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,3 @@ from collections.abc import Sequence
 
 Names = str | Sequence[str]
 """Names of columns or partitions; a text is one name, not a sequence of letters."""
-
-
-def names_of(given: Names) -> tuple[str, ...]:
-    """Return the names.
-
-    Examples
-    --------
-    >>> names_of("id"), names_of(["id", "day"])
-    (('id',), ('id', 'day'))
-    """
-    return (given,) if isinstance(given, str) else tuple(given)

@@ -7,8 +7,10 @@ from enum import Enum
 from typing import Self
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.arguments import check_integers
 
 COMMITS_DEFAULT = 10
+_HOURS_MAX = 1_000_000  # The time so long ago must be a date.
 
 
 class CleanPolicy(Enum):
@@ -27,9 +29,10 @@ class Retention:
     count: int = COMMITS_DEFAULT
 
     def __post_init__(self) -> None:
-        if type(self.count) is not int or self.count < 1:
-            name = f"retain_{self.policy.name.lower()}"
-            raise ConfigError(name, self.count, "give an integer of at least 1")
+        name = f"retain_{self.policy.name.lower()}"
+        check_integers(1, **{name: self.count})
+        if self.policy is CleanPolicy.HOURS and self.count > _HOURS_MAX:
+            raise ConfigError(name, self.count, f"give at most {_HOURS_MAX} hours")
 
     @classmethod
     def of(cls, *, commits: int | None, hours: int | None, versions: int | None) -> Self:

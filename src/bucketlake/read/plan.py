@@ -91,7 +91,7 @@ def plan_read(
     Raises
     ------
     InputError
-        If the list of columns is empty, or a column does not exist.
+        If the list of columns is empty, or a column does not exist or is named twice.
     """
     snapshot, where, columns = read.snapshot, read.condition, read.columns
     schema = _readable_schema(snapshot, where, columns)
@@ -145,6 +145,12 @@ def _readable_schema(
             "name columns, or omit the argument to read all columns",
         )
     asked = {c.lower() for c in columns or ()}
+    if len(asked) < len(columns or ()):
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            f"a column is named twice in {list(columns or ())}",
+            "name each column once",
+        )
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
     schema = snapshot.readable_schema if meta else snapshot.schema
     known = {name.lower() for name in schema.names}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketlake.config.table_config import TableConfig
+from bucketlake.config.table_config import TableConfig, TimelineTimezone
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.model.file_name import InstantTime
 from bucketlake.read.changes import Changes, changes_between
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import load_timeline
-from bucketlake.timeline.instant import parse_as_of
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.instant import instant_from_ms
+from bucketlake.timeline.read_time import ReadTime, read_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,9 @@ class ReadRequest:
         SQL condition.
     columns : tuple of str or None
         Columns to return; None for those of the table.
-    as_of : str or None
+    as_of : str, datetime, date or None
         Time travel: instants requested later are ignored.
-    since, until : str or None
+    since, until : str, datetime, date or None
         Incremental read: rows of commits completed after ``since`` and up to ``until``.
     read_optimized : bool
         Whether to ignore log files.
@@ -34,9 +37,9 @@ class ReadRequest:
 
     where: str | None = None
     columns: tuple[str, ...] | None = None
-    as_of: str | None = None
-    since: str | None = None
-    until: str | None = None
+    as_of: ReadTime | None = None
+    since: ReadTime | None = None
+    until: ReadTime | None = None
     read_optimized: bool = False
 
 
@@ -79,12 +82,21 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
     Raises
     ------
     ConfigError
-        If a time cannot be parsed, or ``as_of`` is given with ``since`` or ``until``.
+        If a time cannot be parsed, ``as_of`` is given with ``since`` or ``until``, or ``since`` is
+        later than ``until``, or than now.
     UnsupportedFeatureError
         If the read is incremental, and the table has no meta columns.
     """
-    if request.since is None and request.until is None:
-        return PinnedRead(load_snapshot(storage, config, as_of=request.as_of), request)
+    as_of, since, until = (
+        None if given is None else read_time(given, argument, config.timeline_timezone)
+        for argument, given in (
+            ("as_of", request.as_of),
+            ("since", request.since),
+            ("until", request.until),
+        )
+    )
+    if since is None and until is None:
+        return PinnedRead(load_snapshot(storage, config, as_of=as_of), request)
     if request.as_of is not None:
         raise ConfigError("as_of", request.as_of, "give either as_of, or since and until")
     if not config.populate_meta_fields:
@@ -95,9 +107,24 @@ def pin_read(storage: Storage, config: TableConfig, request: ReadRequest) -> Pin
             "its files do not tell which commit wrote a row; read the table, or read it as_of a "
             "time",
         )
-    since, until = (
-        None if text is None else parse_as_of(text, argument)
-        for argument, text in (("since", request.since), ("until", request.until))
-    )
-    changes = changes_between(storage, config, load_timeline(storage, config), since, until)
+    timeline = load_timeline(storage, config)
+    if since is not None:
+        _require_begun(since, until, timeline, config.timeline_timezone)
+    changes = changes_between(storage, config, timeline, since, until)
     return PinnedRead(load_snapshot(storage, config, changes.timeline), request, changes)
+
+
+def _require_begun(
+    since: InstantTime, until: InstantTime | None, timeline: Timeline, timezone: TimelineTimezone
+) -> None:
+    """Raise ConfigError if a range of time begins after its end or in the future.
+
+    Such a range is a mistake: swapped times, or a time of another zone. It would give no rows.
+    """
+    if until is not None and since > until:
+        raise ConfigError("since", since, f"give a time that is not later than until, {until}")
+    now = max(instant_from_ms(system_now_ms(), timezone), timeline.newest_time() or "")
+    if since > now:
+        raise ConfigError(
+            "since", since, f"give a time up to now, {now} on the clock of the table ({timezone})"
+        )

@@ -16,6 +16,7 @@ from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
 from bucketlake.index.state import forget_archived_state, forget_state, keep_archived_state
+from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_partition
@@ -56,10 +57,8 @@ class ArchivalLimits:
     keep_max: int = 30
 
     def __post_init__(self) -> None:
-        for name, least in (("keep_min", 1), ("keep_max", 2)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise ConfigError(name, value, f"give an integer of at least {least}")
+        check_integers(1, keep_min=self.keep_min)
+        check_integers(2, keep_max=self.keep_max)
         if self.keep_max <= self.keep_min:
             raise ConfigError(
                 "keep_max", self.keep_max, f"give more than keep_min, {self.keep_min}"

@@ -26,6 +26,7 @@ from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.index.settings import resolve_index
 from bucketlake.metadata.statistics import indexed_columns
+from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.shown import Shown
@@ -143,8 +144,8 @@ class CompactionLimits:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
-                raise ConfigError(name, value, f"give an integer of at least {least}")
+            if name != "max_bytes" or value is not None:
+                check_integers(least, **{name: value})
 
 
 def compact(

@@ -33,7 +33,8 @@ from bucketlake.timeline.archive_reader import (
     find_archived,
     newest_archived,
 )
-from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms, parse_as_of
+from bucketlake.timeline.instant import Action, Instant, State, instant_from_ms
+from bucketlake.timeline.read_time import read_time
 
 _LISTED_AT_ONCE = 200  # Local disk and object stores return this many names in one piece.
 
@@ -146,15 +147,14 @@ class Timeline:
         Parameters
         ----------
         text : str
-            ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd`` or ``yyyy-MM-dd HH:mm:ss[.SSS]``, in the
-            timeline's zone.
+            ``yyyyMMddHHmmss[SSS]``, or a date without a zone as :func:`read_time` reads it.
 
         Raises
         ------
         ConfigError
             If the text is none of these.
         """
-        until = parse_as_of(text)
+        until = read_time(text)
         if self.until is not None:
             until = min(until, self.until)
         kept = tuple(instant for instant in self.instants if instant.requested_at <= until)

@@ -14,7 +14,7 @@ from enum import Enum, IntEnum
 from typing import Self
 
 from bucketlake.config.table_config import TimelineTimezone
-from bucketlake.errors import ConfigError, TimelineError
+from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 
 
@@ -153,8 +153,6 @@ def _may_be(action: Action, state: State, completed: str | None) -> bool:
 
 _MILLISECONDS_DIGITS = 17
 _SECONDS_DIGITS = 14
-_AS_OF_FORMS = "a time as yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS]"
-_AS_OF_TEXT = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?)?", re.ASCII)
 _BEFORE_TIME = "0" * _SECONDS_DIGITS
 
 
@@ -209,36 +207,3 @@ def shift_instant(instant: str, by: timedelta) -> InstantTime:
     """Return a time before or after an instant, computed from its digits without a time zone."""
     at = instant_to_datetime(instant) + by
     return InstantTime(f"{at:%Y%m%d%H%M%S}{at.microsecond // 1000:03d}")
-
-
-def parse_as_of(text: str, argument: str = "as_of") -> InstantTime:
-    """Parse the time of a time-travel query: an instant, or a date in the timeline's zone.
-
-    Parameters
-    ----------
-    text : str
-        The time.
-    argument : str
-        Name of the caller's parameter, for the error.
-
-    Raises
-    ------
-    ConfigError
-        If the text has none of the allowed forms, or is not a date.
-
-    Examples
-    --------
-    >>> parse_as_of("2024-01-02 03:04:05")
-    '20240102030405000'
-    """
-    match = _AS_OF_TEXT.fullmatch(text)
-    fields = [] if match is None else [part or "00" for part in match.groups()]
-    digits = "".join(fields[:6]) + (match[7] or "000") if match else text
-    if not re.fullmatch("[0-9]{14}|[0-9]{17}", digits):
-        raise ConfigError(argument, text, f"it must be {_AS_OF_FORMS}")
-    if not is_initial(digits):
-        try:
-            instant_to_datetime(digits)
-        except TimelineError as error:
-            raise ConfigError(argument, text, f"it must be {_AS_OF_FORMS}") from error
-    return InstantTime(digits)

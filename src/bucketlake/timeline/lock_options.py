@@ -53,19 +53,20 @@ def lock_from_options(options: Mapping[str, str]) -> TableLock:
     mode = options.get(CONCURRENCY_MODE, _SINGLE_WRITER).strip().upper()
     if mode not in (_SINGLE_WRITER, _OPTIMISTIC):
         raise ConfigError(CONCURRENCY_MODE, mode, f"one of {_SINGLE_WRITER}, {_OPTIMISTIC}")
-    if mode == _SINGLE_WRITER:
-        return NO_LOCK
     entries = Entries(options)
     wait_seconds = entries.option(WAIT_MS, 60_000) / 1000
+    expire_minutes = entries.option(EXPIRE_MINUTES, 0)
+    renew = entries.option(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
+    validity = entries.option(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=1)
+    if mode == _SINGLE_WRITER:
+        return NO_LOCK
     match options.get(PROVIDER, "").strip().rpartition(".")[2]:
         case "FileSystemBasedLockProvider":
             if options.get(LOCK_FOLDER):
                 raise ConfigError(LOCK_FOLDER, options[LOCK_FOLDER], "the table's own, its default")
-            return FileSystemLock(entries.option(EXPIRE_MINUTES, 0), wait_seconds)
+            return FileSystemLock(expire_minutes, wait_seconds)
         case "StorageBasedLockProvider":
-            renew = entries.option(RENEW_SECONDS, _DEFAULT.renew_seconds, least=1)
-            least = RENEWALS_LEAST * renew
-            validity = entries.option(VALIDITY_SECONDS, _DEFAULT.validity_seconds, least=least)
+            entries.option(VALIDITY_SECONDS, validity, least=RENEWALS_LEAST * renew)
             return StorageLock(validity, renew, wait_seconds)
         case "InProcessLockProvider":
             return InProcessLock(wait_seconds)

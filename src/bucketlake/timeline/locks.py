@@ -28,6 +28,7 @@ from bucketlake.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
+from bucketlake.model.arguments import check_integers, check_seconds
 from bucketlake.storage.base import Storage, VersionedStorage
 from bucketlake.storage.location import place_of
 from bucketlake.timeline.clock import system_now_ms
@@ -35,6 +36,7 @@ from bucketlake.timeline.clock import system_now_ms
 FILE_LOCK = f"{HOODIE_FOLDER}/lock"
 STORAGE_LOCK = f"{HOODIE_FOLDER}/.locks/table_lock.json"
 
+_TIMEOUT_MAX = threading.TIMEOUT_MAX  # Python waits no longer.
 _SKEW_MS = 500  # Allowed difference between the clocks of two hosts, as in Hudi.
 RENEWALS_LEAST = 10  # Renewals during the lease; Hudi demands as many.
 _PAUSE_SECONDS = 0.25
@@ -76,6 +78,9 @@ class InProcessLock:
 
     timeout_seconds: float = 60.0
 
+    def __post_init__(self) -> None:
+        check_seconds(_TIMEOUT_MAX, timeout_seconds=self.timeout_seconds)
+
     @contextmanager
     def held(self, storage: Storage) -> Iterator[Check]:
         """Hold the lock of a table."""
@@ -110,6 +115,10 @@ class FileSystemLock:
 
     expire_minutes: int = 0
     timeout_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_integers(0, expire_minutes=self.expire_minutes)
+        check_seconds(_TIMEOUT_MAX, timeout_seconds=self.timeout_seconds)
 
     @contextmanager
     def held(self, storage: Storage) -> Iterator[Check]:
@@ -171,8 +180,8 @@ class StorageLock:
     timeout_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.renew_seconds < 1:
-            raise ConfigError("renew_seconds", self.renew_seconds, "at least 1")
+        check_integers(1, renew_seconds=self.renew_seconds, validity_seconds=self.validity_seconds)
+        check_seconds(_TIMEOUT_MAX, timeout_seconds=self.timeout_seconds)
         if self.validity_seconds < RENEWALS_LEAST * self.renew_seconds:
             raise ConfigError(
                 "validity_seconds",

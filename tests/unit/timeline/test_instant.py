@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bucketlake.errors import ConfigError, TimelineError
+from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.timeline.instant import (
     Action,
@@ -14,7 +14,6 @@ from bucketlake.timeline.instant import (
     State,
     instant_from_ms,
     instant_to_ms,
-    parse_as_of,
 )
 
 REQUESTED_AT, COMPLETED_AT = InstantTime("20240102030405678"), InstantTime("20240102030406789")
@@ -143,43 +142,3 @@ def test_time_in_seconds_means_their_last_millisecond() -> None:
 def test_bootstrap_instant_is_no_time() -> None:
     with pytest.raises(TimelineError, match="00000000000001"):
         instant_to_ms("00000000000001", "UTC")
-
-
-@pytest.mark.parametrize(
-    ("text", "instant"),
-    [
-        ("20240102030405678", "20240102030405678"),
-        ("20240102030405", "20240102030405"),
-        ("2024-01-02", "20240102000000000"),
-        ("2024-01-02 03:04:05", "20240102030405000"),
-        ("2024-01-02 03:04:05.678", "20240102030405678"),
-        ("00000000000000", "00000000000000"),
-        ("00000000000000010", "00000000000000010"),
-    ],
-)
-def test_time_of_a_time_travel_query_is_read(text: str, instant: str) -> None:
-    assert parse_as_of(text) == instant
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "yesterday",
-        "2024",
-        "20240102",
-        "2024010203040567",
-        "202401020304056789",
-        "2024-1-2",
-        "2024-13-01",
-        "2024-02-30",
-        "2024-01-02T03:04:05",
-        "2024-01-02 25:00:00",
-        "20241302030405",
-        " 20240102030405",
-        "２０２４０１０２０３０４０５",
-    ],
-)
-def test_text_that_names_no_time_is_refused_with_the_forms_that_do(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"as_of = .*yyyy-MM-dd HH:mm:ss"):
-        parse_as_of(text)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
-from bucketlake.model.names import names_of
+from bucketlake.model.arguments import check_integers, check_texts, names_of
 
 MAX_FILE_SIZE_DEFAULT = 120 << 20  # As Hudi's hoodie.parquet.max.file.size.
 MAX_BYTES_DEFAULT = 2 << 30  # The example of RFC-42.
 MAX_GROUPS_DEFAULT = 30  # As Hudi's hoodie.clustering.plan.strategy.max.num.groups.
 SPLIT_POLICIES = ("middle", "balanced")
+_MAY_BE_NONE = ("max_bytes", "max_partitions", "max_groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class ResizeLimits:
             ("after_commits", 0),
         ):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
-                raise ConfigError(name, value, f"give an integer of at least {least}")
+            if value is not None or name not in _MAY_BE_NONE:
+                check_integers(least, **{name: value})
         for name in ("split_threshold", "merge_threshold"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value < float("inf"):
@@ -75,10 +76,13 @@ class ResizeLimits:
                 self.merge_threshold,
                 f"give at most half of split_threshold, which is {self.split_threshold}",
             )
+        check_texts(split_at=self.split_at)
         if self.split_at not in SPLIT_POLICIES:
             raise ConfigError("split_at", self.split_at, f"one of {', '.join(SPLIT_POLICIES)}")
         if self.partitions is not None:
-            object.__setattr__(self, "partitions", names_of(self.partitions))
+            object.__setattr__(
+                self, "partitions", names_of(self.partitions, "partitions", in_order=False)
+            )
 
     @property
     def split_bytes(self) -> int:

@@ -1,0 +1,174 @@
+"""Checks of the arguments that callers pass to public functions.
+
+Public functions check their arguments here, once per call and before any work. Code below the
+public functions relies on the types. Each check raises ``ConfigError`` with the argument's name.
+Limits of numbers are checked by the value that holds them (``CompactionLimits``, index kinds …).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bucketlake.errors import ConfigError
+from bucketlake.model.names import Names
+
+
+def check_flags(**given: object) -> None:
+    """Raise ConfigError for a value that is neither True nor False; a text would count as True.
+
+    Examples
+    --------
+    >>> check_flags(dry_run="no")
+    Traceback (most recent call last):
+        ...
+    bucketlake.errors.ConfigError: dry_run = 'no' cannot be used: give True or False
+    """
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise ConfigError(name, value, "give True or False")
+
+
+def check_texts(**given: object) -> None:
+    """Raise ConfigError for a value that is no text, or that cannot be written as UTF-8."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise ConfigError(name, value, "give a text")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            # The text itself could not be printed.
+            raise ConfigError(name, ascii(value), f"give valid Unicode text ({error})") from None
+
+
+def check_optional_texts(**given: object) -> None:
+    """Raise ConfigError for a value that is neither None nor a text."""
+    check_texts(**{name: value for name, value in given.items() if value is not None})
+
+
+def check_integers(least: int, **given: object) -> None:
+    """Raise ConfigError for a value that is no integer, or less than ``least``."""
+    for name, value in given.items():
+        if type(value) is not int or value < least:
+            raise ConfigError(name, value, f"give an integer of at least {least}")
+
+
+def check_seconds(most: float, **given: object) -> None:
+    """Raise ConfigError for a value that is no number from 0 to ``most``."""
+    for name, value in given.items():
+        if type(value) not in (int, float) or not 0 <= value <= most:  # type: ignore[operator]
+            raise ConfigError(name, value, f"give a number from 0 to {most:g}")
+
+
+def check_kinds(kinds: tuple[type, ...], **given: object) -> None:
+    """Raise ConfigError for a value of none of the classes."""
+    for name, value in given.items():
+        if not isinstance(value, kinds):
+            named = " or ".join(kind.__name__ for kind in kinds)
+            raise ConfigError(name, value, f"give a {named}")
+
+
+def check_methods(method: str, what: str, **given: object) -> None:
+    """Raise ConfigError for a value without a method, or for a class."""
+    for name, value in given.items():
+        if isinstance(value, type) or not callable(getattr(value, method, None)):
+            raise ConfigError(name, value, f"give {what}")
+
+
+def check_session(spark: object) -> None:
+    """Raise ConfigError for a value that is neither None nor a Spark session."""
+    if spark is not None:
+        check_methods("createDataFrame", "a SparkSession", spark=spark)
+
+
+def names_of(given: Names, argument: str, *, in_order: bool = True) -> tuple[str, ...]:
+    """Return names that are given as a text or as several texts.
+
+    Parameters
+    ----------
+    given : str or iterable of str
+        The names. A set has no order, and a mapping is a mistake.
+    argument : str
+        Name of the caller's parameter, for the error.
+    in_order : bool
+        Whether the order of the names matters.
+
+    Raises
+    ------
+    ConfigError
+        If the value is something else.
+
+    Examples
+    --------
+    >>> names_of("id", "columns"), names_of(["id", "day"], "columns")
+    (('id',), ('id', 'day'))
+    """
+    if isinstance(given, str):
+        names: tuple[Any, ...] = (given,)
+    else:
+        refused = (bytes, bytearray, Mapping) + ((set, frozenset) if in_order else ())
+        if isinstance(given, refused) or not isinstance(given, Iterable):
+            raise ConfigError(argument, given, "give a text, or a list of texts")
+        names = tuple(given)
+    for name in names:
+        check_texts(**{argument: name})
+    return names
+
+
+def path_of(given: object) -> str:
+    """Return the path of a table as text; a ``pathlib.Path`` is a local path."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    check_texts(path=path)
+    assert isinstance(path, str)
+    if "\0" in path:
+        raise ConfigError("path", path, "give a path without the character \\0")
+    return path
+
+
+def options_of(given: object, argument: str) -> dict[str, str]:
+    """Return options as texts, none for None; numbers and booleans are printed as Hudi reads them.
+
+    The error does not show the values, because one of them may be a password.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(argument, type(given), "give a mapping of text to text")
+    return {
+        _key(key, argument): _option_text(value, f"{argument}[{key!r}]")
+        for key, value in given.items()
+    }
+
+
+def pairs_of(given: object, argument: str) -> tuple[tuple[str, int], ...]:
+    """Return the bucket counts of rules, from a mapping or from pairs."""
+    items: object = given.items() if isinstance(given, Mapping) else given
+    allowed = "give a mapping from text to bucket count, or a list of such pairs"
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise ConfigError(argument, given, allowed)
+    pairs = []
+    for pair in items:
+        if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
+            raise ConfigError(argument, pair, allowed)
+        check_texts(**{argument: pair[0]})
+        pairs.append((pair[0], pair[1]))
+    return tuple(pairs)
+
+
+def _key(key: object, argument: str) -> str:
+    if not isinstance(key, str):
+        raise ConfigError(f"a key of {argument}", key, "give a text")
+    check_texts(**{f"a key of {argument}": key})
+    return key
+
+
+def _option_text(value: object, argument: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if not isinstance(value, str):
+        raise ConfigError(argument, type(value), "give a text, a number or a boolean")
+    check_texts(**{argument: value})
+    return value
