@@ -30,7 +30,11 @@ class BucketLakeContender(SparkContender):
         self,
         spark: SparkSession,
         settings: Mapping[str, Any],
-        index: bl.SimpleBucket | bl.PartitionBucket | bl.ConsistentBucket | bl.RecordIndex,
+        index: bl.SimpleBucket
+        | bl.PartitionBucket
+        | bl.ConsistentBucket
+        | bl.DynamicBucket
+        | bl.RecordIndex,
         table_type: str = "copy_on_write",
         *,
         metadata_table: bool = False,
@@ -38,7 +42,9 @@ class BucketLakeContender(SparkContender):
         super().__init__(spark)
         self._cores, self._index, self._table_type = settings["cores"], index, table_type
         # A record-level index is a part of the metadata table.
-        self._metadata_table = metadata_table or isinstance(index, bl.RecordIndex)
+        self._metadata_table = metadata_table or isinstance(
+            index, bl.DynamicBucket | bl.RecordIndex
+        )
         self._worker_idle_bytes = 0
         self.settings = {
             **SESSION,

@@ -1,4 +1,4 @@
-"""Hudi's partitioned record-level index, copy-on-write and merge-on-read.
+"""Hudi's record-level index, partitioned or global, copy-on-write and merge-on-read.
 
 Settings, and why a Hudi engineer should agree with each:
 
@@ -33,9 +33,13 @@ from benchmarks.record_index.contenders.index_files import index_facts
 from benchmarks.record_index.contenders.one_row import one_row
 from benchmarks.record_index.steps import BUILD
 
-RECORD_INDEX = {
+PARTITIONED = {
     "hoodie.index.type": "RECORD_LEVEL_INDEX",
     "hoodie.metadata.record.level.index.enable": "true",
+}
+GLOBAL = {
+    "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+    "hoodie.metadata.global.record.level.index.enable": "true",
 }
 ONE_FILE_A_PARTITION = {"hoodie.bulkinsert.sort.mode": "PARTITION_PATH_REPARTITION"}
 TYPES = {
@@ -52,9 +56,11 @@ LOCK = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
 class HudiRecordIndex(HudiContender):
     """Build the index, and upsert through it."""
 
-    def __init__(self, spark: SparkSession, table_type: str) -> None:
+    def __init__(self, spark: SparkSession, table_type: str, *, partitioned: bool = True) -> None:
         own = {**NO_BLOOM_FILTER, **metadata_table(True), **TYPES[table_type]}
-        super().__init__(spark, {**TABLE, **own, **RECORD_INDEX}, "bulk_insert")
+        index = PARTITIONED if partitioned else GLOBAL
+        super().__init__(spark, {**TABLE, **own, **index}, "bulk_insert")
+        self._partitioned = partitioned
         self._load_options = {**TABLE, **own, **ONE_FILE_A_PARTITION}
         self._table_type = table_type
         self._registered = 0
@@ -69,9 +75,8 @@ class HudiRecordIndex(HudiContender):
 
     def build(self, _data: DataSet, _table: Path) -> None:
         self.spark.sql(f"SET {LOCK_KEY}={LOCK}")
-        self.spark.sql(
-            f"CREATE INDEX record_index ON {self._table_name} ({KEY}) OPTIONS(isPartitioned='true')"
-        )
+        options = " OPTIONS(isPartitioned='true')" if self._partitioned else ""
+        self.spark.sql(f"CREATE INDEX record_index ON {self._table_name} ({KEY}){options}")
         self.spark.sql(f"RESET {LOCK_KEY}")
 
     def upsert_row(self, data: DataSet, table: Path) -> None:
@@ -86,7 +91,8 @@ class HudiRecordIndex(HudiContender):
     @property
     def _table_name(self) -> str:
         """A name in the catalog that was never used before."""
-        return f"orders_{self._table_type}_{self._registered}"
+        kind = "partitioned" if self._partitioned else "global"
+        return f"orders_{kind}_{self._table_type}_{self._registered}"
 
 
 def contenders(settings: Mapping[str, Any]) -> dict[str, HudiRecordIndex]:

@@ -1,0 +1,91 @@
+"""The cache of a dynamic table: how fast it is filled, its bytes and those of the index.
+
+One partition with random hexadecimal keys, whose index was just built, so that each shard is a base
+file. A fill looks up as many keys as a large batch has, in a new folder, so that each shard is read
+whole, hashed and written to local disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import bucketlake as bl
+from benchmarks.common.engine_free import EngineFree
+from benchmarks.common.rows import KEY, ORDERING, PARTITION, REGIONS, DataSet
+from benchmarks.dynamic.steps import FILLS, MAKE, fill_step
+from benchmarks.record_index.contenders.index_files import index_facts
+from benchmarks.record_index.keys import key_rows
+from benchmarks.record_index.steps import HEX
+from bucketlake.metadata.location_cache.cache import LocationCache
+from bucketlake.metadata.location_cache.use import CacheUse
+from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.table_properties import read_table_config
+
+ASKED_SHARE = 0.5
+"""Keys that are looked up, as a share of the stored ones."""
+
+
+class Cache(EngineFree):
+    """Make a table, and fill the cache of its shards."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._count = settings["cache_keys"]
+        self._asked: pa.Array | None = None
+        self._seen: dict[str, Any] = {}
+        self.settings = {
+            "keys": f"{self._count} random ones of 20 hexadecimal digits in one partition",
+            "index": repr(bl.DynamicBucket()),
+        }
+        for number in range(FILLS):
+            setattr(self, fill_step(number), self._fill)
+
+    def make(self, data: DataSet, table: Path) -> None:
+        """Write the rows, and build the index again."""
+        rng = np.random.default_rng([data.facts["seed"], self._count])
+        rows = key_rows(HEX, self._count, REGIONS[0], rng)
+        created = bl.create_table(
+            str(table),
+            schema=rows.schema,
+            record_key=[KEY],
+            partition_by=[PARTITION],
+            ordering=ORDERING,
+            index=bl.DynamicBucket(),
+            table_type="merge_on_read",
+        )
+        created.bulk_insert(rows)
+        created.rebuild_metadata_table(["record_index"])
+        self._asked = rows[KEY].combine_chunks().slice(0, int(self._count * ASKED_SHARE))
+
+    def observe(self, step: str, table: Path) -> dict[str, Any]:
+        return {**index_facts(table), "keys": self._count} if step == MAKE else self._seen
+
+    def _fill(self, _data: DataSet, table: Path) -> None:
+        assert self._asked is not None, "a table is made first"
+        folder = table.with_name("locations")
+        shutil.rmtree(folder, ignore_errors=True)
+        storage = open_storage(str(table))
+        index = RecordIndexReader(load_snapshot(storage, read_table_config(storage)).metadata_table)
+        shards = index.slices[REGIONS[0]]
+        cpu = time.process_time()
+        use = CacheUse()
+        for held in shards:
+            use += LocationCache(str(folder)).find(index, held, self._asked).use
+        spent = time.process_time() - cpu
+        assert use.built == len(shards), use
+        assert use.found_count == len(self._asked), use
+        self._seen = {
+            "fill_cpu_seconds": spent,
+            "keys": self._count,
+            "disk_bytes": use.cached_bytes,
+            "memory_bytes": use.resident_bytes,
+        }
+        shutil.rmtree(folder)
