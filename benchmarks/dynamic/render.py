@@ -1,0 +1,33 @@
+"""The page and the plot of the benchmark of dynamic buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from benchmarks.common.plot import draw_bars, draw_panels
+from benchmarks.common.render import render_results
+from benchmarks.common.report import Result
+from benchmarks.dynamic.report import on_spark, page, spark_part
+from benchmarks.dynamic.steps import LOAD, SIMPLE, UPSERT
+
+
+def render(results: Path, docs: Path) -> Iterator[Path]:
+    """Write the page and the plot of every result file in a folder; yield what was written."""
+    return render_results("dynamic", page, draw, results, docs)
+
+
+def draw(result: Result, path: Path) -> None:
+    """Draw one result into a file, in the format its suffix names."""
+    data = result["data"]
+    title = (
+        f"{data['rows'] / 1e6:g} M rows, then {data['updates'] / 1e3:,.0f} k updates and "
+        f"{data['inserts'] / 1e3:,.0f} k inserts"
+    )
+
+    def draw_panel(axes: Axes, step: str) -> None:
+        draw_bars(axes, spark_part(result), step, step, limits=set(SIMPLE.values()))
+
+    draw_panels(path, title, (UPSERT, LOAD), draw_panel, bars=len(on_spark(result)))
