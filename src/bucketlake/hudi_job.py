@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from bucketlake.opening import open_table
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
-from bucketlake.table import Table
+from bucketlake.table import Table, index_when_opened, with_settings
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.table_properties import read_table_config
@@ -129,7 +128,7 @@ def save(
         table = _open(path, job, storage_options)
     else:
         table = _create(records, path, job, storage_options)
-    table = replace(table, log_format=job.log_format, lock=lock)
+    table = with_settings(table, job.log_format, lock)
     _turn_metadata_table(table, wanted=job.metadata_table)
     result = _run(table, records, job, overwrite=exists and mode.lower() == "overwrite")
     try:
@@ -260,17 +259,18 @@ def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] 
     """Open a table; rules that the table stores win over those of a job (RFC-89)."""
     asked = index_from_options(job.index_options)
     held = open_table(path, storage_options=storage_options)
+    index = index_when_opened(held)
     if isinstance(asked, ConsistentBucket):
-        asked = asked.with_limits_of(held.index, job.index_options)
-    if held.index == asked:
+        asked = asked.with_limits_of(index, job.index_options)
+    if index == asked:
         return held
     # Hudi's jobs have no option for a maximum file size, so the table's size is used.
-    if asked.max_file_size is None and asked == _with_one_group(held.index):
+    if asked.max_file_size is None and asked == _with_one_group(index):
         return held
-    if not has_rules(held.index):
+    if not has_rules(index):
         return open_table(path, asked, storage_options)
     warnings.warn(
-        f"the options name {asked!r}; the table stores other rules, which are used: {held.index!r}",
+        f"the options name {asked!r}; the table stores other rules, which are used: {index!r}",
         stacklevel=4,
     )
     return held

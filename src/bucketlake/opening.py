@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -209,8 +208,7 @@ def open_table(
         raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
     options = options_of(storage_options, "storage_options")
     # The handle checks path, index and lock.
-    table = Table(path, index, options, formats[log_format], lock)
-    path = table.path
+    path = Table(path, index, options, formats[log_format], lock).path
     storage = open_storage(path, options)
     config = read_table_config(storage)
     check_readable(config, path)
@@ -222,7 +220,7 @@ def open_table(
         found = None  # A read does not need the rules.
     require_given(storage, index, found)
     given = None if found is None else without_state(found)
-    return replace(table, index=given)
+    return Table(path, given, options, formats[log_format], lock)
 
 
 def convert(

@@ -33,7 +33,13 @@ from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
-from bucketlake.index.settings import INDEX_KINDS, TableIndex, require_index, resolve_index
+from bucketlake.index.settings import (
+    INDEX_KINDS,
+    TableIndex,
+    require_index,
+    resolve_index,
+    without_state,
+)
 from bucketlake.metadata.overview import MetadataTableFacts, metadata_table_facts
 from bucketlake.model.arguments import (
     check_flags,
@@ -97,7 +103,7 @@ from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.store_options import GivenOptions
-from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
@@ -112,18 +118,18 @@ if TYPE_CHECKING:
     from bucketlake.engine import Records
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Table:
     """A handle of a Hudi table: its path, and how to access it.
 
     Use ``create_table`` or ``open_table`` to get one.
 
-    Attributes
+    Parameters
     ----------
     path : str
         Folder of the table, as the user passed it.
     index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket, RecordIndex or None
-        The index when the table was opened; None if it is not known, then writes fail.
+        The index that a table of Hudi has, which stores none; as for :func:`open_table`.
     storage_options : mapping of str to str
         The options of the caller. ``repr`` does not show their values, and a pickle holds them in
         unreadable form.
@@ -134,19 +140,39 @@ class Table:
     """
 
     path: str
-    index: TableIndex | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    log_format: LogFormat = field(default=LogFormat.PARQUET, repr=False)
-    lock: TableLock = field(default=NO_LOCK, repr=False)
+    _given_index: TableIndex | None = field(repr=False)
+    storage_options: Mapping[str, str] = field(repr=False)
+    log_format: LogFormat = field(repr=False)
+    lock: TableLock = field(repr=False)
 
-    def __post_init__(self) -> None:
-        if self.index is not None:
-            check_kinds(INDEX_KINDS, index=self.index)
-        check_kinds((LogFormat,), log_format=self.log_format)
-        check_methods("held", "a lock", lock=self.lock)
-        options = GivenOptions(options_of(self.storage_options, "storage_options"))
-        object.__setattr__(self, "path", path_of(self.path))
+    def __init__(
+        self,
+        path: str,
+        index: TableIndex | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        log_format: LogFormat = LogFormat.PARQUET,
+        lock: TableLock = NO_LOCK,
+    ) -> None:
+        if index is not None:
+            check_kinds(INDEX_KINDS, index=index)
+        check_kinds((LogFormat,), log_format=log_format)
+        check_methods("held", "a lock", lock=lock)
+        options = GivenOptions(options_of(storage_options, "storage_options"))
+        object.__setattr__(self, "path", path_of(path))
+        object.__setattr__(self, "_given_index", index)
         object.__setattr__(self, "storage_options", options)
+        object.__setattr__(self, "log_format", log_format)
+        object.__setattr__(self, "lock", lock)
+
+    @property
+    def index(self) -> TableIndex | None:
+        """The table's index now, read from the table; None if it is not known: then writes fail.
+
+        After a rescale, a conversion or a restore, by any handle, it is the new index.
+        """
+        storage, config = self._open()
+        found = self._index_at(storage, load_timeline(storage, config))
+        return None if found is None else without_state(found)
 
     # Writes.
 
@@ -352,15 +378,16 @@ class Table:
             on the result returns the same rows, but does not prune buckets.
         columns : str or sequence of str, optional
             Columns to return; meta columns are returned only if they are named.
-        as_of : str, datetime or date, optional
+        as_of : str, datetime, date or WriteResult, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd``, or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
             also with ``T`` and a zone; or a ``datetime`` or ``date``. A time without a zone is on
-            the clock of the table's timeline; a date means its begin. Times whose files a clean has
-            deleted cannot be read.
-        since : str, datetime or date, optional
+            the clock of the table's timeline; a date means its begin. The result of a write means
+            its commit. Times whose files a clean has deleted cannot be read.
+        since : str, datetime, date or WriteResult, optional
             Incremental read: records that were changed by commits completed after this time, in
-            the forms of ``as_of``. Deleted records are not returned.
-        until : str, datetime or date, optional
+            the forms of ``as_of``; after the result of a write, the read continues after its
+            commit. Deleted records are not returned.
+        until : str, datetime, date or WriteResult, optional
             Incremental read: commits completed up to this time, and records as they were then.
         read_optimized : bool
             Ignore the log files of a merge-on-read table: faster, but each file group is as old as
@@ -412,11 +439,11 @@ class Table:
             UnsupportedFeatureError, because only Spark can evaluate them.
         columns : str or sequence of str, optional
             Columns to return; meta columns are returned only if they are named.
-        as_of : str, datetime or date, optional
+        as_of : str, datetime, date or WriteResult, optional
             Time travel, as in :meth:`read`.
-        since : str, datetime or date, optional
+        since : str, datetime, date or WriteResult, optional
             Incremental read, as in :meth:`read`.
-        until : str, datetime or date, optional
+        until : str, datetime, date or WriteResult, optional
             Incremental read, as in :meth:`read`.
         read_optimized : bool
             Ignore log files, as in :meth:`read`.
@@ -450,6 +477,11 @@ class Table:
         2
         >>> fares.to_arrow(where="id = 'b'", columns=["fare"]).to_pylist()
         [{'fare': 9}]
+        >>> seen = fares.upsert(pa.table({"id": ["a"], "fare": [4]}))
+        >>> fares.upsert(pa.table({"id": ["c"], "fare": [5]})).inserted
+        1
+        >>> fares.to_arrow(since=seen).to_pylist()
+        [{'id': 'c', 'fare': 5}]
         """
         pinned = self._pin(_request(where, columns, as_of, since, until, read_optimized))
         plan = plan_read(pinned, self._index_of(pinned.snapshot))
@@ -585,7 +617,7 @@ class Table:
         default: int | None = None,
         rule: str | RuleCompiler | None = None,
         spark: SparkSession | None = None,
-        dry_run: bool = True,
+        dry_run: bool = False,
     ) -> RescaleReport:
         """Change the bucket counts of partitions, and rewrite the changed partitions (RFC-89).
 
@@ -629,7 +661,7 @@ class Table:
         check_flags(dry_run=dry_run)
         if dry_run:
             snapshot = self._snapshot()
-            held = require_index(snapshot.storage, snapshot.timeline, self.index)
+            held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
             index = rescaled_index(held, rules, add, default, rule)
             return RescaleReport(index, plan_rescale(snapshot, held, index), None)
         target = self._target(*self._open())
@@ -644,7 +676,7 @@ class Table:
         index: TableIndex,
         *,
         spark: SparkSession | None = None,
-        dry_run: bool = True,
+        dry_run: bool = False,
     ) -> ConversionReport:
         """Put a table of any index under dynamic buckets, or change its file groups per bucket.
 
@@ -696,7 +728,7 @@ class Table:
             return run_kind_conversion(self._open()[0], index, run=run, lock=self.lock)
         if dry_run:
             snapshot = self._snapshot()
-            held = require_index(snapshot.storage, snapshot.timeline, self.index)
+            held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
             return plan_conversion(snapshot, held, index)
         storage, config = self._open()
         session = spark or active_session()
@@ -795,7 +827,7 @@ class Table:
         )
         return resize(
             *self._open(),
-            self.index,
+            self._given_index,
             limits,
             resize_runner(spark or active_session()),
             schedule_only=schedule_only,
@@ -992,7 +1024,12 @@ class Table:
         check_flags(cascade=cascade, dry_run=dry_run)
         undone = InstantTime(instant)
         return roll_back(
-            *self._open(), self.index, undone, cascade=cascade, dry_run=dry_run, lock=self.lock
+            *self._open(),
+            self._given_index,
+            undone,
+            cascade=cascade,
+            dry_run=dry_run,
+            lock=self.lock,
         )
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> InstantTime:
@@ -1187,7 +1224,7 @@ class Table:
         check_integers(0, min_age_seconds=min_age_seconds)
         return diagnose(
             open_storage(self.path, self.storage_options),
-            self.index,
+            self._given_index,
             keys=check_keys,
             files=check_files,
             min_age_seconds=min_age_seconds,
@@ -1196,7 +1233,7 @@ class Table:
     def repair(
         self,
         *,
-        dry_run: bool = True,
+        dry_run: bool = False,
         check_keys: bool = False,
         check_files: bool = False,
         min_age_seconds: int = MIN_AGE_SECONDS,
@@ -1238,7 +1275,7 @@ class Table:
         check_integers(0, min_age_seconds=min_age_seconds)
         return repair(
             open_storage(self.path, self.storage_options),
-            self.index,
+            self._given_index,
             keys=check_keys,
             files=check_files,
             min_age_seconds=min_age_seconds,
@@ -1261,7 +1298,9 @@ class Table:
         return stored_rows(plan, snapshot.storage, self.path, session)
 
     def _target(self, storage: Storage, config: TableConfig) -> Target:
-        return open_target(storage, config, self.index, log_format=self.log_format, lock=self.lock)
+        return open_target(
+            storage, config, self._given_index, log_format=self.log_format, lock=self.lock
+        )
 
     def _snapshot(self) -> Snapshot:
         return load_snapshot(*self._open())
@@ -1270,8 +1309,11 @@ class Table:
         return pin_read(*self._open(), request)
 
     def _index_of(self, snapshot: Snapshot) -> TableIndex | None:
+        return self._index_at(snapshot.storage, snapshot.timeline)
+
+    def _index_at(self, storage: Storage, timeline: Timeline) -> TableIndex | None:
         try:
-            return resolve_index(snapshot.storage, snapshot.timeline, self.index)
+            return resolve_index(storage, timeline, self._given_index)
         except UnsupportedFeatureError:  # Without the rules, no bucket can be pruned.
             return None
 
@@ -1314,3 +1356,13 @@ def _request(
     check_flags(read_optimized=read_optimized)
     names = None if columns is None else names_of(columns, "columns")
     return ReadRequest(where, names, as_of, since, until, read_optimized)
+
+
+def with_settings(table: Table, log_format: LogFormat, lock: TableLock) -> Table:
+    """Return a handle of the same table with other settings of writes."""
+    return Table(table.path, table._given_index, table.storage_options, log_format, lock)
+
+
+def index_when_opened(table: Table) -> TableIndex | None:
+    """Return the index that a new handle from ``open_table`` has found; nothing is read."""
+    return table._given_index

@@ -34,7 +34,7 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
         assert {one.kind for one in done.left} == damage.found
         assert objects(table.table) == before
         return
-    planned = table.table.repair(**ALL_CHECKS)
+    planned = table.table.repair(dry_run=True, **ALL_CHECKS)
     assert set(planned.repaired) == set(found)
     assert objects(table.table) == before, "the doctor or the dry run changed something"
     done = table.table.repair(dry_run=False, **ALL_CHECKS)

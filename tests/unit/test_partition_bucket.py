@@ -302,7 +302,7 @@ def changes_of(report: Any) -> dict[str, tuple[int, int, int]]:
 def test_a_dry_run_tells_partitions_files_and_bytes_and_changes_nothing(table: bl.Table) -> None:
     begin_rescale(table, LATER)  # Nor does it roll back what is pending.
     before = files_of(table)
-    report = table.rescale({"2024-06-0[1-2]": 8, "2023": 5})
+    report = table.rescale({"2024-06-0[1-2]": 8, "2023": 5}, dry_run=True)
     assert changes_of(report) == {"2023-01-01": (2, 5, 2), "2024-06-03": (3, 2, 3)}
     sizes = [b.size_bytes for b in table.buckets() if b.partition_path == "2023-01-01"]
     assert report.partitions[0].size_bytes == sum(sizes)

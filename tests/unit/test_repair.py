@@ -50,7 +50,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[bl.Table]:
 def repaired(table: bl.Table, *, keys: bool = False) -> RepairReport:
     """Repair a table after a dry run, and look that all is well then."""
     before = objects(table)
-    planned = table.repair(check_keys=keys, min_age_seconds=0)
+    planned = table.repair(dry_run=True, check_keys=keys, min_age_seconds=0)
     assert objects(table) == before, "the dry run changed something"
     done = table.repair(dry_run=False, check_keys=keys, min_age_seconds=0)
     assert set(done.repaired) >= set(planned.repaired)
@@ -65,7 +65,7 @@ def assert_keys(table: bl.Table, keys: int = 40) -> None:
     assert {row["id"] for row in found} == {f"k{n}" for n in range(keys)}
     assert len(found) == keys
     done = table.upsert(pa.Table.from_pylist(found, SCHEMA))
-    assert (done.updated, done.inserted) == (keys, 0)
+    assert (done.written, done.inserted or 0) == (keys, 0)  # Log files do not tell inserts.
 
 
 def test_a_sound_table_is_left_as_it_is(table: bl.Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import bucketlake as bl
+from bucketlake.index.settings import TableIndex
 from bucketlake.read.history import TimelineEntry
 from bucketlake.timeline.instant import Action, Instant, State
 
@@ -12,7 +13,7 @@ from bucketlake.timeline.instant import Action, Instant, State
 def table_facts(table: bl.Table) -> dict[str, object]:
     """Return the facts of a table: name and type, keys, index, columns, and newest commit."""
     config = table.config()
-    spec = config.key_spec
+    spec, index = config.key_spec, table.index
     commits = [i for i in table.timeline() if i.action.writes_data and i.state is State.COMPLETED]
     return {
         "path": table.path,
@@ -23,9 +24,9 @@ def table_facts(table: bl.Table) -> dict[str, object]:
         "partition_by": list(spec.partition_fields),
         "ordering": list(config.ordering_fields),
         "merge_mode": config.merge_mode.value.lower(),
-        **({"index": None} if table.index is None else table.index.facts()),
+        **({"index": None} if index is None else index.facts()),
         **_rule_facts(table),
-        **_ring_facts(table),
+        **_ring_facts(table, index),
         "commits": len(commits),
         "last_commit": commits[-1].requested_at if commits else None,
         "columns": [
@@ -42,8 +43,8 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
     return {"rule_versions": versions, "recorded_partitions": len(table.recorded_counts())}
 
 
-def _ring_facts(table: bl.Table) -> dict[str, object]:
-    if not isinstance(table.index, bl.ConsistentBucket):
+def _ring_facts(table: bl.Table, index: TableIndex | None) -> dict[str, object]:
+    if not isinstance(index, bl.ConsistentBucket):
         return {}
     pending = [i for i in table.timeline() if i.action is Action.CLUSTERING and not i.completed_at]
     return {"pending_resizes": [instant.requested_at for instant in pending]}

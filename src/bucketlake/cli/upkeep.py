@@ -275,10 +275,11 @@ def convert(
     if (max_file_size is None) != one_group:
         raise click.UsageError("give either --max-file-size or --one-group")
     table = bl.open_table(path, storage_options=storage_options)
-    if table.index is None:
+    index_now = table.index
+    if index_now is None:
         raise click.UsageError("the table stores no bucket setting; write to it first")
     with output.progress("converting" if run else "looking at the partitions"):
-        report = table.convert(table.index.with_max_file_size(max_file_size), dry_run=not run)
+        report = table.convert(index_now.with_max_file_size(max_file_size), dry_run=not run)
     output.facts(
         {
             "max_file_size": report.index.max_file_size,

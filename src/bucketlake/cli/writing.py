@@ -20,11 +20,12 @@ from bucketlake.cli.options import (
     split_names,
     table_path,
 )
-from bucketlake.cli.output import Output
+from bucketlake.cli.output import Output, TextOutput
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
+from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
 
 metadata_table_option = click.option(
@@ -173,7 +174,7 @@ def upsert(
         table.drop_metadata_table()
     with output.progress(f"upserting {rows.num_rows:,} rows"):
         result = table.upsert(rows)
-    output.facts(_facts(result))
+    output.facts(_facts(result, output))
 
 
 @click.command(
@@ -207,7 +208,7 @@ def delete(
         table.drop_metadata_table()
     with output.progress(f"deleting {keys.num_rows:,} keys"):
         result = table.delete(keys)
-    output.facts(_facts(result))
+    output.facts(_facts(result, output))
 
 
 def _whole_index(
@@ -251,11 +252,10 @@ def _read(
         return read_files(files, table.schema(), reading, alike=alike)
 
 
-def _facts(result: bl.WriteResult) -> dict[str, object]:
+def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:
     """Return the facts of a write; those of lookups only if the kind of index looks keys up."""
     lookups = ("looked_up", "from_cache", "from_table")
+    facts = facts_of(result) if isinstance(output, TextOutput) else asdict(result)
     return {
-        name: value
-        for name, value in asdict(result).items()
-        if name not in lookups or value is not None
+        name: value for name, value in facts.items() if name not in lookups or value is not None
     }

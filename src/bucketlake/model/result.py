@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.shown import Shown
+from bucketlake.model.shown import NONE_TEXT, Shown
+
+_UNKNOWN = {NONE_TEXT: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(Shown):
-    """Counts of one committed write.
+    """Counts of one committed write; ``read(since=result)`` continues after its commit.
 
     Attributes
     ----------
     instant : InstantTime or None
         Requested time of the commit; None if there was nothing to write.
-    inserted, updated, deleted : int
-        Numbers of records. A record that lost by its ordering value is not counted.
+    inserted, updated : int or None
+        Records with new keys, and with keys that the table had. A record that lost by its ordering
+        value is not counted. None if it is unknown: in a merge-on-read table, a log file of a
+        bucket index is written without a look at stored keys. A record-level index knows them, but
+        cannot tell which updates will lose, and takes a key for stored that was deleted after the
+        last compaction.
+    deleted : int or None
+        Records that were deleted. None if log files have deletes of a bucket index, which do not
+        tell whether the table had their keys.
     file_groups : int
         File groups written or replaced.
     looked_up : int or None
@@ -29,13 +38,19 @@ class WriteResult(Shown):
     from_table : int or None
         Those of them that were answered by reading the index in the table: the cache did not have
         their shard, or could not be used. ``looked_up`` is the sum of both.
+    written : int
+        Records that were inserted or updated: the sum of both, also if they are unknown.
+    completed_at : InstantTime or None
+        Completion time of the commit; None if there was nothing to write.
     """
 
     instant: InstantTime | None
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
+    inserted: int | None = field(default=0, metadata=_UNKNOWN)
+    updated: int | None = field(default=0, metadata=_UNKNOWN)
+    deleted: int | None = field(default=0, metadata=_UNKNOWN)
     file_groups: int = 0
     looked_up: int | None = None
     from_cache: int | None = None
     from_table: int | None = None
+    written: int = 0
+    completed_at: InstantTime | None = None

@@ -22,6 +22,9 @@ from bucketlake.model.text_table import (
 
 Item = TypeVar("Item")
 
+NONE_TEXT = "none_text"
+"""Key of a field's metadata: the text in place of None."""
+
 
 class Shown:
     """A frozen dataclass that prints as a small table."""
@@ -55,8 +58,10 @@ def facts_of(value: Any) -> Facts:
 
     A list of dataclasses becomes a list of facts.
     """
-    names = [held.name for held in fields(value) if not held.name.startswith("_")]
-    return {name: _parts(getattr(value, name)) for name in names}
+    shown = [held for held in fields(value) if not held.name.startswith("_")]
+    facts = {held.name: _parts(getattr(value, held.name)) for held in shown}
+    texts = {held.name: held.metadata[NONE_TEXT] for held in shown if NONE_TEXT in held.metadata}
+    return facts | {name: text for name, text in texts.items() if facts[name] is None}
 
 
 def _parts(value: Any) -> Any:

@@ -27,9 +27,9 @@ class ReadRequest:
         SQL condition.
     columns : tuple of str or None
         Columns to return; None for those of the table.
-    as_of : str, datetime, date or None
+    as_of : str, datetime, date, WriteResult or None
         Time travel: instants requested later are ignored.
-    since, until : str, datetime, date or None
+    since, until : str, datetime, date, WriteResult or None
         Incremental read: rows of commits completed after ``since`` and up to ``until``.
     read_optimized : bool
         Whether to ignore log files.

@@ -112,7 +112,7 @@ def repair(
     keys: bool = False,
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
-    dry_run: bool = True,
+    dry_run: bool = False,
     run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,

@@ -13,15 +13,17 @@ from typing import TypeAlias
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import ConfigError, TimelineError
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.result import WriteResult
 from bucketlake.timeline.instant import instant_to_datetime, is_initial
 
-ReadTime: TypeAlias = str | date
+ReadTime: TypeAlias = str | date | WriteResult
 """A time as callers give it; a ``datetime`` is a ``date``, too."""
 
 _FORMS = (
     "give a time as yyyyMMddHHmmss[SSS], yyyy-MM-dd or yyyy-MM-dd HH:mm:ss[.SSS], also with T and "
-    "a zone, a datetime or a date"
+    "a zone, a datetime or a date, or the result of a write"
 )
+_NOTHING = "this write committed nothing; give the result of an earlier write, or a time"
 _TEXT = re.compile(
     r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?P<zone>Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
@@ -34,8 +36,9 @@ def read_time(
 
     Parameters
     ----------
-    given : str, datetime or date
-        The time; a date is its first moment.
+    given : str, datetime, date or WriteResult
+        The time; a date is its first moment. A write means its commit: the requested time for
+        ``as_of``, which counts by it, else the completion time.
     argument : str
         Name of the caller's parameter, for the error.
     timezone : str
@@ -51,6 +54,11 @@ def read_time(
     >>> read_time("2024-01-02 03:04:05"), read_time("2024-01-02T03:04:05.678+01:00")
     ('20240102030405000', '20240102020405678')
     """
+    if isinstance(given, WriteResult):
+        of_commit = given.instant if argument == "as_of" else given.completed_at
+        if of_commit is None:
+            raise ConfigError(argument, given, _NOTHING)
+        return of_commit
     try:
         if isinstance(given, datetime):
             return _digits(given, timezone)

@@ -68,6 +68,8 @@ class IndexedResult:
         Shards whose entries it changed.
     looked_at : set of ConflictKey
         Shards in which it found no entry of a key to delete.
+    inserted : int
+        Records with keys that the index did not have.
     looked_up : int
         Keys that were looked up in the index.
     from_cache : int
@@ -79,6 +81,7 @@ class IndexedResult:
     index_files: tuple[WriteStat, ...]
     changed: ChangedShards
     looked_at: frozenset[ConflictKey] = frozenset()
+    inserted: int = 0
     looked_up: int = 0
     from_cache: int = 0
 
@@ -384,4 +387,5 @@ def _result(
             frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
         ),
         frozenset(looked_at),
+        sum(count for result in found for _, count in result.new),
     )

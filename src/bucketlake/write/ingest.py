@@ -489,8 +489,16 @@ def _write_indexed(
         group_key=layout.conflict_key_of_group,
         index_files=done.index_files,
     )
+    result = _commit(write, target, done.plan, tagger.schema, own)
+    if target.appends:  # A merge counts by itself; of log files, the lookups know more.
+        result = replace(
+            result,
+            inserted=done.inserted,
+            updated=result.written - done.inserted,
+            deleted=sum(stat.delete_count for stat in own.stats),
+        )
     return replace(
-        _commit(write, target, done.plan, tagger.schema, own),
+        result,
         looked_up=done.looked_up,
         from_cache=done.from_cache,
         from_table=done.looked_up - done.from_cache,
@@ -708,15 +716,24 @@ def _commit(
             "schema": _schema_text(target, schema),
         },
     )
-    commit_write(write, commit)
+    completed_at = commit_write(write, commit)
     stats = commit.stats
+    inserted = sum(s.insert_count for s in stats)
+    updated = sum(s.update_count for s in stats)
+    deleted = sum(s.delete_count for s in stats)
+    # The log file of a group was written without its stored keys.
+    logs = [s for s in stats if target.appends and not s.opens_group]
+    knows_records = not any(s.update_count for s in logs)
+    knows_deletes = not any(s.delete_count for s in logs)
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
         write.instant,
-        inserted=sum(s.insert_count for s in stats),
-        updated=sum(s.update_count for s in stats),
-        deleted=sum(s.delete_count for s in stats),
+        inserted=inserted if knows_records else None,
+        updated=updated if knows_records else None,
+        deleted=deleted if knows_deletes else None,
         file_groups=len({(s.partition_path, s.file_id) for s in stats}) + replaced_count,
+        written=inserted + updated,
+        completed_at=completed_at,
     )
 
 
