@@ -198,6 +198,12 @@ def is_rolled_back(storage: Storage, instant: InstantTime, action: Action = Acti
     return outcome is not None and outcome.kind is OutcomeKind.ROLLBACK
 
 
+def is_decided_commit(storage: Storage, instant: InstantTime) -> bool:
+    """Return whether a write can never be rolled back by others; it may not be completed yet."""
+    outcome = read_outcome(storage, instant)
+    return outcome is not None and outcome.kind is OutcomeKind.COMMIT
+
+
 def is_committed(storage: Storage, timeline: Timeline, instant: InstantTime) -> bool:
     """Return whether the rules and bucket counts that a commit saved are valid.
 

@@ -8,7 +8,7 @@ from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer, Storage
 from bucketlake.timeline.markers import Marker, write_marker
-from bucketlake.timeline.outcome import is_rolled_back
+from bucketlake.timeline.outcome import is_decided_commit, is_rolled_back
 from bucketlake.timeline.transitions import require_pending
 
 
@@ -37,12 +37,15 @@ def put_data_file(
     data : bytes-like
         Content of the file.
     place : Storage, optional
-        Storage of the file and its marker, if it is not the table's: the metadata table.
+        Storage of the file and its marker, if it is not the table's: the metadata table. Then a
+        late attempt does not write a file that is gone after the commit: the partition was deleted,
+        perhaps built again, and readers would count the file.
 
     Returns
     -------
     bool
-        Whether this call wrote the file; False if another attempt was faster, with the same rows.
+        Whether this call wrote the file; False if another attempt was faster, with the same rows,
+        or the write was committed before with this file.
 
     Raises
     ------
@@ -51,6 +54,8 @@ def put_data_file(
     """
     files = storage if place is None else place
     require_pending(storage, inflight, instant)
+    if place is not None and is_decided_commit(storage, instant):
+        return False
     write_marker(files, instant, marker)
     is_written = False
     with suppress(AlreadyExistsError):

@@ -12,9 +12,10 @@ from bucketlake.errors import CommitConflictError
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.timeline.outcome import forbid_commit
+from bucketlake.timeline.outcome import Publication, claim_commit, forbid_commit
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.data_file import put_data_file
 from bucketlake.write.timeline_rollback import undo
@@ -59,3 +60,20 @@ def test_a_file_that_came_after_the_rollback_was_planned_goes_with_it(
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         put(storage)
     assert storage.stat(MARKER.data_path) is None
+
+
+def test_a_late_attempt_brings_no_log_file_of_an_index_back_that_was_built_again(
+    storage: MemoryStorage,
+) -> None:
+    metadata = Subfolder(storage, ".hoodie/metadata")
+    name = f".record-index-0000-0_{INSTANT}.log.1_0-0-1"
+    marker = Marker("record_index", name, MarkerType.CREATE)
+
+    def put_log() -> bool:
+        return put_data_file(storage, INSTANT, INFLIGHT, marker, b"entries", place=metadata)
+
+    assert put_log()
+    claim_commit(storage, INSTANT, Publication(INSTANT, Action.COMMIT, b""))
+    metadata.delete(marker.data_path)  # By a build of the index, before the inflight file is gone.
+    assert not put_log()
+    assert metadata.stat(marker.data_path) is None
