@@ -21,13 +21,15 @@ from bucketlake.errors import (
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kind_versions import KINDS
 from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.metadata.creation import delete_partition
+from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services import kind_conversion
+from bucketlake.services import kind_conversion, metadata_table
 from bucketlake.services.findings import Severity
 from bucketlake.services.index_build import build_here
 from bucketlake.services.kind_conversion import run_kind_conversion
@@ -40,6 +42,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import open_target, write_records
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
+from tests.metadata_truth import require_true_index, require_true_metadata
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 DYNAMIC = bl.DynamicBucket(max_records=10, assigners=2)
@@ -257,6 +260,49 @@ def test_a_build_does_not_list_what_a_writer_took_off_meanwhile(
     assert "record_index" not in read_table_config(storage).metadata_partitions
     assert "record_index" in build_metadata_table(storage, ["record_index"], run=run)
     assert len(table.record_locations("a")) == 22
+
+
+@pytest.mark.parametrize("step", ["claim_initial_instant", "initialise_partitions"])
+def test_a_build_that_was_overtaken_by_one_with_other_shards_adds_no_shard(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    table = make(new_path())
+    storage, taken = open_storage(table.path), getattr(metadata_table, step)
+
+    def late(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        build_metadata_table(storage, ["record_index"], is_partitioned=False)
+        return taken(*given, **named)
+
+    monkeypatch.setattr(metadata_table, step, late)
+    with pytest.raises(CommitConflictError):
+        build_metadata_table(storage, ["record_index"], limits=DYNAMIC.shard_limits)
+    require_true_index(storage)
+    table.upsert(rows(1, 20, at=2))
+    require_true_index(storage)
+    assert healthy(table)
+
+
+@pytest.mark.parametrize("shards", [DYNAMIC.shard_limits, None])
+def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch, shards: Any
+) -> None:
+    table = make(new_path(), table_type="merge_on_read")
+    storage, write_slots = open_storage(table.path), ArrowSource.write_slots
+    build_metadata_table(storage, ["record_index"], limits=ShardLimits(3, 3))
+
+    def later(*given: Any) -> Any:
+        monkeypatch.undo()
+        list_partitions_as(storage, lost=["record_index"])
+        delete_partition(storage, "record_index")
+        if shards is not None:
+            build_metadata_table(storage, ["record_index"], limits=shards)
+        return write_slots(*given)
+
+    monkeypatch.setattr(ArrowSource, "write_slots", later)
+    table.upsert(rows(*range(6, 20), at=2))
+    assert held(table) == expected(*range(6)) | expected(*range(6, 20), at=2)
+    require_true_metadata(storage)
 
 
 # ---- Deaths -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from bucketlake.errors import (
     MetadataTableError,
 )
 from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.index import record_layout
 from bucketlake.index.conflict_keys import (
     ChangedShards,
     describe_key,
@@ -26,7 +27,9 @@ from bucketlake.index.conflict_keys import (
 )
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.index.settings import index_from_options
+from bucketlake.metadata.creation import delete_partition
 from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.file_name import FileId
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
@@ -364,6 +367,24 @@ def test_a_table_without_its_index_is_not_written(new_path: NewPath) -> None:
     with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
         table.delete_partitions("a")
     assert held(table) == {"a1": 1}
+
+
+def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned=False))
+    table.upsert(rows("a1"))
+    storage = open_storage(table.path)
+    opened = record_layout.open_metadata_table
+
+    def open_late(*given: Any) -> Any:
+        list_partitions_as(storage, lost=["record_index"])
+        delete_partition(storage, "record_index")
+        return opened(*given)
+
+    monkeypatch.setattr(record_layout, "open_metadata_table", open_late)
+    with pytest.raises(IndexStateError, match=r"has none .*rebuild_metadata_table"):
+        table.upsert(rows("a2"))
 
 
 def test_a_table_with_the_other_kind_of_index_is_not_written(new_path: NewPath) -> None:

@@ -175,28 +175,18 @@ class IndexSource:
         InputError
             If a partitioned index cannot have shards for a data partition.
         """
-        config = read_table_config(self.storage)
+        config = self._config_with_index(partitioned=partitioned)
         name = MetadataPartition.RECORD_INDEX.value
-        wanted = "a partitioned" if partitioned else "a global"
-        if name not in config.metadata_partitions:
-            is_built = name in config.metadata_partitions_inflight
-            raise IndexStateError(
-                f"the table is written with {wanted} record-level index",
-                f"that of {self.storage.root} is being built"
-                if is_built
-                else f"{self.storage.root} has none (Hudi writers that do not enable it delete it)",
-                "wait for the build, or repeat it if it died: "
-                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
-            )
         table = open_metadata_table(self.storage, config, self.timeline)
         reader = RecordIndexReader(table, frozenset(partitions))
         shards = reader.shards
         if not partitioned and not (shards.counts or shards.global_count):
+            self._config_with_index(partitioned=partitioned)  # A build may have begun meanwhile.
             raise reader.table.damaged(f"its partition {name} has no file groups", name)
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"
             raise IndexStateError(
-                f"the table is written with {wanted} record-level index",
+                _written_with(partitioned=partitioned),
                 f"the index of {self.storage.root} is {held}",
                 f"open it with index=RecordIndex(partitioned={shards.is_partitioned}), or build "
                 "the index again: "
@@ -206,6 +196,27 @@ class IndexSource:
         for shard in pinned.shards(partitions):
             _ = shard.file_id  # Raises InputError for a path that it cannot name.
         return PinnedIndex(reader, pinned, reader.slices)
+
+    def _config_with_index(self, *, partitioned: bool) -> TableConfig:
+        """Return the table's properties; raise IndexStateError if they list no valid index."""
+        config = read_table_config(self.storage)
+        name = MetadataPartition.RECORD_INDEX.value
+        if name not in config.metadata_partitions:
+            is_built = name in config.metadata_partitions_inflight
+            raise IndexStateError(
+                _written_with(partitioned=partitioned),
+                f"that of {self.storage.root} is being built"
+                if is_built
+                else f"{self.storage.root} has none (Hudi writers that do not enable it delete it)",
+                "wait for the build, or repeat it if it died: "
+                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
+            )
+        return config
+
+
+def _written_with(*, partitioned: bool) -> str:
+    kind = "partitioned" if partitioned else "global"
+    return f"the table is written with a {kind} record-level index"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.instant import Action, Instant, State, is_initial
-from bucketlake.timeline.outcome import Publication, claim_commit, read_outcome
+from bucketlake.timeline.outcome import Publication, claim_commit, claim_rollback, read_outcome
 from bucketlake.timeline.table_properties import create_properties
 from bucketlake.timeline.transitions import instant_path
 
@@ -84,6 +84,29 @@ def next_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
     used = [i.requested_at for i in load_timeline(table.storage, table.config).instants]
     numbers = [int(instant) for instant in used if is_initial(instant)]
     return initial_instant(max(numbers, default=-1) + 1)
+
+
+def claim_initial_instant(storage: Storage, config: TableConfig) -> InstantTime:
+    """Put an initial instant that nobody has used on the timeline of the metadata table."""
+    table = inner_table(storage, config)
+    while True:
+        instant = next_initial_instant(storage, config)
+        requested = Instant(instant, Action.DELTA_COMMIT, State.REQUESTED)
+        with suppress(AlreadyExistsError):
+            table.storage.put_if_absent(instant_path(table.config, requested), b"")
+            return instant
+
+
+def withdraw_initialisations(storage: Storage, config: TableConfig) -> None:
+    """Forbid the pending initialisations of other builds, whose files then never count.
+
+    A build calls this after its turn, before it deletes old files. A build that was overtaken puts
+    its instant on the timeline before it looks whether it was overtaken.
+    """
+    table = inner_table(storage, config)
+    for pending in load_timeline(table.storage, table.config).pending():
+        if is_initial(pending.requested_at):
+            claim_rollback(table.storage, pending.requested_at)
 
 
 def usual_file_groups(partition: MetadataPartition) -> list[FileId]:

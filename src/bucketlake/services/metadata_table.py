@@ -42,12 +42,13 @@ from bucketlake.index.settings import INDEXED_KINDS, setting_at
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
+    claim_initial_instant,
     create_metadata_table,
     delete_metadata_table,
     delete_partition,
     initialise_partitions,
-    next_initial_instant,
     usual_file_groups,
+    withdraw_initialisations,
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.file_statistics import (
@@ -154,13 +155,14 @@ def build_metadata_table(
         owner = work.turn_off(chosen)
         create_metadata_table(storage, config)
         for partition in chosen:
-            instant = next_initial_instant(storage, config)
+            instant = claim_initial_instant(storage, config)
+            work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
             if index is not None and partition is MetadataPartition.RECORD_INDEX:
                 file_ids = index.new_file_ids(instant)
             else:
                 file_ids = usual_file_groups(partition)
             work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
-        work.define_indexes(chosen, columns, index)
+        work.define_indexes(chosen, columns, index, owner)
         work.list_as_building(chosen, owner)
         turn = work.turn(owner)
     else:
@@ -401,6 +403,7 @@ class _Work:
             delete_metadata_table(self.storage)
             return instant
         withdraw_compactions(self.storage, self.config)
+        withdraw_initialisations(self.storage, self.config)
         for partition in partitions:
             delete_partition(self.storage, partition)
         return instant
@@ -431,6 +434,7 @@ class _Work:
         partitions: Collection[MetadataPartition],
         columns: tuple[str, ...],
         index: _IndexBuild | None,
+        owner: InstantTime,
     ) -> None:
         """Describe the indexes for readers, before the properties list them."""
         definitions = []
@@ -440,6 +444,7 @@ class _Work:
             partitioned = index.is_partitioned
             definitions.append(IndexDefinition.of_record_index(is_partitioned=partitioned))
         with self.lock.held(self.storage):
+            self.require_owner(owner)
             update_index_definitions(self.storage, self.config, definitions)
 
     def list_as_building(

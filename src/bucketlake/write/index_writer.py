@@ -287,7 +287,10 @@ class IndexWriter:
             return read(self.index, plan.stored)
         except CommitConflictError:
             newest = self.index.newest()
-            return read(newest, newest.slices[plan.shard.data_partition][plan.shard.number])
+            shards = newest.slices.get(plan.shard.data_partition, [])
+            if plan.shard.number >= len(shards):
+                raise  # The index was taken off, or is built again with other shards.
+            return read(newest, shards[plan.shard.number])
 
     def _write(self, plan: ShardPlan, entries: pa.Table) -> WriteStat | None:
         keys, slots = entries[KEY].combine_chunks(), entries[SLOT].to_numpy()

@@ -14,6 +14,7 @@ from bucketlake.format.partition_metadata import parse_partition_metadata
 from bucketlake.format.properties import parse_properties
 from bucketlake.metadata.changes import MetadataChange
 from bucketlake.metadata.creation import (
+    claim_initial_instant,
     create_metadata_table,
     delete_metadata_table,
     delete_partition,
@@ -21,13 +22,14 @@ from bucketlake.metadata.creation import (
     initialise_partition,
     next_initial_instant,
     usual_file_groups,
+    withdraw_initialisations,
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
 from bucketlake.metadata.inner_table import inner_properties
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.slice_reader import read_all
-from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import claim_rollback
@@ -253,6 +255,23 @@ def test_initial_instants_are_counted_on() -> None:
     assert next_initial_instant(table.storage, table.config) == initial_instant(2)
     table.write_files(1, {"eu": {"a_0-0-1_1.parquet": 1}})
     assert next_initial_instant(table.storage, table.config) == initial_instant(2)
+
+
+def test_an_initial_instant_belongs_to_one_build_and_ends_with_it() -> None:
+    table = WrittenTable(partitions=[FILES]).create()
+    first = claim_initial_instant(table.storage, table.config)
+    second = claim_initial_instant(table.storage, table.config)
+    assert (first, second) == (initial_instant(1), initial_instant(2))
+    withdraw_initialisations(table.storage, table.config)
+    with pytest.raises(CommitConflictError, match="withdrew the initialisation"):
+        initialise_partition(
+            table.storage,
+            table.config,
+            RECORD_INDEX,
+            {FileId("record-index-0000-0"): GroupEntries()},
+            instant=first,
+            completed_at=at(2),
+        )
 
 
 def test_properties_of_the_metadata_table_can_be_read_as_those_of_a_table() -> None:
