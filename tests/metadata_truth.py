@@ -60,7 +60,7 @@ def require_true_metadata(storage: Storage, story: Story = str) -> None:
 
 def require_true_files(storage: Storage, story: Story = str) -> None:
     """Check that the metadata table lists the live files, and no file that storage has not."""
-    listed, stored = listed_files(storage), stored_files(storage)
+    listed, stored = listed_files(storage, story), stored_files(storage)
     too_much = listed.items() - stored.items()
     assert not too_much, story(f"the metadata table lists {too_much} too much")
     # A late task may bring a file back that was cleaned; it is in no live slice.
@@ -68,7 +68,7 @@ def require_true_files(storage: Storage, story: Story = str) -> None:
     assert live[0] == live[1], story(f"the metadata table lacks {live[0] ^ live[1]}")
 
 
-def listed_files(storage: Storage) -> dict[str, int]:
+def listed_files(storage: Storage, story: Story = str) -> dict[str, int]:
     """The files of completed instants that the metadata table lists, with their sizes.
 
     It also lists copies of log files for a pending resize. All that it lists exists, unless a clean
@@ -83,7 +83,7 @@ def listed_files(storage: Storage) -> dict[str, int]:
     for clean in timeline.pending_cleans():
         path = timeline.path_of(replace(clean, state=State.REQUESTED))
         gone.difference_update(decode_clean_plan(storage.read(path), path).paths)
-    assert not gone
+    assert not gone, story(f"the metadata table lists {gone}, which are gone")
     return {
         file.path: file.size_bytes
         for file in listed

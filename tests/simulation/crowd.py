@@ -2,9 +2,10 @@
 
 Storage fails, answers are lost, processes die or pause for longer than their heartbeat or their
 lock's lease is valid, clocks differ, and tasks run again late. Some crowds also archive, clean,
-make savepoints and restore; some add and widen columns; some renew heartbeats and locks. The seed
-also picks the index kind. ``record.py`` checks the end of a run. The doctor must then find no
-errors, and a repair must remove no data.
+make savepoints and restore; some convert the table to dynamic buckets; some add and widen columns;
+some renew heartbeats and locks. The seed also picks the index kind, and whether a table with hash
+buckets has a record-level index, too. ``record.py`` checks the end of a run. The doctor must then
+find no errors, and a repair must remove no data.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import bucketlake as bl
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
+    ConfigError,
     IndexStateError,
     InputError,
     LockError,
     ObjectNotFoundError,
     TimelineError,
 )
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import ArchivalLimits, archive
@@ -36,7 +37,6 @@ from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
 from bucketlake.services.findings import Severity
-from bucketlake.services.metadata_table import build_metadata_table
 from bucketlake.services.repair import repair
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.restore_service import restore
@@ -54,6 +54,13 @@ from bucketlake.write.source import SlotCounts
 from bucketlake.write.tag import Tagger
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.simulation.indexes import (
+    build_index,
+    convert,
+    index_in_force,
+    is_dynamic,
+    lacks_index,
+)
 from tests.simulation.late_tasks import LateTasks, RememberingSource
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, Sight, same
@@ -122,6 +129,9 @@ class Crowd:
         self.lock = LOCKS[seed // 2 % len(LOCKS)]
         self.evolves = self.random.random() < 0.3
         self.by_event_time = not self.merges_on_read and seed % 4 == 0
+        drawn = random.Random(f"indexes of crowd {seed}")
+        self.converts = not is_dynamic(self.kind.index) and drawn.random() < 0.4
+        self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
         self.name = f"crowd-{seed}-{id(self)}"
         self.memory = MemoryStorage(self.name, lambda: self.stage.now_ms)
         bl.create_table(
@@ -147,6 +157,8 @@ class Crowd:
         """Run all actors, then check the table."""
         try:
             with self.processes.installed():
+                if self.keeps_index:
+                    self.stage.play([Actor("writer 0", self._build_index)])
                 if has_rings(self.kind.index) and self.random.random() < 0.8:
                     self.stage.play([Actor("writer 0", self._prepare)])
                 actors = [Actor(name, partial(self._write, name)) for name in self.names]
@@ -163,6 +175,9 @@ class Crowd:
 
     # Actions of actors.
 
+    def _build_index(self) -> None:
+        build_index(self.memory, lock=self.lock, now_ms=lambda: self.stage.now_ms)
+
     def _prepare(self) -> None:
         """Write rows, and mostly plan a resize, so that most writers meet one."""
         self._upsert("writer 0", fails=False, rows_max=10)
@@ -174,9 +189,10 @@ class Crowd:
         for _ in range(4 if self.restores else 3):
             choices = [self._upsert, self._batch, self._delete, self._overwrite]
             weights = [4, 3, 2, 1]
-            rings = has_rings(self.kind.index)
             choices, weights = [*choices, self._drop], [*weights, 1]
-            if rings:
+            if is_dynamic(index_in_force(self.memory)):
+                pass  # Its buckets are not rescaled.
+            elif has_rings(self.kind.index):
                 choices, weights = [*choices, self._draw_resize], [*weights, 5]
             elif self.kind.is_rescaled:
                 choices, weights = [*choices, self._rescale], [*weights, 2]
@@ -190,6 +206,8 @@ class Crowd:
                 choices, weights = [*choices, self._clean], [*weights, 3]
             if self.restores:
                 choices, weights = [*choices, self._save, self._restore], [*weights, 2, 4]
+            if self.converts:
+                choices, weights = [*choices, self._convert], [*weights, 3]
             choices, weights = [*choices, self._late_task], [*weights, 1]
             self.random.choices(choices, weights)[0](name)
 
@@ -278,11 +296,18 @@ class Crowd:
     def _rescale(self, name: str) -> None:
         rules = {p: self.random.randrange(1, 5) for p in PARTITIONS}
         default = self.random.randrange(1, 4)
-        self._perform(
-            name,
-            Deed("rescale", same),
-            lambda target: rescale(target(), rules, default, None),
-        )
+
+        def run(target: Callable[[], Target]) -> object:
+            at = target()
+            if is_dynamic(at.index):  # Another writer converted the table.
+                return None
+            return rescale(at, rules, default, None)
+
+        self._perform(name, Deed("rescale", same), run)
+
+    def _convert(self, name: str) -> None:
+        """Convert the table to dynamic buckets."""
+        self._perform(name, Deed("convert", same), lambda target: convert(target(), lock=self.lock))
 
     def _draw_resize(self, name: str) -> None:
         limits = drawn_limits(self.random)
@@ -293,6 +318,8 @@ class Crowd:
     ) -> None:
         def run(target: Callable[[], Target]) -> None:
             at = target()
+            if is_dynamic(at.index):  # Another writer converted the table.
+                return
             resize_one_by_one(
                 at, limits, schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms
             )
@@ -407,23 +434,17 @@ class Crowd:
         def write() -> object:
             return retried(lambda: write_records(target(), operation, source, batch=of_stream))
 
-        try:
-            return write()
-        except IndexStateError:
-            if not self._lacks_index():
-                raise
-        # An undo took the index off, because it could not take back its entries.
-        build_metadata_table(
-            target().storage,
-            [MetadataPartition.RECORD_INDEX],
-            lock=self.lock,
-            now_ms=lambda: self.stage.now_ms,
-        )
+        for _ in range(3):
+            try:
+                return write()
+            except IndexStateError as error:
+                if "record-level index" not in str(error):
+                    raise
+            # An undo took the index off, because it could not take back its entries; or another
+            # writer converts the table, and builds the index or died meanwhile.
+            if lacks_index(self.memory):
+                build_index(target().storage, lock=self.lock, now_ms=lambda: self.stage.now_ms)
         return write()
-
-    def _lacks_index(self) -> bool:
-        ready = read_table_config(self.memory).metadata_partitions
-        return self.kind.needs_metadata_table and MetadataPartition.RECORD_INDEX not in ready
 
     def _perform(
         self,
@@ -462,6 +483,9 @@ class Crowd:
                 or (isinstance(error, InputError) and -1 < deed.batch <= self.delivered)
                 # Another writer added the column meanwhile.
                 or (isinstance(error, InputError) and self.evolves and "column x" in str(error))
+                or (deed.name == "convert" and "without a pending resize" in str(error))
+                # Another writer converted the table meanwhile.
+                or (deed.name == "resize" and isinstance(error, ConfigError) and self.converts)
             )
             if not (faulty.faults or expected or deed.name == "drop"):
                 raise AssertionError(self.story(repr(error))) from error

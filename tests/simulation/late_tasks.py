@@ -73,7 +73,10 @@ class _Remembered:
 
 
 def _write_again(rows: pa.Table, plan: WritePlan, task: WriteTask, storage: Storage) -> object:
-    moved = replace(task, writer=_writer_on(storage, task.writer))
+    index = task.index
+    if index is not None:
+        index = replace(index, writer=_index_on(storage, index.writer))
+    moved = replace(task, writer=_writer_on(storage, task.writer), index=index)
     return ArrowSource(rows, threads=1).write_slots(plan, moved)
 
 

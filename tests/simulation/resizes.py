@@ -21,8 +21,10 @@ from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.index_writer import ShardPlan, ShardResult
 from bucketlake.write.ingest import Target
+from bucketlake.write.key_changes import ChangedKeys
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 from tests.conformance.kinds import FULL_BYTES
+from tests.simulation.indexes import run_in_turn
 
 
 def has_rings(index: TableIndex) -> bool:
@@ -58,8 +60,10 @@ def resize_one_by_one(
 def _jobs_one_by_one(
     resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
 ) -> list[ResizeResult | ShardResult]:
-    assert not shards, "the tables have no record-level index beside buckets"
-    return [resizer.resize(job) for job in jobs]
+    def run(job: ResizeJob, changed: ChangedKeys | None) -> list[ResizeResult]:
+        return [resizer.resize(job, changed)]
+
+    return run_in_turn(run, jobs, shards, resizer.index)
 
 
 def require_committed_blocks(storage: Storage, story: Callable[[str], str]) -> None:

@@ -1,8 +1,9 @@
 """A deterministic world of one table: writes, crashes, late tasks, and a model of the rows.
 
-The seed determines everything: the index kind, the batches, the storage operation that fails and
-how, and the late task. The model is a dictionary of rows. After a failed write the model has both
-possible states, and every read must show one of them. Some error classes exclude a state.
+The seed determines everything: the index kind, whether the table is converted to dynamic buckets,
+the batches, the storage operation that fails and how, and the late task. The model is a dictionary
+of rows. After a failed write the model has both possible states, and every read must show one of
+them. Some error classes exclude a state.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError, TimelineError
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitOutcomeUnknownError,
+    IndexStateError,
+    TimelineError,
+)
 from bucketlake.index.hashing_config import CONFIGS_FOLDER, INITIAL_INSTANT
 from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.index.rescaled import rescaled_index
@@ -31,6 +37,7 @@ from bucketlake.read.plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.conversion import ConversionReport
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
 from bucketlake.services.resize.report import ResizeReport
@@ -57,6 +64,14 @@ from bucketlake.write.source import TaskResult
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.metadata_truth import require_true_metadata
+from tests.simulation.indexes import (
+    build_index,
+    convert,
+    index_in_force,
+    is_dynamic,
+    lacks_index,
+    run_in_turn,
+)
 from tests.simulation.late_tasks import LateTasks, RememberingSource
 from tests.simulation.resizes import (
     drawn_limits,
@@ -104,8 +119,7 @@ def one_job_by_one(
     rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
 ) -> list[TaskResult]:
     """Run jobs of a rehash in this thread, in order."""
-    assert not shards, "the tables have no record-level index beside buckets"
-    return [result for job in jobs for result in rehash.run(job)]
+    return run_in_turn(rehash.run, jobs, shards, rehash.task.index)
 
 
 @dataclass
@@ -125,6 +139,9 @@ class World:
         self.name = f"world-{self.seed}-{id(self)}"
         self.storage = MemoryStorage(self.name)
         self.now_ms = 1_750_000_000_000
+        drawn = random.Random(f"indexes of {self.seed}")
+        self.converts = not is_dynamic(self.kind.index) and drawn.random() < 0.5
+        self.keeps_index = not self.kind.needs_metadata_table and drawn.random() < 0.3
         bl.create_table(
             f"memory://{self.name}",
             schema=SCHEMA,
@@ -137,6 +154,8 @@ class World:
             table_type=table_type,
             metadata_table=self.seed % 2 == 1 or self.kind.needs_metadata_table,
         )
+        if self.keeps_index:
+            build_index(self.storage, now_ms=lambda: self.now_ms)
         self.states: list[Rows] = [{}]
         self.commits: set[tuple[str, str | None]] = set()  # Active and archived.
         self.before: dict[str, Rows] = {}  # Rows before a commit, by its instant, if certain.
@@ -167,8 +186,9 @@ class World:
                 self.save,
                 self.restore,
                 self.turn_metadata_table,
+                self.convert,
             ],
-            [6, 2, 1, 1, 6 if has_rings(self.kind.index) else 2, 2, 2, 3, 4, 2, 2, 2, 1],
+            [6, 2, 1, 1, 6 if self.has_rings else 2, 2, 2, 3, 4, 2, 2, 2, 1, 2 * self.converts],
         )[0]
         self.log.append(action.__name__)
         action()
@@ -178,6 +198,16 @@ class World:
             self.archive()
             self.check()
         self.check_the_past()
+
+    @property
+    def has_rings(self) -> bool:
+        """Whether the table has hash rings now; a conversion may not have taken effect yet."""
+        return has_rings(self.kind.index) and not self.is_dynamic
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the table is under dynamic buckets as of its completed commits."""
+        return is_dynamic(index_in_force(self.storage))
 
     # Writes.
 
@@ -216,30 +246,36 @@ class World:
 
     def rescale(self) -> None:
         """Give partitions other bucket counts, or resize buckets of rings; no row changes."""
-        if has_rings(self.kind.index):
+        if self.has_rings:
             self.resize()
             return
-        if not self.kind.is_rescaled:
+        if not self.kind.is_rescaled or self.is_dynamic:
             self.upsert()
             return
         rules = {p: self.random.randrange(1, 5) for p in PARTITIONS if self.random.random() < 0.7}
         default = self.random.randrange(1, 4)
-        self._attempt(
-            lambda target: rescale(target, rules or {"none": 1}, default, self), lambda state: state
-        )
+
+        def run(target: Target) -> RescaleReport | None:
+            if is_dynamic(target.index):  # A conversion that had died was completed.
+                return None
+            return rescale(target, rules or {"none": 1}, default, self)
+
+        self._attempt(run, lambda state: state)
 
     def resize(self) -> None:
         """Split and merge buckets, or only plan to; no row changes."""
         limits = drawn_limits(self.random)
         schedule_only = self.random.random() < 0.5
         self.log.append(f"  {limits}, schedule_only={schedule_only}")
-        self._attempt(
-            lambda target: resize_one_by_one(
+
+        def run(target: Target) -> ResizeReport | None:
+            if is_dynamic(target.index):  # A conversion that had died was completed.
+                return None
+            return resize_one_by_one(
                 target, limits, schedule_only=schedule_only, now_ms=lambda: self.now_ms
-            ),
-            lambda state: state,
-            steps=150,
-        )
+            )
+
+        self._attempt(run, lambda state: state, steps=150)
         if schedule_only:
             self.upsert()
 
@@ -271,12 +307,25 @@ class World:
 
     def turn_metadata_table(self) -> None:
         """Turn the metadata table on or off, or build it again; no row changes."""
-        if self.kind.needs_metadata_table:
+        if self.kind.needs_metadata_table or self.is_dynamic:
             return  # Writes need the index: they are refused while a build that died has left none.
-        turn = self.random.choice([build_metadata_table, build_metadata_table, drop_metadata_table])
+        turn = self.random.choice([build_metadata_table, build_index, drop_metadata_table])
+        if turn is build_index and not self.keeps_index:
+            turn = build_metadata_table
         self.log.append(f"  {turn.__name__}")
+
+        def run(target: Target) -> None:
+            if not is_dynamic(target.index):  # A conversion that had died may be completed now.
+                turn(target.storage, now_ms=lambda: self.now_ms)
+
+        self._attempt(run, lambda state: state)
+
+    def convert(self) -> None:
+        """Convert the table to dynamic buckets; no row changes."""
+        timeline = load_timeline(self.storage, read_table_config(self.storage))
+        # The next write needs the index, if the conversion dies before a second build of it.
         self._attempt(
-            lambda target: turn(target.storage, now_ms=lambda: self.now_ms), lambda state: state
+            convert, lambda state: state, may_be_refused=bool(timeline.pending_clusterings())
         )
 
     def roll_back(self) -> None:
@@ -405,9 +454,15 @@ class World:
         except BucketLakeError as error:
             # Any other error promises that nothing was written.
             self.log.append(f"  {error!r}")
+            if isinstance(error, IndexStateError) and lacks_index(self.storage):
+                build_index(self.storage, now_ms=lambda: self.now_ms)
+                self.log.append("  the index was built; again")
+                self._attempt(run, after, may_be_refused=may_be_refused, steps=steps)
+                return
             assert faulty.faults or may_be_refused, error  # noqa: PT017
         else:
-            if isinstance(result, WriteResult | RescaleReport) and len(self.states) == 1:
+            reports = WriteResult | RescaleReport | ConversionReport
+            if isinstance(result, reports) and len(self.states) == 1:
                 self.before[str(result.instant)] = self.states[0]
                 self.after[str(result.instant)] = written[0]
             if isinstance(result, ResizeReport) and result.scheduled and len(self.states) == 1:

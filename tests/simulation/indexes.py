@@ -1,0 +1,84 @@
+"""Record-level indexes of simulated tables, and conversions of tables to dynamic buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import bucketlake as bl
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.settings import TableIndex, setting_at
+from bucketlake.metadata.index_definitions import read_index_definitions
+from bucketlake.services.conversion import ConversionReport
+from bucketlake.services.kind_conversion import run_kind_conversion
+from bucketlake.services.metadata_table import build_metadata_table
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.index_writer import IndexTask, ShardPlan
+from bucketlake.write.ingest import Target
+from tests.simulation.stage import InTurn
+
+CONVERTED = bl.DynamicBucket(max_records=2, assigners=2)
+"""The index of converted tables."""
+
+
+def is_dynamic(index: TableIndex | None) -> bool:
+    """Return whether a table is under dynamic buckets, from its creation or a conversion."""
+    return isinstance(index, bl.DynamicBucket)
+
+
+def index_in_force(storage: Storage) -> TableIndex | None:
+    """Return the index kind of a table as of its completed commits."""
+    stored = setting_at(storage, load_timeline(storage, read_table_config(storage)))
+    return None if stored is None else stored.index
+
+
+def lacks_index(storage: Storage) -> bool:
+    """Return whether writes to a table need a record-level index that it does not have.
+
+    A conversion of a table with a global index may have died after it built a partitioned one.
+    """
+    index, config = index_in_force(storage), read_table_config(storage)
+    if not isinstance(index, bl.RecordIndex | bl.DynamicBucket):
+        return False
+    name = MetadataPartition.RECORD_INDEX
+    known = read_index_definitions(storage, config).get(name)
+    is_right = known is not None and known.is_partitioned == index.partitioned
+    return name not in config.metadata_partitions or not is_right
+
+
+def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int]) -> None:
+    """Build the record-level index of a table as its index kind needs it, or a partitioned one."""
+    index = index_in_force(storage)
+    build_metadata_table(
+        storage,
+        [MetadataPartition.RECORD_INDEX],
+        is_partitioned=not isinstance(index, bl.RecordIndex) or index.partitioned,
+        lock=lock,
+        now_ms=now_ms,
+    )
+
+
+def convert(target: Target, *, lock: TableLock = NO_LOCK) -> ConversionReport:
+    """Convert an opened table to dynamic buckets in this process."""
+    return run_kind_conversion(target.storage, CONVERTED, lock=lock, now_ms=target.clock.now_ms)
+
+
+def run_in_turn(
+    run: Callable[..., Sequence[Any]],
+    jobs: Sequence[Any],
+    shards: Sequence[ShardPlan],
+    index: IndexTask | None,
+) -> list[Any]:
+    """Run the jobs of a write one after the other, and then those of its shards."""
+    if index is None:
+        assert not shards, "only an index has shards"
+        return [result for job in jobs for result in run(job, None)]
+    collected = [index.collector() for _ in jobs]
+    written = [
+        result for job, changed in zip(jobs, collected, strict=True) for result in run(job, changed)
+    ]
+    keys = [changed.table() for changed in collected]
+    return [*written, *index.write_shards(InTurn(), shards, keys)]
