@@ -20,13 +20,13 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, MetadataTableError, TableNotFoundError
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
-from bucketlake.model.file_slice import DataFile
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import archived_completion_times
-from bucketlake.timeline.instant import Action, Instant, is_initial
+from bucketlake.timeline.instant import Action, Instant, State, is_initial
 from bucketlake.timeline.log_completions import LogCompletions
 from bucketlake.timeline.table_properties import read_table_config
 
@@ -133,6 +133,25 @@ class MetadataTable:
         """Return log files of a file group in the order in which they are applied."""
         return tuple(sorted(logs, key=self._order))
 
+    def compacted_slices(self, compaction: Instant) -> Mapping[FileId, FileSlice]:
+        """Return what a completed compaction merged, by file group; files have no sizes.
+
+        The plan names every group that was merged, so it is read once per object: lookups in many
+        shards would else read it as often.
+
+        Raises
+        ------
+        ObjectNotFoundError, FormatError
+            If the plan cannot be read.
+        """
+        instant = compaction.requested_at
+        known = self._compacted.get(instant)
+        if known is None:
+            planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
+            slices = self.timeline.read_compaction_plan(self.storage, planned)
+            known = self._compacted[instant] = {held.file_id: held for held in slices}
+        return known
+
     def slices(self, partition: str) -> list[MetadataSlice]:
         """Return the slices of a partition, sorted by file id.
 
@@ -208,6 +227,10 @@ class MetadataTable:
 
     @cached_property
     def _counted(self) -> dict[InstantTime, bool]:
+        return {}
+
+    @cached_property
+    def _compacted(self) -> dict[InstantTime, Mapping[FileId, FileSlice]]:
         return {}
 
     @cached_property

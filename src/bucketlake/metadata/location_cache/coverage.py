@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
 from bucketlake.model.file_slice import DataFile
-from bucketlake.timeline.instant import Action, State, is_initial
+from bucketlake.timeline.instant import Action, is_initial
 
 _COMPACTIONS_MAX = 8  # After more of them, reading the base file is not much slower.
 
@@ -134,9 +134,7 @@ class Coverage:
             compaction = None if base is None else table.timeline.find_completed(base.name.instant)
             if compaction is None or compaction.action is not Action.COMMIT:
                 return None  # No compaction made the base file.
-            planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
-            slices = table.timeline.read_compaction_plan(table.storage, planned)
-            found = next((each for each in slices if each.file_id == held.file_id), None)
+            found = table.compacted_slices(compaction).get(held.file_id)
             if found is None:
                 return None
             base = found.base_file

@@ -19,6 +19,8 @@ from bucketlake.metadata.location_cache import filling
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.timeline import active
 from tests.cached_index import PlannedIndex, folder_of, look
 from tests.metadata_tables import at, data_block
 from tests.unit.metadata.test_record_locations import texts
@@ -104,6 +106,30 @@ def test_log_files_that_were_compacted_meanwhile_are_read_instead_of_the_base_fi
     index.commit({("eu", "f4"): [NAMES[34]]})
     use = seen(index, cache)
     assert (served(use), use.read_count) == ("extended", 9)
+
+
+def test_lookups_in_many_shards_read_the_plan_of_a_compaction_once(
+    cache: LocationCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = PlannedIndex(IndexShards(None, {"eu": 5, "us": 3}))
+    index.commit({("eu", "f1"): NAMES[:20], ("us", "f2"): NAMES[20:]})
+
+    def look_everywhere() -> list[CacheUse]:
+        reader = index.open()
+        return [look(cache, reader, held, NAMES) for held in index.slices(reader)]
+
+    assert [served(use) for use in look_everywhere()] == ["built"] * 8
+    index.compact()
+    plans: list[str] = []
+    decode = active.decode_compaction_plan
+
+    def noting(data: bytes, path: str) -> list[FileSlice]:
+        plans.append(path)
+        return decode(data, path)
+
+    monkeypatch.setattr(active, "decode_compaction_plan", noting)
+    assert [served(use) for use in look_everywhere()] == ["hits"] * 8
+    assert len(plans) == 1
 
 
 def test_compacted_log_files_that_a_clean_deleted_make_the_cache_read_the_base_file(
