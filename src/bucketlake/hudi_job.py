@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.schema import without_flag
+from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
 from bucketlake.services.resize.limits import ResizeLimits
@@ -44,6 +46,8 @@ def save(
     mode: str = "append",
     options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
+    *,
+    merge_schema: MergeSchema = False,
 ) -> WriteResult:
     """Write records with the ``hoodie.*`` options of a Hudi job.
 
@@ -63,6 +67,10 @@ def save(
         options; an option that bucketlake cannot follow raises an error.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.
+    merge_schema : bool, str or sequence of str
+        Changes that the records may make to the table's schema, as for ``Table.upsert``. The
+        options ``mergeSchema``, ``hoodie.datasource.write.reconcile.schema`` (both: all changes)
+        and ``hoodie.write.set.null.for.missing.columns`` (``"fill_missing"``) allow them, too.
 
     Returns
     -------
@@ -103,7 +111,9 @@ def save(
     if mode.lower() not in _MODES:
         raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
     path, storage_options = path_of(path), options_of(storage_options, "storage_options")
+    asked = SchemaMerge.of(merge_schema)
     job = parse_job_options(options_of(options, "options"))
+    merge = (asked | job.merge).words
     if job.operation in _DELETES and mode.lower() != "append":
         raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} needs 'append'")
     lock = lock_from_options(job.lock_options)
@@ -130,7 +140,7 @@ def save(
         table = _create(records, path, job, storage_options)
     table = with_settings(table, job.log_format, lock)
     _turn_metadata_table(table, wanted=job.metadata_table)
-    result = _run(table, records, job, overwrite=exists and mode.lower() == "overwrite")
+    result = _run(table, records, job, merge, overwrite=exists and mode.lower() == "overwrite")
     try:
         _serve(table, job)
     except Exception as error:  # Also errors of Spark.
@@ -173,21 +183,26 @@ def _serve(table: Table, job: JobOptions) -> None:
 
 
 def _run(
-    table: Table, df: DataFrame | pa.Table, job: JobOptions, *, overwrite: bool
+    table: Table,
+    df: DataFrame | pa.Table,
+    job: JobOptions,
+    merge: Sequence[str],
+    *,
+    overwrite: bool,
 ) -> WriteResult:
     match Operation.INSERT_OVERWRITE_TABLE if overwrite else job.operation:
         case Operation.UPSERT:
-            return table.upsert(df)
+            return table.upsert(df, merge_schema=merge)
         case Operation.INSERT:
-            return table.insert(df)
+            return table.insert(df, merge_schema=merge)
         case Operation.BULK_INSERT:
-            return table.bulk_insert(df)
+            return table.bulk_insert(df, merge_schema=merge)
         case Operation.DELETE:
             return table.delete(df)
         case Operation.INSERT_OVERWRITE:
-            return table.insert_overwrite(df)
+            return table.insert_overwrite(df, merge_schema=merge)
         case Operation.INSERT_OVERWRITE_TABLE:
-            return table.insert_overwrite(df, whole_table=True)
+            return table.insert_overwrite(df, whole_table=True, merge_schema=merge)
         case Operation.DELETE_PARTITION:
             return table.delete_partitions(job.partitions_to_delete)
 
@@ -211,7 +226,7 @@ def _create(
     index = index_from_options(job.index_options)
     make_table(
         open_storage(path, storage_options),
-        arrow_schema(df.schema),
+        without_flag(arrow_schema(df.schema)),
         job.key_spec,
         job.ordering_fields,
         index,

@@ -57,6 +57,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import Names
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import Retention
+from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import LogFormat, Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.buckets import (
@@ -176,7 +177,7 @@ class Table:
 
     # Writes.
 
-    def upsert(self, data: Records) -> WriteResult:
+    def upsert(self, data: Records, *, merge_schema: MergeSchema = False) -> WriteResult:
         """Insert new records and update existing records.
 
         Parameters
@@ -184,12 +185,19 @@ class Table:
         data : DataFrame, pa.Table or ArrowData
             A DataFrame of Spark, an Arrow table, or other rows with the Arrow PyCapsule interface:
             a RecordBatch, a RecordBatchReader, a data frame of polars or pandas. They need
-            all columns of the table; new columns are added to the table. If several
-            records have the same key, the record with the greatest ordering value is written. If
-            ordering values are equal, the later row of an Arrow table is written; a DataFrame has
-            no order, so the contents of the rows decide. An incoming record replaces a stored
-            record unless its ordering value is less. A record whose ``_hoodie_is_deleted`` is true
-            deletes its key; if its ordering value is null, it always deletes the key.
+            the columns of the table. If several records have the same key, the record
+            with the greatest ordering value is written. If ordering values are equal, the later row
+            of an Arrow table is written; a DataFrame has no order, so the contents of the rows
+            decide. An incoming record replaces a stored record unless its ordering value is less. A
+            record whose ``_hoodie_is_deleted`` is true deletes its key; if its ordering value is
+            null, it always deletes the key. That column is optional and adds no column.
+        merge_schema : bool, str or sequence of str
+            Changes that the batch may make to the table's schema. False: none. True: all, or one or
+            several of the words ``"add_columns"`` (new columns and fields of the batch are added),
+            ``"widen_types"`` (``int`` to ``bigint`` or ``double``, ``float`` to ``double``, a
+            decimal to a decimal with more digits) and ``"fill_missing"`` (nullable columns that
+            the batch lacks become null, also in stored records that it updates). No change loses a
+            digit. Narrower types and values that fit need no change.
 
         Returns
         -------
@@ -199,9 +207,11 @@ class Table:
         Raises
         ------
         InputError
-            If a key is missing, a column is missing, or a type does not fit.
+            If a key is missing, a type or a value does not fit, or the batch needs a change of the
+            schema that ``merge_schema`` does not allow.
         ConfigError
-            If the table stores no bucket setting and was opened without ``index``.
+            If the table stores no bucket setting and was opened without ``index``, or
+            ``merge_schema`` is none of its values.
         UnsupportedFeatureError
             If the table has a feature that bucketlake cannot write.
         IndexStateError
@@ -222,15 +232,17 @@ class Table:
         >>> orders.upsert(pa.table({"id": ["a", "b"], "at": [7, 3]})).updated
         1
         """
-        return self._write(Operation.UPSERT, data)
+        return self._write(Operation.UPSERT, data, merge_schema)
 
-    def upsert_batch(self, query_name: str) -> BatchUpsert:
+    def upsert_batch(self, query_name: str, *, merge_schema: MergeSchema = False) -> BatchUpsert:
         """Return a function for ``foreachBatch`` that upserts each batch of a stream once.
 
         Parameters
         ----------
         query_name : str
             Name of the stream. Keep it when the stream restarts from its checkpoint.
+        merge_schema : bool, str or sequence of str
+            Changes that the batches may make to the table's schema, as for :meth:`upsert`.
 
         Returns
         -------
@@ -244,9 +256,10 @@ class Table:
         Examples: ``docs/how-to/recover.md``.
         """
         check_texts(query_name=query_name)
-        return BatchUpsert(self, query_name)
+        SchemaMerge.of(merge_schema)  # Raises ConfigError before the stream starts.
+        return BatchUpsert(self, query_name, merge_schema)
 
-    def insert(self, data: Records) -> WriteResult:
+    def insert(self, data: Records, *, merge_schema: MergeSchema = False) -> WriteResult:
         """Write records like :meth:`upsert`, because a bucket index keeps keys unique (RFC-29).
 
         Only the operation in the commit's metadata is different.
@@ -255,20 +268,24 @@ class Table:
         ----------
         data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`; the errors are the same, too.
+        merge_schema : bool, str or sequence of str
+            Changes that the batch may make to the table's schema, as for :meth:`upsert`.
 
         Returns
         -------
         WriteResult
         """
-        return self._write(Operation.INSERT, data)
+        return self._write(Operation.INSERT, data, merge_schema)
 
-    def bulk_insert(self, data: Records) -> WriteResult:
+    def bulk_insert(self, data: Records, *, merge_schema: MergeSchema = False) -> WriteResult:
         """Write records to partitions without records.
 
         Parameters
         ----------
         data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`. If several records have the same key, one is written.
+        merge_schema : bool, str or sequence of str
+            Changes that the batch may make to the table's schema, as for :meth:`upsert`.
 
         Returns
         -------
@@ -279,9 +296,11 @@ class Table:
         InputError
             If one of the partitions has records. The other errors are those of :meth:`upsert`.
         """
-        return self._write(Operation.BULK_INSERT, data)
+        return self._write(Operation.BULK_INSERT, data, merge_schema)
 
-    def insert_overwrite(self, data: Records, *, whole_table: bool = False) -> WriteResult:
+    def insert_overwrite(
+        self, data: Records, *, whole_table: bool = False, merge_schema: MergeSchema = False
+    ) -> WriteResult:
         """Replace the partitions of the records, or the whole table.
 
         Parameters
@@ -290,6 +309,8 @@ class Table:
             Records as for :meth:`upsert`; the errors are the same, too.
         whole_table : bool
             Whether to empty partitions without a record in ``data``, too.
+        merge_schema : bool, str or sequence of str
+            Changes that the batch may make to the table's schema, as for :meth:`upsert`.
 
         Returns
         -------
@@ -298,7 +319,7 @@ class Table:
         """
         check_flags(whole_table=whole_table)
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
-        return self._write(operation, data)
+        return self._write(operation, data, merge_schema)
 
     def delete(self, keys: Records) -> WriteResult:
         """Delete records by key.
@@ -1318,13 +1339,20 @@ class Table:
             return None
 
     def _write(
-        self, operation: Operation, data: Records, batch: Batch | None = None
+        self,
+        operation: Operation,
+        data: Records,
+        merge_schema: MergeSchema = False,
+        batch: Batch | None = None,
     ) -> WriteResult:
+        merge = SchemaMerge.of(merge_schema)
         storage, config = self._open()
         source = source_of(data, storage, self.path)
         try:
             return retried(
-                lambda: write_records(self._target(storage, config), operation, source, batch=batch)
+                lambda: write_records(
+                    self._target(storage, config), operation, source, batch=batch, merge=merge
+                )
             )
         finally:
             source.close()
@@ -1336,11 +1364,13 @@ class BatchUpsert:
 
     table: Table
     query_name: str
+    merge_schema: MergeSchema = False
 
     def __call__(self, data: Records, batch_id: int) -> WriteResult:
         """Upsert a batch, unless it was committed before."""
         check_integers(0, batch_id=batch_id)
-        return self.table._write(Operation.UPSERT, data, Batch(self.query_name, batch_id))
+        batch = Batch(self.query_name, batch_id)
+        return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
 
 
 def _request(

@@ -162,9 +162,48 @@ def test_upsert_adds_columns_to_the_table_only_when_asked_to(run: Run) -> None:
     Path("a.csv").write_text("id,n,note\n1,1,new\n")
     run("create", "t", "--schema", "id:string,n:int", "--key", "id")
     refused = run("upsert", "t", "a.csv", exit_code=1).stderr
-    assert "a.csv: the table has no column 'note'; it has ['id', 'n']" in refused
+    assert "column note: the table has no such column, the batch has it as string" in refused
+    assert "(command line: --add-columns)" in refused
     run("upsert", "t", "a.csv", "--add-columns")
     assert bl.open_table("t").schema().names == ["id", "n", "note"]
+
+
+def test_upsert_takes_the_flag_of_deletes_from_a_file_and_adds_no_column(run: Run) -> None:
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    Path("a.csv").write_text("id,n\n1,1\n2,2\n")
+    run("upsert", "t", "a.csv")
+    Path("b.csv").write_text("id,n,_hoodie_is_deleted\n1,1,true\n")
+    run("upsert", "t", "b.csv")
+    assert bl.open_table("t").to_arrow().to_pylist() == [{"id": "2", "n": 2}]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_upsert_widens_types_only_when_asked_to_and_only_where_a_value_needs_it(
+    run: Run, ending: str
+) -> None:
+    name = f"a.{ending}"
+    rows = pa.table({"id": ["1"], "n": [1], "m": [2**40]})
+    match ending:
+        case "csv":
+            Path(name).write_text(f"id,n,m\n1,1,{2**40}\n")
+        case "jsonl":
+            Path(name).write_text(f'{{"id": "1", "n": 1, "m": {2**40}}}\n')
+        case _:
+            pq.write_table(rows, name)
+    run("create", "t", "--schema", "id:string,n:int,m:int", "--key", "id")
+    run("upsert", "t", name, exit_code=1)
+    run("upsert", "t", name, "--widen-types")
+    assert bl.open_table("t").schema().types == [pa.string(), pa.int32(), pa.int64()]
+    assert bl.open_table("t").to_arrow().to_pylist() == rows.to_pylist()
+
+
+def test_upsert_writes_nulls_to_missing_columns_only_when_asked_to(run: Run) -> None:
+    run("create", "t", "--schema", "id:string,n:int", "--key", "id")
+    Path("a.csv").write_text("id\n1\n")
+    refused = run("upsert", "t", "a.csv", exit_code=1).stderr
+    assert "(command line: --fill-missing)" in refused
+    run("upsert", "t", "a.csv", "--fill-missing")
+    assert bl.open_table("t").to_arrow().to_pylist() == [{"id": "1", "n": None}]
 
 
 def test_delete_removes_the_keys_of_a_file_and_passes_over_others(flights: Run) -> None:
@@ -324,7 +363,7 @@ def test_a_table_of_hudi_without_bucket_setting_is_written_once_the_count_is_nam
 def test_stopping_by_hand_says_what_became_of_the_work(
     flights: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bl.Table, "upsert", stop)

@@ -177,7 +177,11 @@ def test_partitions_are_deleted_and_made_anew(table: Checked) -> None:
 
 def test_columns_are_added_and_widened_on_the_way(table: Checked) -> None:
     batch = arrow(rows(range(5, 14), 2))
-    table.table.upsert(batch.append_column("note", arrow(rows(range(5, 14)))["id"]))
+    wider = batch.append_column("note", arrow(rows(range(5, 14)))["id"])
+    with pytest.raises(InputError, match=r"column note.*merge_schema='add_columns'"):
+        table.table.upsert(wider)
+    table.check()
+    table.table.upsert(wider, merge_schema="add_columns")
     table.expect_upserted(rows(range(5, 14), 2))
     table.check()
     notes = table.table.to_arrow()["note"].to_pylist()

@@ -20,6 +20,7 @@ from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 from bucketlake.model.evolution import evolve
 from bucketlake.model.schema import normalise_schema
+from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.local import LocalStorage
 
 HERE = Path(__file__).parent / "types"
@@ -117,12 +118,14 @@ def refused_by_choice(table: str, incoming: str) -> bool:
         return True  # Numbers and dates turn to text, text to numbers, bytes to text.
     if table == "bigint" and incoming.startswith("timestamp"):
         return True  # Stored numbers would be read as times.
+    if table == "bigint" and incoming in ("float", "double"):
+        return True  # Stored numbers would be rounded.
     return table.startswith("decimal") and incoming in ("float", "double")  # 0.1 becomes 0.
 
 
 def widened_by_choice(table: str, incoming: str) -> str | None:
     """Name the type that bucketlake chooses where Hudi rounds what is stored."""
-    return "double" if table in ("short", "int", "bigint") and incoming == "float" else None
+    return "double" if table in ("short", "int") and incoming == "float" else None
 
 
 @pytest.mark.parametrize("answer", EVOLUTION, ids=lambda a: f"{a['table']}<-{a['incoming']}")
@@ -130,11 +133,15 @@ def test_column_becomes_what_hudi_makes_of_it(answer: dict[str, Any]) -> None:
     table, incoming = answer["table"], answer["incoming"]
     (old, old_value), (new, new_value) = arrow_type(table), arrow_type(incoming)
     stored = normalise_schema(pa.schema({"c": old}), "evolving")
+    if table.startswith("decimal") and incoming.startswith("decimal") and "refused" in answer:
+        grown = evolve(stored, pa.schema({"c": new}), merge=SchemaMerge.of(True))
+        assert grown.equals(stored), "a decimal that Hudi refuses is taken where its values fit"
+        return
     if refused_by_choice(table, incoming) or ("refused" in answer and not by_value(answer)):
         with pytest.raises(InputError, match="column c"):
-            evolve(stored, pa.schema({"c": new}))
+            evolve(stored, pa.schema({"c": new}), merge=SchemaMerge.of(True))
         return
-    grown = evolve(stored, pa.schema({"c": new}))
+    grown = evolve(stored, pa.schema({"c": new}), merge=SchemaMerge.of(True))
     if "refused" in answer:
         with pytest.raises(InputError, match="column c"):
             cast_table(pa.table({"c": pa.array([new_value], new)}), grown)

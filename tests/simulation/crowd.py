@@ -31,6 +31,7 @@ from bucketlake.errors import (
     TimelineError,
 )
 from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
@@ -89,6 +90,7 @@ LOCKS: tuple[TableLock, ...] = (
     StorageLock(validity_seconds=60, renew_seconds=6, timeout_seconds=600),
 )
 
+_GROWS = SchemaMerge(add_columns=True, widen_types=True)
 _NARROW = SCHEMA.set(SCHEMA.get_field_index("v"), pa.field("v", pa.int32()))
 
 # Whether a crowd archives, cleans, and uses savepoints.
@@ -432,7 +434,9 @@ class Crowd:
         of_stream = None if batch is None else Batch(STREAM, batch)
 
         def write() -> object:
-            return retried(lambda: write_records(target(), operation, source, batch=of_stream))
+            return retried(
+                lambda: write_records(target(), operation, source, batch=of_stream, merge=_GROWS)
+            )
 
         for _ in range(3):
             try:

@@ -30,6 +30,7 @@ from tests.simulation.shapes import MARKER, Key, Row, Shape
 State = dict[Key, tuple[Row, str]]
 """Rows of the table, each with the instant of its last commit, by partition and key values."""
 
+GROWS = ["add_columns", "widen_types"]
 META = [RECORD_KEY, PARTITION_PATH]
 BEGINNING = "0" * 17
 PATTERNS = ["a", "b", "^a$", ".*", "=a", "x", "^$", "1", "__"]
@@ -101,7 +102,7 @@ class Player:
         operation = self.random.choice(["upsert"] * 8 + ["insert", "bulk_insert"])
         self.log.append(f"  {operation}")
         try:
-            result = getattr(self.table, operation)(batch)
+            result = getattr(self.table, operation)(batch, merge_schema=GROWS)
         except InputError as error:
             assert operation == "bulk_insert", error  # noqa: PT017
             self.log.append(f"  refused: {error}")
@@ -117,7 +118,7 @@ class Player:
             kept = {key: held for key, held in state.items() if key[:size] not in touched}
             return self._upserted(rows)(kept, instant)
 
-        self._committed(self.table.insert_overwrite(batch), after)
+        self._committed(self.table.insert_overwrite(batch, merge_schema=GROWS), after)
 
     def overwrite_all(self) -> None:
         rows, batch = self._batch()
@@ -125,7 +126,7 @@ class Player:
             rows, batch = [], batch.slice(0, 0)
             self.log.append("  with nothing")
         after = self._upserted(rows)
-        result = self.table.insert_overwrite(batch, whole_table=True)
+        result = self.table.insert_overwrite(batch, whole_table=True, merge_schema=GROWS)
         self._committed(result, lambda _, instant: after({}, instant))
 
     def delete(self) -> None:

@@ -213,7 +213,8 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
 ) -> None:
     table = new_table(tmp_path, BEFORE.schema, partition_by=["part"])
     table.upsert(frame_of(spark, BEFORE, tmp_path))
-    table.upsert(frame_of(spark, AFTER, tmp_path))  # The files of partition a stay as they are.
+    # The files of partition a stay as they are.
+    table.upsert(frame_of(spark, AFTER, tmp_path), merge_schema=True)
     grown = pa.Table.from_pylist(GROWN, AFTER.schema)
     assert shown(table.to_arrow(), AFTER) == shown(grown, AFTER)
     assert shown(arrow_of(table.read(spark)), AFTER) == shown(grown, AFTER)
@@ -231,6 +232,14 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
     ("changed", "message"),
     [
         ({"count": pa.array(["x", "y"])}, r"column count: the table holds int, the batch string"),
+        (
+            {"count": pa.array([1, 2], pa.int64())},
+            r"column count: the table holds int, the batch bigint; .*merge_schema='widen_types'",
+        ),
+        (
+            {"cuont": pa.array([1, 2], pa.int32())},
+            r"column cuont: the table has no such column, .*did you mean count.*'add_columns'",
+        ),
         ({"count": None}, r"column count: the table has it as int, the batch lacks it"),
         ({"id": pa.array([1.5, 2.5])}, r"column id: the table holds string, the batch double"),
         (
@@ -240,10 +249,6 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
         (
             {"stops": pa.array([[{"s": 1}]] * 2, pa.list_(pa.struct([("s", pa.int32())])))},
             r"column stops\[\]\.s: the table holds string, the batch int",
-        ),
-        (
-            {"price": pa.array([Decimal("0.5"), None], pa.decimal128(38, 37))},
-            r"column price: the table holds decimal\(5,2\), the batch decimal\(38,37\)",
         ),
         ({"COUNT": pa.array([1, 2])}, r"two columns have the same name \(count, COUNT\)"),
     ],
@@ -263,3 +268,57 @@ def test_a_batch_that_does_not_fit_is_refused_by_its_column(
     with pytest.raises(InputError, match=message):
         table.upsert(frame)
     assert table.timeline() == []
+
+
+def test_decimals_that_fit_are_taken_and_a_value_that_does_not_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path, BEFORE.schema, partition_by=["part"])
+    place = BEFORE.schema.get_field_index("price")
+
+    def priced(*prices: str) -> pa.Table:
+        column = pa.array([Decimal(price) for price in prices], pa.decimal128(38, 10))
+        return BEFORE.set_column(place, "price", column)
+
+    for batch in (priced("0.5", "1.25"), priced("0.5", "1.125")):
+        frame = frame_of(spark, batch, tmp_path)
+        if batch["price"][1].as_py() == Decimal("1.25"):
+            assert table.upsert(frame).inserted == 2
+            continue
+        for data in (batch, frame):
+            with pytest.raises(
+                InputError,
+                match=r"column price: decimal\(38,10\) does not fit decimal\(5,2\) \(value 1.125.*"
+                "merge_schema='widen_types'",
+            ):
+                table.upsert(data)
+    assert table.schema().field("price").type == pa.decimal128(5, 2)
+    assert in_order(table.to_arrow()["price"].to_pylist()) == [Decimal("0.50"), Decimal("1.25")]
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_flag_of_deletes_is_optional_and_adds_no_column(
+    spark: SparkSession, tmp_path: Path, table_type: str, stored: bool
+) -> None:
+    flag = pa.field("_hoodie_is_deleted", pa.bool_())
+    schema = BEFORE.schema.append(flag) if stored else BEFORE.schema
+    table = new_table(tmp_path, schema, partition_by=["part"], table_type=table_type)
+    for engine in ("spark", "arrow"):
+        batch = BEFORE.append_column(flag, pa.array([True, False]))
+        table.upsert(BEFORE if engine == "arrow" else frame_of(spark, BEFORE, tmp_path))
+        assert table.to_arrow().num_rows == 2
+        table.upsert(batch if engine == "arrow" else frame_of(spark, batch, tmp_path))
+        assert table.to_arrow()["id"].to_pylist() == ["a2"]
+    assert table.schema() == schema
+    if stored:
+        assert table.to_arrow()["_hoodie_is_deleted"].to_pylist() == [False]
+
+
+def test_a_stream_adds_columns_only_when_asked_to(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path, BEFORE.schema, partition_by=["part"])
+    batch = frame_of(spark, BEFORE.append_column("added", pa.array([1, 2])), tmp_path)
+    with pytest.raises(InputError, match=r"column added: .*merge_schema='add_columns'"):
+        table.upsert_batch("q")(batch, 0)
+    table.upsert_batch("q", merge_schema="add_columns")(batch, 0)
+    assert table.schema().names == [*BEFORE.column_names, "added"]

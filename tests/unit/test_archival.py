@@ -418,7 +418,7 @@ def test_a_column_that_was_added_before_the_archive_ends_is_still_there(
     """Hudi's archival leaves no commit that tells the schema where only compactions stay."""
     upsert(any_table, 1)
     wider = rows(2).append_column("note", pa.array(["x"] * 4))
-    any_table.upsert(wider)
+    any_table.upsert(wider, merge_schema="add_columns")
     schema = any_table.schema()
     assert schema.names == [*SCHEMA.names, "note"]
     upserts_of(any_table, wider, 3)

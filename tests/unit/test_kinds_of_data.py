@@ -41,7 +41,7 @@ def views() -> pa.Table:
         lambda: pa.RecordBatchReader.from_batches(SCHEMA, ROWS.to_batches(1)),
         lambda: Frame(ROWS),
         lambda: Frame(views()),
-        lambda: pytest.importorskip("pandas").DataFrame({"id": ["a", "b"], "n": [1, None]}),
+        lambda: pytest.importorskip("pandas").DataFrame(ROWS.to_pydict()).astype({"n": "Int64"}),
     ],
     ids=["batch", "reader", "frame", "views", "pandas"],
 )

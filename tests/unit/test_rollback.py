@@ -256,18 +256,19 @@ def test_an_overwrite_that_left_nothing_keeps_a_drop_before_it_from_being_taken_
 
 def test_a_compaction_goes_with_the_wider_type_that_it_cast_to(new_path: Callable[[], str]) -> None:
     table = bl.create_table(
-        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
-        index=bl.SimpleBucket(1), table_type="merge_on_read",
+        new_path(), schema=SCHEMA.set(2, pa.field("v", pa.int32())), record_key=["id"],
+        partition_by=["day"], index=bl.SimpleBucket(1), table_type="merge_on_read",
     )  # fmt: skip
-    for v in (1, 2**53 + 1):  # No float64 is that.
-        table.upsert(rows(range(1), v, days="b"))
-    batch = rows(range(1), days="a")
-    widened = instant_of(table.upsert(batch.set_column(2, "v", pa.array([0.5]))))
+    for v in (1, 2):
+        batch = rows(range(1), v, days="b")
+        table.upsert(batch.set_column(2, "v", pa.array([v], pa.int32())))
+    batch = rows(range(1), days="a").set_column(2, "v", pa.array([0.5]))
+    widened = instant_of(table.upsert(batch, merge_schema="widen_types"))
     [compacted] = table.compact().instants
     with pytest.raises(TimelineError, match=f"1 later commits build on it .{compacted}"):
         table.rollback(widened)
     table.rollback(widened, cascade=True)
-    assert table.to_arrow()["v"].to_pylist() == [2**53 + 1]
+    assert table.to_arrow()["v"] == pa.chunked_array([pa.array([2], pa.int32())])
 
 
 def test_later_commits_to_other_buckets_stay_when_an_upsert_goes(table: bl.Table) -> None:

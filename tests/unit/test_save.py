@@ -574,3 +574,54 @@ def test_a_resize_that_fails_after_the_write_is_told(
     with pytest.warns(ServiceWarning, match=r"committed \(instant 2.*resize\(\)"):
         bl.save(MANY, str(table_path), options=RINGS | INLINE)
     assert len(ids_of(table_path)) == 60
+
+
+def with_note(batch: pa.Table) -> pa.Table:
+    return batch.append_column("note", pa.array(["x"] * batch.num_rows))
+
+
+@pytest.mark.parametrize(
+    ("options", "merge_schema"),
+    [
+        ({}, "add_columns"),
+        ({"hoodie.datasource.write.reconcile.schema": "true"}, False),
+        ({"mergeSchema": "true"}, False),
+        ({"MERGESCHEMA": "True"}, False),
+    ],
+)
+def test_a_job_adds_columns_only_where_it_asks_to(
+    table_path: Path, options: dict[str, str], merge_schema: bool | str
+) -> None:
+    bl.save(rows("a"), str(table_path), options=OPTIONS)
+    wider = with_note(rows("b"))
+    for held in ({}, {"hoodie.write.set.null.for.missing.columns": "true"}):
+        with pytest.raises(InputError, match=r"column note: .*merge_schema='add_columns'"):
+            bl.save(wider, str(table_path), options=OPTIONS | held)
+    bl.save(wider, str(table_path), options=OPTIONS | options, merge_schema=merge_schema)
+    assert bl.open_table(str(table_path)).schema().names[-1] == "note"
+
+
+def test_a_job_writes_nulls_to_missing_columns_only_where_it_asks_to(table_path: Path) -> None:
+    bl.save(with_note(rows("a")), str(table_path), options=OPTIONS)
+    with pytest.raises(InputError, match=r"column note: .*merge_schema='fill_missing'"):
+        bl.save(rows("b"), str(table_path), options=OPTIONS)
+    asked = OPTIONS | {"hoodie.write.set.null.for.missing.columns": "true"}
+    bl.save(rows("b"), str(table_path), options=asked)
+    notes = bl.open_table(str(table_path)).to_arrow(columns=["id", "note"])
+    assert notes.sort_by("id")["note"].to_pylist() == ["x", None]
+
+
+def test_a_word_that_is_no_change_of_a_schema_is_refused_before_a_table_is_made(
+    table_path: Path,
+) -> None:
+    for wrong in ("overwrite", ["add_columns", "all"], 1, None):
+        with pytest.raises(ConfigError, match=r"merge_schema.*add_columns, widen_types"):
+            bl.save(rows("a"), str(table_path), options=OPTIONS, merge_schema=wrong)
+    assert not table_path.exists()
+
+
+def test_the_flag_of_deletes_in_the_first_rows_makes_no_column(table_path: Path) -> None:
+    flagged = rows("a", "b").append_column("_hoodie_is_deleted", pa.array([True, False]))
+    bl.save(flagged, str(table_path), options=OPTIONS)
+    assert ids_of(table_path) == ["b"]
+    assert bl.open_table(str(table_path)).schema().names == ["id", "city", "at"]

@@ -269,7 +269,7 @@ def test_a_column_is_kept_that_is_added_while_a_later_write_of_other_buckets_com
 ) -> None:
     """The newest commit tells the schema, by requested times, and that one knows nothing of it."""
     meanwhile(monkeypatch, lambda: table.upsert(rows("first", range(1, 10, 2), 1)))
-    added = table.upsert(noted("first", range(0, 10, 2)))
+    added = table.upsert(noted("first", range(0, 10, 2)), merge_schema="add_columns")
     assert added.instant == table.timeline()[-1].requested_at  # It was retried.
     assert table.schema() == WIDER
     assert table.to_arrow()["note"].to_pylist().count("new") == 5
@@ -280,7 +280,7 @@ def test_a_column_is_kept_that_is_added_before_a_write_that_knows_nothing_of_it_
     table: bl.Table, late: str
 ) -> None:
     target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
-    table.upsert(noted("first", range(0, 10, 2)))
+    table.upsert(noted("first", range(0, 10, 2)), merge_schema="add_columns")
     keys = ArrowSource(rows("first", range(1, 3, 2)).select(["id", "day"]))
     write = {
         "delete": lambda: write_records(target, Operation.DELETE, keys),
@@ -297,8 +297,8 @@ def test_of_two_writers_who_add_a_column_in_two_types_the_second_is_told(
 ) -> None:
     number = pa.field("note", pa.int64())
     other = rows("first", range(1, 10, 2)).append_column(number, pa.array([1] * 5))
-    meanwhile(monkeypatch, lambda: table.upsert(other))
+    meanwhile(monkeypatch, lambda: table.upsert(other, merge_schema="add_columns"))
     with pytest.raises(InputError, match="column note"):
-        table.upsert(noted("first", range(0, 10, 2)))
+        table.upsert(noted("first", range(0, 10, 2)), merge_schema="add_columns")
     assert table.schema().field("note") == number
     assert table.to_arrow()["note"].to_pylist().count(1) == 5

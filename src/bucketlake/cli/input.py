@@ -62,6 +62,7 @@ class Reading:
 
     file_format: str | None = None  # None: use each file's ending.
     null_values: tuple[str, ...] = ("",)  # CSV: texts that mean null, outside quotes.
+    widens: bool = False  # Whether a number that does not fit its column keeps the file's type.
 
 
 def read_files(
@@ -120,23 +121,12 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
         problem = f"cannot be read as {file_format.value}: {_first_line(reason)}"
         raise InputError(str(path), problem, "correct the file, or set --format") from reason
     _require_distinct_columns(table, path)
-    return _cast(table, known, path)
-
-
-def require_known_columns(table: pa.Table, schema: pa.Schema, where: str) -> None:
-    """Raise InputError for unknown columns: a mistyped name would add a column to the table."""
-    unknown = [name for name in table.column_names if name not in schema.names]
-    if unknown:
-        raise InputError(
-            where,
-            f"the table has no column {unknown[0]!r}; it has {schema.names}",
-            "correct the name, or add the column with --add-columns",
-        )
+    return _cast(table, known, path, reading)
 
 
 def _read_csv(path: Path, schema: pa.Schema, reading: Reading) -> pa.Table:
     convert = pyarrow.csv.ConvertOptions(
-        column_types=schema,
+        column_types={f.name: f.type for f in schema if not (reading.widens and _widens(f))},
         null_values=list(reading.null_values),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
@@ -198,14 +188,30 @@ def _require_distinct_columns(table: pa.Table, path: Path) -> None:
             raise InputError(str(path), f"column {name!r} occurs twice", "remove one column")
 
 
-def _cast(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+def _cast(table: pa.Table, schema: pa.Schema, path: Path, reading: Reading) -> pa.Table:
     """Cast the columns of a schema to its types, without loss."""
     for position, name in enumerate(table.column_names):
         if name in schema.names:
             field = schema.field(name).with_nullable(True)
-            column = _cast_column(table.select([position]), field, path)
+            try:
+                column = _cast_column(table.select([position]), field, path)
+            except InputError:
+                are_numbers = _is_number(table.schema.types[position]) and _is_number(field.type)
+                if not (reading.widens and are_numbers):
+                    raise
+                continue  # The write widens the table's column, or refuses the type.
             table = table.set_column(position, field, column)
     return table
+
+
+def _widens(field: pa.Field) -> bool:
+    """Return whether a number may be too large or too fine for a column, but fit a wider one."""
+    return field.type in (pa.int32(), pa.float32())
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(is_kind(data_type) for is_kind in kinds)
 
 
 def _cast_column(given: pa.Table, field: pa.Field, path: Path) -> pa.ChunkedArray:

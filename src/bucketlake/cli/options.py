@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from textwrap import dedent, indent
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import click
 
 import bucketlake as bl
 from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
 # Names before "=" in an argument whose -o was forgotten.
@@ -109,6 +110,34 @@ def data_files(command: Command) -> Command:
         ),
     ]
     return _apply(command, decorators)
+
+
+def schema_options(command: Command) -> Command:
+    """Add the options for changes of the table's schema; the command gets ``merge``."""
+
+    @wraps(command)
+    def with_merge(
+        *args: Any, add_columns: bool, widen_types: bool, fill_missing: bool, **others: Any
+    ) -> None:
+        command(*args, merge=SchemaMerge(add_columns, widen_types, fill_missing), **others)
+
+    decorators: list[Decorator[Any]] = [
+        click.option(
+            "--add-columns", is_flag=True, help="Add new columns of the files to the table."
+        ),
+        click.option(
+            "--widen-types",
+            is_flag=True,
+            help="Widen columns of the table if values of the files do not fit: int to bigint or "
+            "double, float to double, decimals.",
+        ),
+        click.option(
+            "--fill-missing",
+            is_flag=True,
+            help="Write nulls to columns that the files lack, also in stored records.",
+        ),
+    ]
+    return cast(Command, _apply(with_merge, decorators))
 
 
 def run_option(command: Command) -> Command:
@@ -253,9 +282,11 @@ def _index_of(
     return bl.ConsistentBucket(buckets, **limits, hash_fields=hash_fields or None)
 
 
-def reading_of(file_format: str | None, null_values: tuple[str, ...]) -> Reading:
+def reading_of(
+    file_format: str | None, null_values: tuple[str, ...], *, widens: bool = False
+) -> Reading:
     """Return how to read data files."""
-    return Reading(file_format, null_values)
+    return Reading(file_format, null_values, widens)
 
 
 def asks_for_json(arguments: list[str]) -> bool:

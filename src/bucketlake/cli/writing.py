@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.cli.input import Reading, read_file, read_files, require_known_columns
+from bucketlake.cli.input import Reading, read_file, read_files
 from bucketlake.cli.options import (
     CommandWithExample,
     GivenIndex,
@@ -17,6 +17,7 @@ from bucketlake.cli.options import (
     format_option,
     index_options,
     reading_of,
+    schema_options,
     split_names,
     table_path,
 )
@@ -25,6 +26,7 @@ from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
+from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
 
@@ -149,7 +151,7 @@ def create(
 @table_path
 @data_files
 @index_options(of_new_table=False)
-@click.option("--add-columns", is_flag=True, help="Add new columns of the files to the table.")
+@schema_options
 @metadata_table_option
 def upsert(
     path: str,
@@ -159,7 +161,7 @@ def upsert(
     file_format: str | None,
     null_values: tuple[str, ...],
     index: GivenIndex | None,
-    add_columns: bool,
+    merge: SchemaMerge,
     without_metadata_table: bool,
 ) -> None:
     """Insert or update records.
@@ -167,13 +169,12 @@ def upsert(
     One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
-    rows = _read(files, table, reading_of(file_format, null_values), output, alike=True)
-    if not add_columns:
-        require_known_columns(rows, table.schema(), ", ".join(map(str, files)))
+    reading = reading_of(file_format, null_values, widens=merge.widen_types)
+    rows = _read(files, table, reading, output, alike=True)
     if without_metadata_table:
         table.drop_metadata_table()
     with output.progress(f"upserting {rows.num_rows:,} rows"):
-        result = table.upsert(rows)
+        result = table.upsert(rows, merge_schema=merge.words)
     output.facts(_facts(result, output))
 
 

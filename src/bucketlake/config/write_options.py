@@ -20,6 +20,7 @@ from bucketlake.config.key_entries import key_generator_name, key_generator_of, 
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
 
 _ALIASES = {
@@ -42,6 +43,9 @@ _ALIASES = {
 
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
+RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
+FILL_MISSING = "hoodie.write.set.null.for.missing.columns"
+MERGE_SCHEMA = "mergeSchema"
 METADATA_ENABLE = "hoodie.metadata.enable"
 COMPACT_INLINE = "hoodie.compact.inline"
 LOG_FORMAT = "hoodie.logfile.data.block.format"
@@ -81,6 +85,11 @@ _USED = {
     OPERATION: "`upsert` (default), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
     "`insert_overwrite_table` or `delete_partition`.",
     PARTITIONS_TO_DELETE: "Partition paths for the operation `delete_partition`.",
+    RECONCILE_SCHEMA: "Whether the batch may add columns, widen types and lack nullable columns, "
+    "as `merge_schema=True`. Default: `false`; without the option Hudi adds and widens, too.",
+    FILL_MISSING: "Whether columns that the batch lacks become null, as "
+    '`merge_schema="fill_missing"`. Default: `false`.',
+    MERGE_SCHEMA: "Delta's word for `merge_schema=True`. Default: `false`.",
     METADATA_ENABLE: "Whether the table has a metadata table: `false` removes it before the write, "
     "`true` builds a missing one. Default: a new table gets one, other tables stay as they are.",
     COMPACT_INLINE: "Whether a write to a merge-on-read table may compact it. Default: `true`.",
@@ -126,8 +135,6 @@ _ONLY_VALUE = {
     "hoodie.datasource.insert.dup.policy": "none",
     "hoodie.combine.before.upsert": "true",
     "hoodie.schema.on.read.enable": "false",
-    "hoodie.write.set.null.for.missing.columns": "false",
-    "hoodie.datasource.write.reconcile.schema": "false",
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "false",
     "hoodie.allow.operation.metadata.field": "false",
     "hoodie.datasource.hive_sync.enable": "false",
@@ -201,6 +208,8 @@ class JobOptions:
         Least and greatest number of commits on the active timeline; None: no archival.
     retention : Retention or None
         What a clean after the write retains; None: no clean.
+    merge : SchemaMerge
+        Changes that the write may make to the table's schema.
     resize : ResizeOptions or None
         The resize of hash rings after the write; None: no resize.
     unknown : tuple of str
@@ -223,6 +232,7 @@ class JobOptions:
     compact_after: int | None
     archive_limits: tuple[int, int] | None
     retention: Retention | None
+    merge: SchemaMerge
     resize: resizing.ResizeOptions | None
     unknown: tuple[str, ...]
 
@@ -235,7 +245,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     ConfigError
         If bucketlake cannot follow an option and ignoring it would change the result.
     """
-    given = {_ALIASES.get(key, key): str(value) for key, value in options.items()}
+    given = {_spelling(key): str(value) for key, value in options.items()}
     of_index = _RECORD_ONLY if record.names_record_index(given) else _BUCKET_ONLY
     for key, only in {**_ONLY_VALUE, **of_index}.items():
         if given.get(key, only).strip().upper() != only.upper():
@@ -264,9 +274,16 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         compact_after=_compact_after(entries),
         archive_limits=_archive_limits(given, entries),
         retention=_retention(entries),
+        merge=_schema_merge(entries),
         resize=resizing.resize_options(given),
         unknown=tuple(sorted(key for key in given if not _understood(key, given))),
     )
+
+
+def _spelling(key: str) -> str:
+    if key.lower() == MERGE_SCHEMA.lower():  # Spark ignores the case of its options.
+        return MERGE_SCHEMA
+    return _ALIASES.get(key, key)
 
 
 def _generator(entries: Entries) -> KeyGenerator | None:
@@ -324,6 +341,12 @@ def _retention(entries: Entries) -> Retention | None:
         return None
     key, default = CLEAN_COUNTS[policy]
     return Retention(policy, entries.option(key, default, least=1))
+
+
+def _schema_merge(entries: Entries) -> SchemaMerge:
+    merges = [entries.boolean(key) for key in (RECONCILE_SCHEMA, MERGE_SCHEMA)]
+    fills = SchemaMerge(fill_missing=entries.boolean(FILL_MISSING))
+    return SchemaMerge.of(any(merges)) | fills
 
 
 def _operation(given: Mapping[str, str]) -> Operation:

@@ -1,13 +1,14 @@
 """Casting Arrow data to a table schema: batches before a write, older files in a read.
 
 Whole columns are cast, nested columns by their children. A value that the target type cannot hold
-raises an error that names the column. Numbers widen to the same values as in Hudi.
+raises an error that names the column and a value. Numbers of older files widen to the same values
+as in Hudi; numbers of batches must fit without loss (``exact``).
 :mod:`bucketlake.model.evolution` decides which casts are *allowed*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
@@ -15,16 +16,20 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
 from bucketlake.model.column_type import is_list, type_name
+from bucketlake.model.evolution import is_wider_decimal
 from bucketlake.model.floating_text import floating_text
 from bucketlake.model.map_entries import map_entries, map_lengths
 from bucketlake.model.required_fields import has_required_fields, without_nulls
+from bucketlake.model.schema_merge import how_to_allow
 
 Columns = TypeVar("Columns", pa.Table, pa.RecordBatch)
 
 _INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 19}
 
 
-def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Columns:
+def cast_table(
+    data: Columns, target: pa.Schema, *, where: str = "table", exact: bool = False
+) -> Columns:
     """Cast data to a schema: columns in its order and types, missing columns as nulls.
 
     Parameters
@@ -35,6 +40,8 @@ def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
         Schema of stored types with every column of ``data``.
     where : str
         The table, input or file, for messages.
+    exact : bool
+        Whether an integer that a floating type would round is an error.
 
     Returns
     -------
@@ -50,8 +57,8 @@ def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
 
     Notes
     -----
-    A floating type rounds integers, and a float becomes the double with its shortest decimal digits
-    (0.1 stays 0.1), as Hudi 1.2.0 reads older files.
+    Unless ``exact``, a floating type rounds integers, as Hudi 1.2.0 reads older files. A float
+    becomes the double with its shortest decimal digits (0.1 stays 0.1).
 
     Examples
     --------
@@ -59,7 +66,7 @@ def cast_table(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
     >>> cast_table(batch, pa.schema({"tag": pa.string(), "n": pa.int64()})).to_pydict()
     {'tag': [None], 'n': [1]}
     """
-    cast = _Cast(where)
+    cast = _Cast(where, exact=exact)
     cast.check_known(data.schema.names, target.names, "")
     columns = [cast.column(data, field) for field in target]
     return type(data).from_arrays(columns, schema=target)
@@ -89,8 +96,9 @@ def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:
 class _Cast:
     """Casts one table."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, exact: bool) -> None:
         self._where = where
+        self._exact = exact
 
     def column(
         self, data: pa.Table | pa.RecordBatch, field: pa.Field
@@ -171,14 +179,44 @@ class _Cast:
         )
 
     def _scalar(self, array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+        def cast(values: pa.Array) -> pa.Array:
+            return _cast_scalar(values, to, exact=self._exact)
+
         try:
-            return _cast_scalar(array, to)
+            return cast(array)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            held = type_name(array.type)
+            unfit = _first_unfit(array, cast)
             raise InputError(
                 f"{self._where}, column {path}",
-                f"{type_name(array.type)} does not fit {type_name(to)} ({error})",
-                "correct the values, or cast the column before writing",
+                f"{held} does not fit {type_name(to)} ({unfit}{error})",
+                "correct the values, or cast the column before writing"
+                + (self._widening(array.type, to, path)),
             ) from error
+
+    def _widening(self, source: pa.DataType, to: pa.DataType, path: str) -> str:
+        are_decimals = pa.types.is_decimal128(source) and pa.types.is_decimal128(to)
+        is_whole = not any(mark in path for mark in ".[{")
+        if not (self._exact and are_decimals and is_whole and is_wider_decimal(source, to)):
+            return ""
+        return f", or widen the table's column with {how_to_allow(['widen_types'])}"
+
+
+def _first_unfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str:
+    """Return the first value that cannot be cast, as words for a message."""
+    while len(array) > 1:
+        half = array.slice(0, len(array) // 2)
+        try:
+            cast(half)
+            array = array.slice(len(half))
+        except pa.ArrowInvalid:
+            array = half
+        except pa.ArrowNotImplementedError:  # No value can be cast.
+            return ""
+    try:
+        return f"value {array[0]}: "
+    except (ValueError, OverflowError):  # Times that Python cannot show.
+        return ""
 
 
 def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
@@ -187,10 +225,13 @@ def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
     return one == other and all(a.name == b.name and _is_same(a.type, b.type) for a, b in inner)
 
 
-def _cast_scalar(array: pa.Array, to: pa.DataType) -> pa.Array:
+def _cast_scalar(array: pa.Array, to: pa.DataType, *, exact: bool) -> pa.Array:
     source = array.type
     if pa.types.is_integer(source) and pa.types.is_floating(to):
-        return pc.cast(array, to, safe=False)
+        rounded = pc.cast(array, to, safe=False)
+        if exact and pc.any(_differs(array, rounded)).as_py():
+            raise pa.ArrowInvalid(f"{type_name(to)} would round it")
+        return rounded
     if source == pa.float32() and to == pa.float64():
         return pc.cast(pc.cast(array, pa.string()), to)
     if source in (pa.float32(), pa.float64()) and to == pa.string():
@@ -199,6 +240,16 @@ def _cast_scalar(array: pa.Array, to: pa.DataType) -> pa.Array:
         # Arrow checks only the types for this cast; between decimals it checks the values.
         array = pc.cast(array, pa.decimal128(_INTEGER_DIGITS[source], 0))
     return pc.cast(array, to)
+
+
+def _differs(integers: pa.Array, rounded: pa.Array) -> pa.Array:
+    """Return which integers a floating type rounds."""
+    exact_to = 2**24 if pa.types.is_float32(rounded.type) else 2**53
+    limits = pc.min_max(integers).as_py()
+    if limits["min"] is None or max(-limits["min"], limits["max"]) <= exact_to:
+        return pa.array([False])
+    wide = pa.decimal128(38, 0)  # A cast back to an integer would overflow for 2^63.
+    return pc.not_equal(pc.cast(rounded, wide), pc.cast(integers, wide))
 
 
 def _offsets(lengths: pa.Array) -> pa.Array:

@@ -1,24 +1,26 @@
 """Schema evolution: which schema a table has after a batch of another schema.
 
-A schema only grows: columns and fields are added, numbers are widened. The common type of two types
-was measured on Hudi 1.2.0; docs/spec/types.md lists it with the differences.
+A schema only grows: columns and fields are added, numbers are widened. Each change must be asked
+for (:mod:`bucketlake.model.schema_merge`), and no change loses a digit. docs/spec/types.md lists
+the common type of two types, with what was measured on Hudi 1.2.0.
 :mod:`bucketlake.model.cast` casts data to the new schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.column_type import (
-    DECIMAL_PRECISION_MAX,
     list_of,
     map_of,
     stored_fields,
     type_name,
 )
+from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge, how_to_allow
 
 _INTEGERS = (pa.int32(), pa.int64())  # In order of width.
 _FLOATS = (pa.float32(), pa.float64())
@@ -29,7 +31,7 @@ def evolve(
     incoming: pa.Schema,
     *,
     where: str = "table",
-    fill_missing: bool = False,
+    merge: SchemaMerge = NO_CHANGE,
 ) -> pa.Schema:
     """Return the schema of a table after a batch is written to it.
 
@@ -41,8 +43,8 @@ def evolve(
         The batch's columns, without meta columns; normalised here.
     where : str
         The table, for messages.
-    fill_missing : bool
-        Whether columns that the batch lacks are filled with nulls; if not, they are an error.
+    merge : SchemaMerge
+        The changes that the write may make; by default none.
 
     Returns
     -------
@@ -53,30 +55,37 @@ def evolve(
     Raises
     ------
     InputError
-        If the types do not fit; the error names column, both types and the next step.
+        If the types do not fit, or the batch needs a change that ``merge`` does not allow; the
+        error names the columns, the types and the next step.
 
     Notes
     -----
     Structs, also in arrays and maps, get new fields by the same rules. Numbers inside them are not
-    widened, because Hudi could not read the older files. ``cast_table`` rejects nulls in required
-    columns.
+    widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls in required
+    columns, and values that do not fit: a decimal with more digits, or a ``bigint`` that a
+    ``double`` would round.
 
     Examples
     --------
-    >>> evolve(pa.schema({"n": pa.int32()}), pa.schema({"n": pa.int64(), "tag": pa.string()}))
+    >>> batch = pa.schema({"n": pa.int64(), "tag": pa.string()})
+    >>> evolve(pa.schema({"n": pa.int32()}), batch, merge=SchemaMerge.of(True))
     n: int64
     tag: string
     """
     stored = stored_fields(list(incoming), "", where)
-    return pa.schema(_Evolution(where, fill_missing).fields(list(table_schema), stored, ""))
+    evolution = _Evolution(where, merge)
+    evolved = evolution.fields(list(table_schema), stored, "")
+    evolution.require_allowed()
+    return pa.schema(evolved)
 
 
 class _Evolution:
-    """Compares two schemas."""
+    """Compares two schemas, and collects the changes that the write may not make."""
 
-    def __init__(self, where: str, fill_missing: bool) -> None:
+    def __init__(self, where: str, merge: SchemaMerge) -> None:
         self._where = where
-        self._fill_missing = fill_missing
+        self._merge = merge
+        self._refused: list[tuple[str, str, str]] = []  # Path, word of the change, what it is.
 
     def fields(
         self, table: list[pa.Field], incoming: list[pa.Field], prefix: str
@@ -86,19 +95,49 @@ class _Evolution:
         by_name = {field.name: field for field in incoming}
         known = {field.name for field in table}
         kept = [self._field(field, by_name.get(field.name), prefix) for field in table]
-        return kept + [field for field in incoming if field.name not in known]
+        added = [field for field in incoming if field.name not in known]
+        if not self._merge.add_columns:
+            lacking = [name for name in known if name not in by_name]
+            for field in added:
+                meant = get_close_matches(field.name, lacking, 1) or get_close_matches(
+                    field.name, sorted(known), 1
+                )
+                self._refuse(
+                    prefix + field.name,
+                    "add_columns",
+                    f"the table has no such column, the batch has it as {type_name(field.type)}"
+                    + (f" (did you mean {prefix}{meant[0]}?)" if meant else ""),
+                )
+        return kept + added
+
+    def require_allowed(self) -> None:
+        """Raise InputError if the write may not make one of the changes."""
+        if not self._refused:
+            return
+        words = list(dict.fromkeys(word for _, word, _ in self._refused))
+        if len(self._refused) == 1:
+            ((path, _, problem),) = self._refused
+            where = f"{self._where}, column {path}"
+        else:
+            where = self._where
+            problem = "; ".join(f"column {path}: {what}" for path, _, what in self._refused)
+        nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
+        next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
+        raise InputError(where, problem, next_step)
+
+    def _refuse(self, path: str, word: str, problem: str) -> None:
+        self._refused.append((path, word, problem))
 
     def _field(self, table: pa.Field, incoming: pa.Field | None, prefix: str) -> pa.Field:
         path = prefix + table.name
         if incoming is not None:
             return table.with_type(self._type(table.type, incoming.type, path))
-        if self._fill_missing and table.nullable:
-            return table
-        raise InputError(
-            f"{self._where}, column {path}",
-            f"the table has it as {_words(table)}, the batch lacks it",
-            "add it to the batch" + (", with nulls for unknown values" if table.nullable else ""),
-        )
+        problem = f"the table has it as {_words(table)}, the batch lacks it"
+        if not table.nullable:
+            raise InputError(f"{self._where}, column {path}", problem, "add it to the batch")
+        if not self._merge.fill_missing:
+            self._refuse(path, "fill_missing", problem)
+        return table
 
     def _check_case(
         self, table: Iterable[pa.Field], incoming: Iterable[pa.Field], prefix: str
@@ -121,13 +160,22 @@ class _Evolution:
             value = self._type(table.item_type, incoming.item_type, f"{path}{{}}")
             return map_of(value, nullable=table.item_field.nullable)
         common = _common_type(table, incoming)
-        if common is None or (common != table and _is_nested(path)):
-            held = f"the table holds {type_name(table)}, the batch {type_name(incoming)}"
+        held = f"the table holds {type_name(table)}, the batch {type_name(incoming)}"
+        if common == table:
+            return table
+        if pa.types.is_decimal128(table) and common is not None:
+            # Without the change the column stays, and each value that fits is taken.
+            return common if self._merge.widen_types and not _is_nested(path) else table
+        if common is None or _is_nested(path):
+            loses = table == pa.int64() and incoming in _FLOATS
+            why = ", which would round stored numbers" if loses else ""
             raise InputError(
                 f"{self._where}, column {path}",
-                held if common is None else f"{held}, and only whole columns can be widened",
+                f"{held}{why if common is None else ', and only whole columns can be widened'}",
                 f"cast the batch's column to {type_name(table)}, or give it another name",
             )
+        if not self._merge.widen_types:
+            self._refuse(path, "widen_types", held)
         return common
 
 
@@ -142,30 +190,28 @@ def _words(field: pa.Field) -> str:
 
 
 def _common_type(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
-    """Return the common type of two scalar types; None if there is none."""
+    """Return the scalar type for the values of both; None if there is none.
+
+    It is the table's type where the batch is narrower, and for numbers whose values are checked.
+    """
     if table == incoming:
         return table
     for order in (_INTEGERS, _FLOATS):
         if table in order and incoming in order:
             return order[max(order.index(table), order.index(incoming))]
-    if table in _INTEGERS and incoming in _FLOATS:
-        return pa.float64()  # Hudi combines bigint and float to float and rounds stored values.
+    if table == pa.int32() and incoming in _FLOATS:
+        return pa.float64()  # Hudi combines int and float to float and rounds stored values.
     if table in _FLOATS and incoming in _INTEGERS:
         return table
-    if pa.types.is_decimal128(table):
-        return _common_decimal(table, incoming)
+    if pa.types.is_decimal128(table) and incoming in _INTEGERS:
+        return table
+    if pa.types.is_decimal128(table) and pa.types.is_decimal128(incoming):
+        return incoming if is_wider_decimal(incoming, table) else table
     return None
 
 
-def _common_decimal(table: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds all values of both, if one of them does; integers by value."""
-    if incoming in _INTEGERS:
-        return table
-    if not pa.types.is_decimal128(incoming):
-        return None
-    scale = max(table.scale, incoming.scale)
-    precision = scale + max(table.precision - table.scale, incoming.precision - incoming.scale)
-    if precision > DECIMAL_PRECISION_MAX:
-        return None
-    common = pa.decimal128(precision, scale)
-    return common if common in (table, incoming) else None
+def is_wider_decimal(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """Return whether a decimal type holds every value of another decimal type, and more."""
+    whole: int = wide.precision - wide.scale
+    holds_all: bool = wide.scale >= narrow.scale and whole >= narrow.precision - narrow.scale
+    return holds_all and wide != narrow

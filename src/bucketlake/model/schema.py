@@ -2,7 +2,8 @@
 
 A table schema is a :class:`pyarrow.Schema` of stored types (:mod:`bucketlake.model.column_type`).
 The schema of a batch is normalised first. Then :func:`evolve` returns the table's next schema, or
-raises an error that names the column. :func:`cast_table` casts batches and older files to it.
+raises an error that names the column. :func:`cast_batch` casts batches to it, and
+:func:`cast_table` older files.
 :mod:`bucketlake.format.avro.schema` has the Avro form in commit metadata.
 
 All columns of new tables are nullable, also record keys. A null key is rejected before anything is
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from bucketlake.errors import InputError
-from bucketlake.model.cast import cast_table
+from bucketlake.model.cast import Columns, cast_table
 from bucketlake.model.column_type import stored_fields
 from bucketlake.model.evolution import evolve
 
@@ -31,10 +32,13 @@ __all__ = [
     "OPERATION",
     "PARTITION_PATH",
     "RECORD_KEY",
+    "cast_batch",
     "cast_table",
     "evolve",
     "normalise_schema",
+    "with_flag_of",
     "with_meta",
+    "without_flag",
     "without_meta",
 ]
 
@@ -48,7 +52,11 @@ OPERATION = "_hoodie_operation"
 """A sixth meta column, in tables with change flags."""
 
 IS_DELETED = "_hoodie_is_deleted"
-"""The only data column with Hudi's prefix: true means that the record is deleted."""
+"""The only data column with Hudi's prefix: true means that the record is deleted.
+
+In a batch it is an instruction and adds no column. A table stores it only if its schema has it,
+because the schema was created so or because Hudi added it.
+"""
 
 META_NAMES: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """Names of the meta columns, in the order of base files."""
@@ -70,6 +78,29 @@ def without_meta(schema: pa.Schema) -> pa.Schema:
 
 def _data_fields(schema: pa.Schema) -> Iterable[pa.Field]:
     return (field for field in schema if field.name not in META_NAMES and field.name != OPERATION)
+
+
+def without_flag(schema: pa.Schema) -> pa.Schema:
+    """Remove the flag of deletes from a schema."""
+    return pa.schema([field for field in schema if field.name != IS_DELETED])
+
+
+def with_flag_of(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
+    """Return a batch's schema with the flag of deletes if, and only if, the table stores it."""
+    flags = [field for field in table if field.name == IS_DELETED]
+    return pa.schema([*without_flag(batch), *flags])
+
+
+def cast_batch(data: Columns, target: pa.Schema, *, where: str = "table") -> Columns:
+    """Cast a batch to the table's schema: no number loses a digit, see :func:`cast_table`.
+
+    The batch may have the flag of deletes or lack it, whatever the table stores.
+    """
+    if IS_DELETED in data.schema.names and IS_DELETED not in target.names:
+        data = data.drop_columns([IS_DELETED])
+    elif IS_DELETED in target.names and IS_DELETED not in data.schema.names:
+        data = data.append_column(IS_DELETED, pa.repeat(pa.scalar(False), data.num_rows))
+    return cast_table(data, target, where=where, exact=True)
 
 
 def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:

@@ -16,7 +16,7 @@ from bucketlake.merge.records import (
     delete_flags,
 )
 from bucketlake.model.cast import require_valid
-from bucketlake.model.schema import cast_table
+from bucketlake.model.schema import cast_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,13 @@ class BatchReader:
     delete_marker: tuple[str, str] | None = None
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
-        """Return rows with these keys as incoming records; InputError for values that do not fit.
-
-        Columns that the table does not have are ignored.
-        """
+        """Return rows with these keys as incoming records; InputError if a value does not fit."""
         if self.deletes_by_key:
             every = np.ones(rows.num_rows, np.bool_)
             return IncomingRecords(keys, rows.select([]), (), every, every)
-        require_valid(rows, where=f"write to {self.table}")
-        columns = cast_table(rows, self.schema).combine_chunks()
+        where = f"write to {self.table}"
+        require_valid(rows, where=where)
+        columns = cast_batch(rows, self.schema, where=where).combine_chunks()
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)
         return IncomingRecords(

@@ -46,7 +46,8 @@ from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
-from bucketlake.model.schema import evolve, normalise_schema
+from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
+from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge
 from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
@@ -199,6 +200,7 @@ def write_records(
     source: RecordSource,
     *,
     batch: Batch | None = None,
+    merge: SchemaMerge = NO_CHANGE,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -212,6 +214,8 @@ def write_records(
         The records, or for ``DELETE`` their keys.
     batch : Batch, optional
         The batch of a stream that the records are; each batch is written once.
+    merge : SchemaMerge
+        Changes of the schema that the write may make.
 
     Returns
     -------
@@ -221,7 +225,7 @@ def write_records(
     timeline = target.snapshot.timeline
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
         return WriteResult(None)
-    schema = _check_schema(target, operation, source)
+    schema = _check_schema(target, operation, source, merge)
     tagger = target.tagger(schema)
     counts = source.count_slots(tagger)
     listed = _touched(target, operation, counts)
@@ -578,7 +582,9 @@ def _record(
     record_written(index, layout, write.storage, view.timeline, write.instant, partitions)
 
 
-def _check_schema(target: Target, operation: Operation, source: RecordSource) -> pa.Schema:
+def _check_schema(
+    target: Target, operation: Operation, source: RecordSource, merge: SchemaMerge
+) -> pa.Schema:
     """Return the table's schema after the write; raise InputError if the batch does not fit."""
     root, config = target.storage.root, target.config
     spec = config.key_spec
@@ -593,8 +599,8 @@ def _check_schema(target: Target, operation: Operation, source: RecordSource) ->
     incoming = normalise_schema(source.schema, where)
     current = target.snapshot.schema_or_none
     if current is None:
-        return incoming
-    evolved = evolve(current, incoming, where=where)
+        return without_flag(incoming)
+    evolved = evolve(current, with_flag_of(current, incoming), where=where, merge=merge)
     _require_same_keys(current, evolved, config, where)
     return evolved
 
@@ -605,7 +611,8 @@ def _require_key_types(target: Target, source: RecordSource) -> None:
     held = pa.schema([target.snapshot.schema.field(name) for name in source.names])
     # A column with only nulls has no type; null keys raise their own error later.
     given = [held.field(f.name) if pa.types.is_null(f.type) else f for f in source.schema]
-    evolved = evolve(held, pa.schema(given), where=where)
+    # Wider integers are taken: a delete changes no type.
+    evolved = evolve(held, pa.schema(given), where=where, merge=SchemaMerge.of(True))
     _require_same_keys(held, evolved, target.config, where)
 
 

@@ -18,7 +18,7 @@ from bucketlake.index.layout import Layout, SlotArray
 from bucketlake.model.cast import require_valid
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
-from bucketlake.model.schema import cast_table
+from bucketlake.model.schema import cast_batch
 
 SLOT_COUNTS = pa.schema(
     [("partition_path", pa.string()), ("slot", pa.int32()), ("records", pa.int64())]
@@ -128,7 +128,7 @@ class Tagger:
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records; raise InputError if a key is missing."""
-        columns = cast_table(columns.select(self.columns), self._stored)
+        columns = cast_batch(columns.select(self.columns), self._stored)
         keys = self._keys(columns)
         paths = partition_paths(columns, self.key_spec)
         paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
@@ -141,7 +141,7 @@ class Tagger:
         """Return the record keys alone; raise InputError if a key is missing."""
         names = list(dict.fromkeys(self.key_spec.record_key_fields))
         stored = pa.schema([self.schema.field(name) for name in names])
-        return self._keys(cast_table(columns.select(names), stored))
+        return self._keys(cast_batch(columns.select(names), stored))
 
     def _keys(self, columns: pa.Table) -> pa.StringArray:
         keys = record_keys(columns, self.key_spec)

@@ -8,13 +8,17 @@ import pytest
 from bucketlake.errors import InputError
 from bucketlake.model.column_type import COMMENT, list_of, map_of
 from bucketlake.model.evolution import evolve
+from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge
 
+ALL = SchemaMerge.of(True)
 POINT = pa.struct({"x": pa.int32()})
 POINT_3D = pa.struct({"x": pa.int32(), "z": pa.int32()})
 
 
-def common(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
-    return evolve(pa.schema({"c": table}), pa.schema({"c": incoming})).field("c").type
+def common(
+    table: pa.DataType, incoming: pa.DataType, merge: SchemaMerge = NO_CHANGE
+) -> pa.DataType:
+    return evolve(pa.schema({"c": table}), pa.schema({"c": incoming}), merge=merge).field("c").type
 
 
 @pytest.mark.parametrize(
@@ -23,9 +27,7 @@ def common(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
         (pa.int32(), pa.int64(), pa.int64()),
         (pa.int64(), pa.int8(), pa.int64()),
         (pa.int32(), pa.float64(), pa.float64()),
-        (pa.int64(), pa.float64(), pa.float64()),
         (pa.int32(), pa.float32(), pa.float64()),
-        (pa.int64(), pa.float32(), pa.float64()),
         (pa.float32(), pa.float64(), pa.float64()),
         (pa.float32(), pa.int64(), pa.float32()),
         (pa.float64(), pa.int64(), pa.float64()),
@@ -34,6 +36,8 @@ def common(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
         (pa.decimal128(12, 2), pa.decimal128(10, 2), pa.decimal128(12, 2)),
         (pa.decimal128(8, 2), pa.decimal128(10, 4), pa.decimal128(10, 4)),
         (pa.decimal128(12, 4), pa.decimal128(8, 2), pa.decimal128(12, 4)),
+        (pa.decimal128(10, 2), pa.decimal128(10, 4), pa.decimal128(10, 2)),
+        (pa.decimal128(38, 2), pa.decimal128(38, 10), pa.decimal128(38, 2)),
         (pa.decimal128(10, 2), pa.int32(), pa.decimal128(10, 2)),
         (pa.decimal128(10, 2), pa.int64(), pa.decimal128(10, 2)),
         (POINT, POINT_3D, POINT_3D),
@@ -47,7 +51,7 @@ def common(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
 def test_common_type_holds_the_values_of_both(
     table: pa.DataType, incoming: pa.DataType, expected: pa.DataType
 ) -> None:
-    assert common(table, incoming).equals(expected)
+    assert common(table, incoming, ALL).equals(expected)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +67,13 @@ def test_common_type_holds_the_values_of_both(
         (pa.bool_(), pa.int32(), "c"),
         (pa.int64(), pa.decimal128(10, 2), "c"),
         (pa.decimal128(10, 2), pa.float64(), "c"),
-        (pa.decimal128(10, 2), pa.decimal128(10, 4), "c"),
-        (pa.decimal128(10, 2), pa.decimal128(20, 0), "c"),
-        (pa.decimal128(38, 2), pa.decimal128(38, 10), "c"),
+        (pa.int64(), pa.float64(), "c"),
+        (pa.int64(), pa.float32(), "c"),
         (POINT, pa.int32(), "c"),
         (POINT, pa.struct({"x": pa.int64()}), "c.x"),
         (list_of(pa.int32()), list_of(pa.int64()), "c[]"),
         (map_of(pa.int32()), map_of(pa.int64()), "c{}"),
         (list_of(POINT), list_of(pa.struct({"x": pa.string()})), "c[].x"),
-        (pa.struct({"x": pa.int32(), "y": pa.int32()}), POINT, "c.y"),
     ],
     ids=str,
 )
@@ -79,7 +81,7 @@ def test_types_that_do_not_mix_are_refused_with_the_path(
     table: pa.DataType, incoming: pa.DataType, path: str
 ) -> None:
     with pytest.raises(InputError) as caught:
-        evolve(pa.schema({"c": table}), pa.schema({"c": incoming}), where="orders")
+        evolve(pa.schema({"c": table}), pa.schema({"c": incoming}), where="orders", merge=ALL)
     assert caught.value.where == f"orders, column {path}"
 
 
@@ -92,16 +94,74 @@ def test_refusal_names_both_types_and_the_next_step() -> None:
     )
 
 
+def test_a_double_never_widens_a_bigint_column() -> None:
+    with pytest.raises(InputError, match="bigint, the batch double, which would round stored"):
+        common(pa.int64(), pa.float64(), ALL)
+
+
+@pytest.mark.parametrize(
+    ("table", "incoming"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.float64(), pa.float32()),
+        (pa.float64(), pa.int64()),
+        (pa.decimal128(10, 2), pa.int64()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4)),
+        (list_of(pa.decimal128(10, 2)), list_of(pa.decimal128(12, 4))),
+    ],
+    ids=str,
+)
+def test_narrower_types_and_decimals_are_taken_without_a_change(
+    table: pa.DataType, incoming: pa.DataType
+) -> None:
+    assert common(table, incoming).equals(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "incoming", "word", "problem"),
+    [
+        (pa.int32(), pa.int64(), "widen_types", "column c: the table holds int, the batch bigint"),
+        (pa.float32(), pa.float64(), "widen_types", "column c: the table holds float, the batch"),
+        (pa.int32(), pa.float64(), "widen_types", "column c: the table holds int, the batch dou"),
+        (POINT, POINT_3D, "add_columns", "column c.z: the table has no such column, the batch "),
+        (POINT_3D, POINT, "fill_missing", "column c.z: the table has it as int, the batch lacks"),
+    ],
+)
+def test_each_change_is_refused_until_its_word_is_given(
+    table: pa.DataType, incoming: pa.DataType, word: str, problem: str
+) -> None:
+    others = SchemaMerge.of({"add_columns", "widen_types", "fill_missing"} - {word})
+    with pytest.raises(InputError) as caught:
+        common(table, incoming, others)
+    assert problem in str(caught.value)
+    assert f"merge_schema={word!r} (command line: --{word.replace('_', '-')})" in str(caught.value)
+    common(table, incoming, SchemaMerge.of(word))
+
+
+def test_all_refused_changes_are_named_at_once_with_what_was_meant() -> None:
+    table = pa.schema({"id": pa.string(), "fare": pa.int32(), "n": pa.int32()})
+    batch = pa.schema({"id": pa.string(), "fair": pa.int32(), "n": pa.int64()})
+    with pytest.raises(InputError) as caught:
+        evolve(table, batch, where="write to trips")
+    assert str(caught.value) == (
+        "write to trips: column fare: the table has it as int, the batch lacks it; column n: the "
+        "table holds int, the batch bigint; column fair: the table has no such column, the batch "
+        "has it as int (did you mean fare?); correct the batch, or allow the change with "
+        "merge_schema=['fill_missing', 'widen_types', 'add_columns'] (command line: "
+        "--fill-missing --widen-types --add-columns), which writes nulls, also into stored records"
+    )
+
+
 def test_new_columns_come_last_and_nullable_and_the_order_stays() -> None:
     table = pa.schema([pa.field("id", pa.string(), False), ("n", pa.int32())])
     batch = pa.schema([pa.field("tag", pa.int8(), False), ("n", pa.int32()), ("id", pa.string())])
     expected = pa.schema([*table, ("tag", pa.int32())])
-    assert evolve(table, batch).equals(expected)
+    assert evolve(table, batch, merge=ALL).equals(expected)
 
 
 def test_required_columns_and_comments_of_the_table_stay() -> None:
     table = pa.schema([pa.field("n", pa.int32(), False, {COMMENT: b"why"})])
-    grown = evolve(table, pa.schema({"n": pa.int64()}))
+    grown = evolve(table, pa.schema({"n": pa.int64()}), merge=ALL)
     expected = pa.schema([pa.field("n", pa.int64(), False, {COMMENT: b"why"})])
     assert grown.equals(expected, check_metadata=True)
 
@@ -111,13 +171,13 @@ def test_missing_column_is_refused_unless_nulls_are_asked_for() -> None:
     batch = pa.schema({"id": pa.string()})
     with pytest.raises(InputError, match=r"column n: the table has it as int, the batch lacks it"):
         evolve(table, batch)
-    assert evolve(table, batch, fill_missing=True).equals(table)
+    assert evolve(table, batch, merge=SchemaMerge.of("fill_missing")).equals(table)
 
 
 def test_missing_required_column_is_refused_always() -> None:
     table = pa.schema([("id", pa.string()), pa.field("n", pa.int32(), False)])
     with pytest.raises(InputError, match=r"column n: the table has it as required int"):
-        evolve(table, pa.schema({"id": pa.string()}), fill_missing=True)
+        evolve(table, pa.schema({"id": pa.string()}), merge=ALL)
 
 
 @pytest.mark.parametrize(

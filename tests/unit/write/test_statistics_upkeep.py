@@ -119,7 +119,7 @@ def test_commit_with_copies_of_log_files_gives_them_statistics_although_the_task
 def test_columns_that_a_table_gets_later_have_no_statistics(new_path: Callable[[], str]) -> None:
     table = make_indexed(new_path(), COW)
     wider = rows(5).append_column("more", pa.array(range(12), pa.int64()))
-    table.upsert(wider)
+    table.upsert(wider, merge_schema="add_columns")
     require_statistics(table)
     columns = {column for _, column in facts_of(statistics_in(metadata_of(table), "column_stats"))}
     assert "more" not in columns

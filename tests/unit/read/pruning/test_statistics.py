@@ -128,7 +128,7 @@ def test_incremental_reads_are_pruned_by_their_commits(table: bl.Table) -> None:
 def test_column_that_older_files_lack_is_null_there(table: bl.Table) -> None:
     table.rebuild_metadata_table()
     wider = rows(range(400, 405), "a").append_column("more", pa.array([1, 2, 3, 4, None]))
-    table.upsert(wider)
+    table.upsert(wider, merge_schema=True)
     assert len(ids(table, "more IS NULL")) == 61
     assert ids(table, "more = 3") == ["k402"]
     table.rebuild_metadata_table()  # The index knows the columns of its first build.
@@ -138,7 +138,7 @@ def test_column_that_older_files_lack_is_null_there(table: bl.Table) -> None:
     table.rebuild_metadata_table()
     assert len(ids(table, "more IS NULL")) == 61
     assert table.explain("more = 3").file_groups_kept == 2
-    table.upsert(wider)
+    table.upsert(wider, merge_schema=True)
     assert len(ids(table, "more IS NULL")) == 61
     assert ids(table, "more = 3") == ["k402"]
 
@@ -154,7 +154,7 @@ def test_widened_column_is_pruned_by_bounds_of_both_types(new_path: Callable[[],
     )
     table.upsert(first)
     wider = pa.table({"id": ["b"], "n": [2**40], "f": [0.25]})
-    table.upsert(wider)
+    table.upsert(wider, merge_schema=True)
     assert ids(table, "n = 1") == ["a"]
     assert ids(table, f"n = {2**40}") == ["b"]
     assert ids(table, "f = 0.1D") == ["a"]  # Readers keep the digits of a float.
