@@ -1,7 +1,8 @@
 """Opening the storage for a path that a user gives.
 
-Paths are written as for Hadoop's readers. Nothing in them is decoded or expanded. A relative local
-path is relative to the current directory of this process, not of a worker.
+Paths are written as for Hadoop's readers, and nothing in them is decoded. As in pandas, polars and
+PyArrow, ``~`` at the start of a local path is the home folder; ``./~`` is a folder of that name. A
+relative local path is relative to the current directory of this process, not of a worker.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def open_storage(path: str, storage_options: Mapping[str, str] | None = None) ->
     Parameters
     ----------
     path : str
-        ``/lake/orders``, ``lake/orders``, ``file:/lake/orders``, ``s3://bucket/orders`` (``s3a``
-        and ``s3n`` mean the same), ``gs://bucket/orders``,
+        ``/lake/orders``, ``lake/orders``, ``~/orders``, ``file:/lake/orders``,
+        ``s3://bucket/orders`` (``s3a`` and ``s3n`` mean the same), ``gs://bucket/orders``,
         ``abfss://container@account.dfs.core.windows.net/orders`` (``abfs``, ``wasb``, ``wasbs``,
         and ``az://container/orders``), or ``memory://name`` within one process.
     storage_options : mapping of str to str, optional
@@ -71,7 +72,7 @@ wasb:, wasbs:
     parts = _SCHEME.fullmatch(path)
     if parts is None:
         _refuse_forgotten_slashes(path)
-        return _open_local(path, options)
+        return _open_local(_expanded(path), options)
     scheme, rest = parts["scheme"].lower(), parts["rest"]
     if scheme == "file":
         return _open_local(_file_path(path, rest), options)
@@ -95,6 +96,19 @@ def _refuse_forgotten_slashes(path: str) -> None:
     if colon and scheme.lower() in _SCHEMES:
         slashes = "/" if scheme.lower() == "file" else "//"
         raise ConfigError("path", without_user(path), f"it must start with {scheme}:{slashes}")
+
+
+def _expanded(path: str) -> str:
+    """Return a local path with the home folder for ``~`` or ``~user`` at its start."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111 - a Path would change the text.
+    if expanded.startswith("~"):
+        raise ConfigError(
+            "path",
+            path,
+            "~ is the home folder, which is not known here; give an absolute path, "
+            "or ./~ for a folder of that name",
+        )
+    return expanded
 
 
 def place_of(root: str) -> str:

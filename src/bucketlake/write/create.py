@@ -38,6 +38,7 @@ from bucketlake.metadata.index_definitions import update_index_definitions
 from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
+from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
@@ -164,6 +165,7 @@ def _groups(
 def _require_named_columns(
     path: str, schema: pa.Schema, spec: KeySpec, ordering: Iterable[str]
 ) -> None:
+    """Raise an error for columns that cannot be keys, partitions or ordering fields."""
     roles = {
         "record_key": spec.record_key_fields,
         "partition_by": spec.partition_fields,
@@ -172,6 +174,8 @@ def _require_named_columns(
     if not spec.record_key_fields:
         raise ConfigError("record_key", (), "name at least one column")
     for role, names in roles.items():
+        if len({*names}) < len(names):
+            raise ConfigError(role, names, "name each column once")
         for column in names:
             if column not in schema.names:
                 raise InputError(
@@ -179,6 +183,14 @@ def _require_named_columns(
                     f"{role} names column {column!r}, which the schema does not have; it has "
                     f"{schema.names}",
                     "name a column of the schema",
+                )
+            held = schema.field(column).type
+            if pa.types.is_nested(held):
+                raise InputError(
+                    f"create table {path}, column {column}",
+                    f"{role} names it, but its type {type_name(held)} has no order, and no text "
+                    "for keys and folders",
+                    "name a column of strings, numbers, dates or timestamps",
                 )
 
 

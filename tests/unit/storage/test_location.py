@@ -34,7 +34,9 @@ def test_local_path_is_taken_literally(path: str, root: str) -> None:
     assert open_storage(path) == LocalStorage(root)
 
 
-@pytest.mark.parametrize("path", ["orders", "./orders", "~/orders", "a:b/orders", "c:/orders"])
+@pytest.mark.parametrize(
+    "path", ["orders", "./orders", "./~/orders", "a~", "a:b/orders", "c:/orders"]
+)
 def test_relative_path_means_the_directory_of_this_process(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,6 +44,17 @@ def test_relative_path_means_the_directory_of_this_process(
     storage = open_storage(path)
     monkeypatch.chdir("/")
     assert storage.root == os.path.normpath(tmp_path / path)
+
+
+def test_a_tilde_at_the_start_is_the_home_folder_as_in_pandas_and_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_storage("~/orders").root == str(tmp_path / "orders")
+    assert open_storage("~").root == str(tmp_path)
+    assert open_storage("file:/lake/~").root == "/lake/~"
+    with pytest.raises(ConfigError, match=r"home folder, which is not known here"):
+        open_storage("~nobody-with-this-name/orders")
 
 
 @pytest.mark.parametrize(

@@ -324,3 +324,54 @@ def test_text_that_is_no_utf8_is_refused(
     assert table.to_arrow().num_rows == 0
     assert not list(table.timeline())
     assert table.upsert(good).inserted == 4
+
+
+NESTED = {
+    "list": pa.list_(pa.string()),
+    "struct": pa.struct([("a", pa.string())]),
+    "map": pa.map_(pa.string(), pa.string()),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("role", ["record_key", "partition_by", "ordering"])
+def test_a_column_that_cannot_have_its_role_is_refused_when_the_table_is_made(
+    tmp_path: Path, role: str, kind: str
+) -> None:
+    path = tmp_path / "t"
+    schema = pa.schema([("id", pa.string()), ("odd", NESTED[kind])])
+    roles = {"record_key": ["id"], role: ["odd"]}
+    with pytest.raises(InputError, match=rf"column odd: {role} names it, but its type "):
+        bl.create_table(str(path), schema=schema, index=bl.SimpleBucket(2), **roles)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("role", ["record_key", "partition_by", "ordering"])
+def test_a_column_that_is_named_twice_is_refused_when_the_table_is_made(
+    tmp_path: Path, role: str
+) -> None:
+    path = tmp_path / "t"
+    schema = pa.schema([("id", pa.string()), ("n", pa.int64())])
+    roles = {"record_key": ["id"], role: ["n", "n"]}
+    with pytest.raises(ConfigError, match=rf"{role}.*each column once"):
+        bl.create_table(str(path), schema=schema, index=bl.SimpleBucket(2), **roles)
+    assert not path.exists()
+
+
+def test_binary_keys_and_ordering_fields_serve(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.binary()), ("at", pa.binary()), ("n", pa.int64())])
+    table = bl.create_table(
+        str(tmp_path / "t"),
+        schema=schema,
+        record_key="id",
+        ordering="at",
+        index=bl.SimpleBucket(2),
+        table_type="merge_on_read",
+    )
+    for at, n in ((b"2", 2), (b"1", 1)):
+        table.upsert(pa.table({"id": [b"k"], "at": [at], "n": [n]}, schema))
+    assert table.to_arrow()["n"].to_pylist() == [2]
+    flag = pa.array([True])
+    gone = pa.table({"id": [b"k"], "at": [b"3"], "n": [3]}, schema)
+    table.upsert(gone.append_column("_hoodie_is_deleted", flag))
+    assert table.to_arrow().num_rows == 0
