@@ -5,49 +5,33 @@ needs, files of a savepoint, files that a pending compaction reads, or files of 
 replaced file group is deleted completely, once the commit that replaced it is older than the
 earliest retained commit.
 
-A plan on the timeline names the files. bucketlake or Hudi executes the plan; executing it several
-times deletes the same files. bucketlake checks each file again before, because a rollback may have
-made an old version the newest one.
+A plan on the timeline names the files. bucketlake or Hudi executes the plan (``write/cleaner.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import CommitOutcomeUnknownError, StorageError
-from bucketlake.format.clean_metadata import (
-    CleanPlan,
-    decode_clean_plan,
-    encode_clean,
-    encode_clean_plan,
-)
-from bucketlake.format.savepoint_metadata import decode_savepoint
-from bucketlake.index.state import forget_replaced_state
-from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
+from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.shown import Shown
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import last_turn, take_turn
-from bucketlake.timeline.instant import Action, Instant, State, shift_instant
+from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn
-from bucketlake.write.completion import complete_instant
-from bucketlake.write.metadata_upkeep import prepare_deletion
-from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan
-from bucketlake.write.progress import counted
-from bucketlake.write.recovery import end_undoing, settle_failed_writes
+from bucketlake.write.cleaner import carry_out_clean, planned_files, savepointed_files
+from bucketlake.write.pending_actions import put_plan
+from bucketlake.write.recovery import settle_failed_writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +111,7 @@ def clean(
     if not dry_run:
         timeline = settle_failed_writes(storage, config, timeline, clock, lock)
         for pending in timeline.pending_cleans():
-            done.append(_carry_out(storage, config, clock, pending.requested_at, lock))
+            done.append(carry_out_clean(storage, config, clock, pending.requested_at, lock))
         timeline = load_timeline(storage, config) if done else timeline
     earliest = _earliest_retained(timeline, retention, clock)
     snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
@@ -136,27 +120,10 @@ def clean(
         plan = _plan(timeline, retention, earliest, files)
         content = encode_clean_plan(plan, storage.root)
         instant = put_plan(storage, config, timeline, clock, Action.CLEAN, content)
-        done.append(_carry_out(storage, config, clock, instant, lock))
+        done.append(carry_out_clean(storage, config, clock, instant, lock))
     return CleanReport(
         _described(files), None if earliest is None else earliest.requested_at, tuple(done)
     )
-
-
-def savepointed_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that savepoints hold, also pending savepoints."""
-    storage, timeline = snapshot.storage, snapshot.timeline
-    held: set[str] = set()
-    for instant in timeline.instants:
-        if instant.action is not Action.SAVEPOINT:
-            continue
-        if instant.state is State.COMPLETED:
-            path = timeline.path_of(instant)
-            files = decode_savepoint(storage.read(path), path)
-            held |= {file_path(partition, name) for partition in files for name in files[partition]}
-        else:
-            then = replace(snapshot, timeline=timeline.as_of(instant.requested_at))
-            held |= {path for kept in then.all_slices() for path in kept.paths}
-    return held
 
 
 def _earliest_retained(
@@ -188,7 +155,7 @@ def _superseded(
     """Return the files that may be deleted, sorted by path."""
     if earliest is None and retention.policy is not CleanPolicy.VERSIONS:
         return []
-    held = savepointed_files(snapshot) | _planned_files(snapshot)
+    held = savepointed_files(snapshot) | planned_files(snapshot)
     replaced = snapshot.timeline.replaced_file_groups(snapshot.storage)
     files = _listed(snapshot, earliest)
     found: list[DataFile] = []
@@ -246,12 +213,6 @@ def _changed_partitions(snapshot: Snapshot, earliest: Instant | None) -> list[st
     return sorted(set[str]().union(*(commit.partitions for _, commit in commits)))
 
 
-def _planned_files(snapshot: Snapshot) -> set[str]:
-    """Return the paths of the files that pending compactions and clusterings read."""
-    slices = planned_slices(snapshot.storage, snapshot.timeline)
-    return {path for planned in slices for path in planned.paths}
-
-
 def _plan(
     timeline: Timeline, retention: Retention, earliest: Instant | None, files: Sequence[DataFile]
 ) -> CleanPlan:
@@ -266,93 +227,6 @@ def _plan(
         max((commit.requested_at for commit in timeline.completed_commits()), default=None),
         tuple(_savepoints(timeline)),
     )
-
-
-def _carry_out(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    instant: InstantTime,
-    lock: TableLock,
-) -> InstantTime:
-    """Delete the files of a plan that nobody needs, and complete the clean."""
-    try:
-        requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
-        plan = decode_clean_plan(storage.read(requested), requested)
-        put_inflight(storage, config, instant, Action.CLEAN)
-        with lock.held(storage) as require_held:
-            timeline, needed = _needed(storage, config, clock, instant, plan)
-            deleted = _without(plan, needed)
-            require_held()
-        paths = list(deleted.paths)
-        log_progress = counted(f"clean {instant}", len(paths), "files")
-        at_once(storage, storage.delete, paths, log_progress)
-        _forget_replaced(storage, timeline, plan)
-
-        def metadata(duration_ms: int) -> bytes:
-            return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
-
-        metadata_commit = prepare_deletion(storage, timeline, instant, deleted.files)
-        outcome = decide_plan(
-            storage, config, clock, instant, Action.CLEAN, metadata, metadata_commit
-        )
-        assert outcome.publication is not None, outcome
-        complete_instant(
-            storage, config, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication
-        )
-    except StorageError as error:
-        raise CommitOutcomeUnknownError(
-            instant, f"storage failed during this clean ({error}); the next clean continues it"
-        ) from error
-    return instant
-
-
-def _needed(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    instant: InstantTime,
-    plan: CleanPlan,
-) -> tuple[Timeline, set[str]]:
-    """Return the timeline, and the paths in the partitions of a plan that are still needed.
-
-    The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds
-    the plan on the timeline and treats its files as deleted.
-    """
-    while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
-        if end_undoing(storage, config, timeline, clock):
-            continue
-        snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
-        slices = snapshot.partition_slices(plan.files)
-        live = {path for file_slice in slices for path in file_slice.paths}
-        needed = live | savepointed_files(snapshot) | _planned_files(snapshot)
-        if take_turn(storage, instant, after=turn):
-            return timeline, needed
-
-
-def _forget_replaced(storage: Storage, timeline: Timeline, plan: CleanPlan) -> None:
-    """Delete the index state of the file groups that were replaced, unless a savepoint needs it."""
-    newest = max((commit.requested_at for commit in timeline.completed_commits()), default=None)
-    asked_for = plan.earliest or newest  # A clean by versions leaves no earlier state to readers.
-    if asked_for is None:
-        return
-    held = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
-    earliest = min([asked_for, *held])
-    replaced = timeline.replaced_file_groups(storage)
-    partitions = {
-        path for (path, _), at in replaced.items() if path in plan.files and at < earliest
-    }
-    forget_replaced_state(storage, timeline, partitions, earliest)
-
-
-def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:
-    files: Mapping[str, tuple[str, ...]] = {
-        partition: tuple(name for name in names if file_path(partition, name) not in needed)
-        for partition, names in plan.files.items()
-    }
-    return replace(plan, files=files)
 
 
 def _savepoints(timeline: Timeline) -> list[InstantTime]:

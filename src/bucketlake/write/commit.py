@@ -258,7 +258,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
             )
         completed_at = _complete_decided(write, outcome.publication)
     if prepared is not None and prepared.is_compaction_next:
-        _serve_metadata_table(write)
+        _serve_metadata_table(write, checked.timeline)
     return completed_at
 
 
@@ -405,14 +405,22 @@ def _complete_decided(write: PendingWrite, publication: Publication) -> InstantT
     return publication.completed_at
 
 
-def _serve_metadata_table(write: PendingWrite) -> None:
-    """Compact and clean the metadata table; a failure does not undo the commit."""
+def _serve_metadata_table(write: PendingWrite, timeline: Timeline) -> None:
+    """Compact and clean the metadata table; a failure does not undo the commit.
+
+    ``timeline`` is that of the table right before the commit.
+    """
     storage, config, clock = write.storage, write.config, write.clock
 
     def wait(turn: Turn | None) -> Timeline:
         return after_turn(storage, config, clock, turn, None)
 
     try:
+        if timeline.pending_cleans():
+            # Imported here because the module needs this one, and nearly no commit needs it.
+            from bucketlake.write.cleaner import end_dead_cleans
+
+            end_dead_cleans(storage, config, clock, write.lock)
         compact_metadata(storage, config, clock, wait, lock=write.lock)
         clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
