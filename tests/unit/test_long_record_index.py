@@ -1,0 +1,51 @@
+"""A record-level index over many commits: its files stay few, and it forgets removed keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.metadata import cleaning
+from bucketlake.metadata.compaction import DELTA_COMMITS
+from bucketlake.metadata.location_cache.changes import GroupNumbers, read_base
+from bucketlake.metadata.table import load_metadata_table
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from tests.metadata_truth import require_true_index
+from tests.storages import objects_of
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+ROUNDS, LIVING = 100, 5  # Each round is two commits.
+
+
+def entries_of_base_file(table: bl.Table) -> int:
+    """Return how many entries the base file of the only shard has."""
+    storage, config = open_storage(table.path), table.config()
+    metadata = load_metadata_table(storage, config, load_timeline(storage, config))
+    (held,) = metadata.slices("record_index")
+    assert held.base is not None
+    count, _ = read_base(metadata, held.base, GroupNumbers())
+    return count
+
+
+def test_two_hundred_commits_leave_few_files_and_no_entries_of_removed_keys(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "KEPT_MS", 0)  # The commits follow each other in milliseconds.
+    table = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=bl.RecordIndex())
+    storage = open_storage(table.path)
+    counts = []
+    for number in range(ROUNDS):
+        table.upsert(pa.table({"id": [f"k{number}"], "v": [number]}, SCHEMA))
+        table.delete(pa.table({"id": [f"k{number - LIVING}"]}))
+        counts.append(sum(path.startswith(METADATA_TABLE_FOLDER) for path in objects_of(storage)))
+        if number > DELTA_COMMITS:
+            assert LIVING <= entries_of_base_file(table) <= LIVING + 1
+    assert len(table.record_locations("")) == LIVING
+    require_true_index(storage)
+    middle = ROUNDS // 2
+    assert max(counts[middle:]) <= 1.1 * max(counts[:middle]), counts
