@@ -21,6 +21,7 @@
     └── UnsupportedFeatureError           feature, where, next step
 
     NullElementWarning(UserWarning)       column, the setting that Hudi's writers need
+    MetadataTableWarning(UserWarning)     partitions of the metadata table that were taken off
     ServiceWarning(UserWarning)           what was not done after a write that is committed
 
 There is a class for each case in which a caller acts differently. The facts are ``args``, so an

@@ -89,6 +89,7 @@ from bucketlake.services.rescale import (
     RescaleReport,
     plan_rescale,
     run_rescale,
+    warn_of_surprises,
 )
 from bucketlake.services.resize.limits import (
     MAX_BYTES_DEFAULT,
@@ -665,7 +666,9 @@ class Table:
         Returns
         -------
         RescaleReport
-            The partitions that change, with their files and bytes.
+            The partitions that change, with their files and bytes; rules that match no partition,
+            and partitions that shrink without a rule. The logger ``bucketlake`` warns of both
+            before anything runs.
 
         Raises
         ------
@@ -684,13 +687,14 @@ class Table:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
             index = rescaled_index(held, rules, add, default, rule)
-            return RescaleReport(index, plan_rescale(snapshot, held, index), None)
+            return plan_rescale(snapshot, held, index)
         target = self._target(*self._open())
         index = rescaled_index(target.index, rules, add, default, rule)
-        changes = plan_rescale(target.snapshot, target.index, index)
+        plan = plan_rescale(target.snapshot, target.index, index)
+        warn_of_surprises(plan)
         session = spark or active_session()
         rows_of = partial(self._rows_of, target.snapshot, session)
-        return run_rescale(target, index, changes, rows_of, rehash_runner(session))
+        return run_rescale(target, plan, rows_of, rehash_runner(session))
 
     def convert(
         self,

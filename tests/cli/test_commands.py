@@ -521,6 +521,21 @@ def test_the_first_of_two_rules_with_one_pattern_counts(flights: Run) -> None:
     assert change["new_count"] == 8
 
 
+def test_rescale_says_what_its_rules_do_not_match(flights: Run) -> None:
+    arguments = ("rescale", "flights", "--rules", "none,8", "--default", "1")
+    planned = answer(flights(*arguments, "--output", "json"))
+    assert planned["unused_rules"] == ["none"]
+    assert planned["shrunk_by_default"]
+    done = flights(*arguments, "--run")
+    assert "no partition matches 'none'" in done.stderr
+    assert "get fewer buckets" in done.stderr
+
+
+def test_rescale_by_a_pattern_that_python_would_search_for_years_ends(flights: Run) -> None:
+    planned = flights("rescale", "flights", "--rules", "([0-9-]+)+z,8", "--output", "json")
+    assert answer(planned)["unused_rules"] == ["([0-9-]+)+z"]
+
+
 def test_a_commit_is_rolled_back_once_it_is_asked_for(flights: Run) -> None:
     Path("more.csv").write_text(FLIGHTS_CSV.replace("UA,1545", "UA,9999"))
     flights("upsert", "flights", "more.csv")

@@ -99,7 +99,7 @@ def rescale(
 ) -> RescaleReport:
     """Rescale a table in this process."""
     index = rescaled_index(target.index, rules, None, default, None)
-    changes = plan_rescale(target.snapshot, target.index, index)
+    change = plan_rescale(target.snapshot, target.index, index)
 
     def rows_of(partitions: Sequence[str]) -> ArrowSource:
         slices = target.snapshot.partition_slices(partitions)
@@ -107,7 +107,7 @@ def rescale(
         rows = read_arrow(target.storage, plan)
         return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
 
-    return run_rescale(target, index, changes, rows_of, one_job_by_one)
+    return run_rescale(target, change, rows_of, one_job_by_one)
 
 
 def one_by_one(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +423,34 @@ def test_old_versions_are_archived_once_the_timeline_has_passed_them(table: bl.T
     assert active[0] == instants[0]
     assert len(active) == 4
     assert sorted(table.to_arrow()["v"].to_pylist()) == list(range(400))
+
+
+def test_rescale_says_which_rules_match_nothing_and_what_shrinks_without_a_rule(
+    table: bl.Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = {"2023": 5, "2030": 64, "mispelled": 2}
+    planned = table.rescale(asked, default=1, dry_run=True)
+    assert planned.unused_rules == ("2030", "mispelled")
+    assert planned.shrunk_by_default == tuple(day for day in sorted(DAYS) if "2023" not in day)
+    assert "unused_rules" in str(planned)
+    assert caplog.records == []
+
+    def run(*_: object, **__: object) -> None:
+        assert "no partition matches '2030', 'mispelled'" in caplog.text
+        assert "no rule matches '2024-06-01'" in caplog.text
+        raise InterruptedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketlake.table.run_rescale", run)
+        with pytest.raises(InterruptedError):
+            table.rescale(asked, default=1)
+    done = table.rescale(asked, default=1)
+    assert replace(done, instant=None) == planned
+
+
+def test_rescale_that_fits_its_table_warns_of_nothing(
+    table: bl.Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = table.rescale(add={"2023": 5})
+    assert (report.unused_rules, report.shrunk_by_default) == ((), ())
+    assert caplog.records == []

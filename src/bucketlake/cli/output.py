@@ -97,7 +97,10 @@ class _NewestMessage(logging.Handler):
         self.text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            _note(record.getMessage())
+        else:
+            self.text = record.getMessage()
 
     @contextmanager
     def listening(self) -> Iterator[None]:

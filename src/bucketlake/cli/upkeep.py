@@ -79,6 +79,8 @@ def rescale(
         {
             "rules": report.index.expressions,
             "default": report.index.default,
+            "unused_rules": list(report.unused_rules),
+            "shrunk_by_default": list(report.shrunk_by_default),
             "partitions": [asdict(change) for change in report.partitions],
             "instant": report.instant,
         }

@@ -1,20 +1,37 @@
-"""Translates Java patterns to Python patterns that match the same partitions.
+"""Translates Java patterns to patterns that match the same partitions, in bounded time.
 
-Hudi evaluates partition rules with Java's ``Matcher.find``. Most syntax is the same in both
-languages. Syntax with another meaning in Python is translated; if that is impossible, a
-``ConfigError`` names it.
+Hudi evaluates partition rules with Java's ``Matcher.find``. Most syntax is the same in Python.
+Syntax with another meaning is translated; if that is impossible, a ``ConfigError`` names it.
+
+Python tries all ways in which a pattern may match, which takes years for ``(a+)+$`` and 40 letters.
+So each pattern is translated twice, and the walk over it bounds the number of ways. If they are
+few, Python searches. Else Arrow searches, whose engine (RE2) takes time in proportion to the text;
+it knows no lookaround, back references and atomic groups. A pattern that has both raises
+``ConfigError`` (``docs/decisions/0026-rules-in-bounded-time.md``).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
 
 _LINE_END = r"\n\r\u0085\u2028\u2029"
 _ANY = f"[^{_LINE_END}]"
 _AT_END = r"(?=(?:\r\n|(?<!\r)\n|[\r\u0085\u2028\u2029])?\Z)"  # Also before a last line end.
+
+_STEPS_FEW = 1_000_000  # Python takes some milliseconds for them.
+_STEPS_MAX = 100_000_000  # About a second.
+_LINE_ENDS = frozenset("\n\r\u0085\u2028\u2029")
+
+_LINEAR = {"z": r"\z", "Z": r"\z", "e": r"\x1b"}
+_LINEAR_SPACE = r"\t\n\x0b\f\r "
+_LINEAR_NOT_SPACE = r"\x00-\x08\x0e-\x1f\x21-\x{10ffff}"
+"""What RE2 has for Java's syntax, in texts without a line end."""
 
 _SAME = frozenset("dDwWsStnrfaA")  # With re.ASCII, the same as in Java.
 _SAME_IN_CLASS = _SAME - {"A"}
@@ -35,7 +52,7 @@ _PROPERTY = re.compile(r"p\{(?P<name>\w+)\}")
 _REFERENCE = re.compile(r"k<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>|(?P<number>[1-9])(?![0-9])")
 
 
-def compile_java(pattern: str) -> re.Pattern[str]:
+def compile_java(pattern: str) -> JavaPattern:
     r"""Compile a Java pattern; ``search`` of the result finds what ``Matcher.find`` finds.
 
     Parameters
@@ -50,47 +67,171 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
     Examples
     --------
-    >>> bool(compile_java(r"dt=2024-\p{Digit}+").search("dt=2024-06/h=1"))
+    >>> compile_java(r"dt=2024-\p{Digit}+").search("dt=2024-06/h=1")
     True
     """
-    python = _Translation(pattern).run()
+    translation = _Translation(pattern)
+    translation.run()
     try:
-        return re.compile(python, re.ASCII)
-    except (re.error, OverflowError) as error:
+        python = re.compile("".join(translation.out), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError("pattern", pattern, f"it is not a regular expression: {error}") from None
+    linear = "".join(translation.linear)
+    return JavaPattern(pattern, python, linear if _is_linear(linear) else None, translation.ways)
+
+
+def _is_linear(pattern: str) -> bool:
+    """Return whether Arrow can search for a pattern."""
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern)
+    except (pa.ArrowInvalid, UnicodeEncodeError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class JavaPattern:
+    """A compiled pattern.
+
+    Attributes
+    ----------
+    pattern : str
+        As in Java.
+    python : re.Pattern
+        Finds the same, perhaps not within years.
+    linear : str or None
+        For Arrow; finds the same in texts without a line end. None if RE2 has no such syntax.
+    ways : Ways or None
+        How many ways Python may try; None if they double with each letter.
+    """
+
+    pattern: str
+    python: re.Pattern[str]
+    linear: str | None
+    ways: Ways | None
+
+    def search(self, text: str) -> bool:
+        """Return whether the pattern is found in a text.
+
+        Raises
+        ------
+        ConfigError
+            If the search may take too long.
+        """
+        steps = float("inf") if self.ways is None else self.ways.of_length(len(text))
+        if steps > _STEPS_FEW and self.linear is not None and self._is_same_in_linear(text):
+            return bool(pc.match_substring_regex(pa.array([text]), self.linear)[0].as_py())
+        if steps > _STEPS_MAX:
+            raise ConfigError(
+                "pattern",
+                self.pattern,
+                f"a search in {text!r} may never end; give a pattern without repetitions within "
+                "repetitions, or without lookaround, back references, atomic groups and "
+                "possessive repetitions",
+            )
+        return self.python.search(text) is not None
+
+    def _is_same_in_linear(self, text: str) -> bool:
+        """Return whether both engines find the same in a text."""
+        if text.isascii():
+            return _LINE_ENDS.isdisjoint(text)
+        # RE2 ignores the case of all letters, Java only that of ASCII letters.
+        if self.pattern.startswith("(?i)") or any("\ud800" <= c <= "\udfff" for c in text):
+            return False
+        return _LINE_ENDS.isdisjoint(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """A bound of the ways in which a pattern may match a text.
+
+    Attributes
+    ----------
+    repetitions : int
+        Each may end at every letter.
+    choices : int
+        Alternatives and optional parts: each doubles the number of ways.
+    """
+
+    repetitions: int = 0
+    choices: int = 0
+
+    def of_length(self, length: int) -> float:
+        """Return the bound for a text; a search also tries every begin."""
+        if self.repetitions + self.choices > 200:  # Floats end there; so do searches.
+            return float("inf")
+        return float(length + 1) ** (1 + self.repetitions) * 2.0**self.choices
 
 
 @dataclass(slots=True)
 class _Translation:
-    """One walk over a pattern, from left to right."""
+    """One walk over a pattern, from left to right.
+
+    ``out`` is the pattern for Python, ``linear`` that for RE2.
+    """
 
     pattern: str
     at: int = 0
     out: list[str] = field(default_factory=list)
+    linear: list[str] = field(default_factory=list)
+    ways: Ways | None = field(default_factory=Ways)
+    branching: list[bool] = field(default_factory=lambda: [False])  # Of each open group.
+    closed: bool = False  # Whether a group that branches ends here.
 
-    def run(self) -> str:
+    def run(self) -> None:
         if self.pattern.startswith("(?i)"):
             self._take("(?i)")
         while self.at < len(self.pattern):
             self._step()
-        return "".join(self.out)
 
     def _step(self) -> None:
         char = self.pattern[self.at]
+        closed, self.closed = self.closed, False
         if char == "\\":
             self._escape()
         elif char == "[":
             self._class()
         elif char == "(":
             self._group()
+            self.branching.append(False)
+        elif char == ")":
+            self._take(char)
+            self._close()
+        elif char in "*+":
+            self._take(char)
+            self._repeat(closed=closed)
+        elif char in "?|":
+            self._take(char)
+            self._choose()
         elif char == "{":
-            self._as_it_is(_REPEAT, "'{' without a number of repetitions")
+            found = self._as_it_is(_REPEAT, "'{' without a number of repetitions")
+            if closed or "," in found:
+                self._repeat(closed=closed)
         elif char == ".":
-            self._take(char, _ANY)
+            self._take(char, _ANY, ".")
         elif char == "$":
-            self._take(char, _AT_END)
+            self._take(char, _AT_END, r"\z")
         else:
             self._take(char)
+
+    def _close(self) -> None:
+        """Close a group; what branches in it branches in the group around it."""
+        if len(self.branching) > 1:
+            self.closed = self.branching.pop()
+            self.branching[-1] |= self.closed
+
+    def _repeat(self, *, closed: bool) -> None:
+        """Count a repetition; ``closed`` says whether it repeats a group that branches."""
+        self.branching[-1] = True
+        if closed:
+            self.ways = None
+        elif self.ways is not None:
+            self.ways = replace(self.ways, repetitions=self.ways.repetitions + 1)
+
+    def _choose(self) -> None:
+        self.branching[-1] = True
+        if self.ways is not None:
+            self.ways = replace(self.ways, choices=self.ways.choices + 1)
 
     def _escape(self) -> None:
         rest = self.pattern[self.at + 1 :]
@@ -101,8 +242,9 @@ class _Translation:
         elif (found := _REFERENCE.match(rest)) is not None:
             name, number = found["name"], found["number"]
             self._take("\\" + found[0], f"(?P={name})" if name else f"(?:\\{number})")
+            self._repeat(closed=False)  # Its text may be long.
         elif rest[:1] in _OTHER:
-            self._take("\\" + rest[0], _OTHER[rest[0]])
+            self._take("\\" + rest[0], _OTHER[rest[0]], _LINEAR[rest[0]])
         else:
             self._escape_of_a_character(rest, _SAME, in_class=False)
 
@@ -111,7 +253,10 @@ class _Translation:
             ranges = _POSIX[found["name"]]
             self._take("\\" + found[0], ranges if in_class else f"[{ranges}]")
         elif (found := _HEX.match(rest)) is not None:
-            self._take("\\" + found[0])
+            self._take("\\" + found[0], None, f"\\x{{{found[0][1:]}}}")
+        elif rest[:1] in ("s", "S"):
+            ranges = _LINEAR_SPACE if rest[0] == "s" else _LINEAR_NOT_SPACE
+            self._take("\\" + rest[0], None, ranges if in_class else f"[{ranges}]")
         elif rest[:1] in same and rest:
             self._take("\\" + rest[0])
         elif rest and not (rest[0].isascii() and rest[0].isalnum()):
@@ -146,15 +291,18 @@ class _Translation:
             raise self._refused(self.pattern[self.at : self.at + 4])
         self._take(found[0], f"(?P<{found['name']}>" if found["name"] else None)
 
-    def _as_it_is(self, form: re.Pattern[str], what: str) -> None:
+    def _as_it_is(self, form: re.Pattern[str], what: str) -> str:
         found = form.match(self.pattern, self.at)
         if found is None:
             raise self._refused(what)
         self._take(found[0])
+        return found[0]
 
-    def _take(self, text: str, python: str | None = None) -> None:
+    def _take(self, text: str, python: str | None = None, linear: str | None = None) -> None:
+        """Take a part of the pattern; the others are its translations, if they differ."""
         self.at += len(text)
         self.out.append(text if python is None else python)
+        self.linear.append(self.out[-1] if linear is None else linear)
 
     def _refused(self, what: str) -> ConfigError:
         return ConfigError(

@@ -6,7 +6,7 @@ This module holds the index value. The versions of a table's rules are in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -105,6 +105,24 @@ class PartitionBucket:
         if recorded is not None:
             return recorded
         return bucket_count_of(self._compiler, self._pairs, self.default, partition_path)
+
+    def names(self, partition_path: str) -> bool:
+        """Return whether a rule gives a partition its count, not the default."""
+        return compile_rule(self._compiler, self._pairs)(partition_path) is not None
+
+    def unused_rules(self, partitions: Collection[str]) -> tuple[str, ...]:
+        """Return the expressions that match no partition; none for a rule of the caller.
+
+        A function of the caller need not read an expression alone.
+        """
+        if not isinstance(self.rule, str):
+            return ()
+        alone = {pair[0]: compile_rule(self._compiler, (pair,)) for pair in self._pairs}
+        return tuple(
+            expression
+            for expression, rule in alone.items()
+            if all(rule(path) is None for path in partitions)
+        )
 
     def layout(self) -> BucketLayout:
         """Return the layout, which tells how keys find their bucket."""

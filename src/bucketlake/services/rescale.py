@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bucketlake.errors import IndexStateError, StorageError
 from bucketlake.index.hashing_config import archive_configs
@@ -26,8 +26,11 @@ from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
 from bucketlake.write.index_writer import ShardPlan
 from bucketlake.write.ingest import Target, overwrite_partitions
+from bucketlake.write.progress import LOGGER
 from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
 from bucketlake.write.source import SlotSource, TaskResult, written_in_threads
+
+_SHOWN = 5  # Names in a warning.
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +68,69 @@ class RescaleReport(Shown):
         Partitions that are rewritten, sorted by path; all others keep their files.
     instant : InstantTime or None
         The commit; None for a dry run.
+    unused_rules : tuple of str
+        Expressions that match no partition of the table; perhaps of partitions to come.
+    shrunk_by_default : tuple of str
+        Partitions that get fewer buckets although no rule matches them: the default is less than
+        their count.
     """
 
     index: PartitionBucket
     partitions: tuple[PartitionChange, ...]
     instant: InstantTime | None
+    unused_rules: tuple[str, ...] = ()
+    shrunk_by_default: tuple[str, ...] = ()
 
 
-def plan_rescale(
-    snapshot: Snapshot, held: TableIndex, index: PartitionBucket
-) -> tuple[PartitionChange, ...]:
-    """Return the partitions whose count changes; the cost is that of listing the table."""
+def plan_rescale(snapshot: Snapshot, held: TableIndex, index: PartitionBucket) -> RescaleReport:
+    """Return what a rescale would change; the cost is that of listing the table."""
     slices: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in snapshot.all_slices():
         slices[file_slice.partition_path].append(file_slice)
     old, new = held.layout(), index.layout()
     counts = {path: (old.slot_count(path), new.slot_count(path)) for path in slices}
-    return tuple(
+    changes = tuple(
         PartitionChange(
             path, before, after, len(slices[path]), sum(s.size_bytes for s in slices[path])
         )
         for path, (before, after) in sorted(counts.items())
         if before != after
     )
+    shrunk = (change.partition_path for change in changes if change.new_count < change.old_count)
+    return RescaleReport(
+        index,
+        changes,
+        None,
+        index.unused_rules(slices),
+        tuple(path for path in shrunk if not index.names(path)),
+    )
+
+
+def warn_of_surprises(plan: RescaleReport) -> None:
+    """Log a warning of rules that match nothing, and of partitions that shrink without a rule.
+
+    Rules may be meant for partitions to come, so a job with strict warnings must not fail here.
+    """
+    told = []
+    if plan.unused_rules:
+        told.append(f"no partition matches {_listed(plan.unused_rules)}")
+    if plan.shrunk_by_default:
+        told.append(
+            f"no rule matches {_listed(plan.shrunk_by_default)}, which get fewer buckets, the "
+            f"default of {plan.index.default}"
+        )
+    if told:
+        LOGGER.warning("rescale: %s", "; ".join(told))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(map(repr, names[:_SHOWN])) + (f" and {more} others" if more > 0 else "")
 
 
 def run_rescale(
     target: Target,
-    index: PartitionBucket,
-    changes: Sequence[PartitionChange],
+    plan: RescaleReport,
     rows_of: Callable[[Sequence[str]], SlotSource],
     run: RehashRunner,
 ) -> RescaleReport:
@@ -103,20 +140,18 @@ def run_rescale(
     ----------
     target : Target
         The table, pinned.
-    index : PartitionBucket
-        The new index of the table.
-    changes : sequence of PartitionChange
+    plan : RescaleReport
         From :func:`plan_rescale`.
     rows_of : callable
         Returns all rows of given partitions, as ``target`` pins them.
     run : callable
         Moves rows bucket by bucket on an engine; used if the rows of each bucket fit into a task.
     """
-    partitions = [change.partition_path for change in changes]
-    result = move_partitions(target, index, partitions, rows_of, run)
+    partitions = [change.partition_path for change in plan.partitions]
+    result = move_partitions(target, plan.index, partitions, rows_of, run)
     with suppress(StorageError):  # The rescale is done; the next rescale archives the rest.
         archive_configs(target.storage, load_timeline(target.storage, target.config))
-    return RescaleReport(index, tuple(changes), result.instant)
+    return replace(plan, instant=result.instant)
 
 
 def move_partitions(

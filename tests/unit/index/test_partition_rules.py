@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import pickle
+import time
 from contextlib import suppress
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.java_regex import compile_java
+from bucketlake.index.java_regex import JavaPattern, compile_java
+from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import (
     Expressions,
     PartitionRule,
@@ -133,9 +137,62 @@ def test_pattern_that_python_reads_otherwise_is_refused(pattern: str) -> None:
 @given(st.text())
 def test_any_text_compiles_or_is_refused(pattern: str) -> None:
     with suppress(ConfigError):
-        assert isinstance(compile_java(pattern), re.Pattern)
+        assert isinstance(compile_java(pattern), JavaPattern)
 
 
 @given(st.text(alphabet="ab-=/2", max_size=6), st.text(alphabet="ab-=/2", max_size=8))
 def test_text_without_syntax_finds_itself(pattern: str, path: str) -> None:
     assert bool(compile_java(pattern).search(path)) == (pattern in path)
+
+
+A_LONG_PATH = "day=" + "a" * 3_000 + "!"
+"""Python needs longer than the universe for ``(a+)+$`` here."""
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a+)+$", r"(a|aa)+$", r"(a*)*b", r"(a?){30}a{30}b", r"((a+)b?)+c", r"(?:a+){20}$",
+        r"a*a*a*a*a*b", r"(\w+\s?)+$", r"(?i)(A+)+$", r"([a]+)*b", r"(?<n>a+)+$", r"(a|b|aa)+\Z",
+    ],
+)  # fmt: skip
+def test_pattern_that_repeats_repetitions_is_searched_in_time(pattern: str) -> None:
+    index = PartitionBucket({pattern: 8}, 3)
+    begun = time.process_time()
+    assert index.count_of(A_LONG_PATH) == 3
+    assert index.count_of(f"ü={A_LONG_PATH[4:]}") == 3 if "(?i)" not in pattern else True
+    assert time.process_time() - begun < 5
+    assert pickle.loads(pickle.dumps(index)).count_of("aaaa") in (3, 8)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(?=(a+)+$)x", r"(?!(a+)+$)x", r"((a+)\2)+$", r"(a++b?)+$", r"(?<=a)(a|aa)+$"]
+)
+def test_pattern_that_only_python_can_search_is_refused_if_it_may_never_end(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="may never end"):
+        PartitionBucket({pattern: 8}, 3).count_of(A_LONG_PATH)
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?i)(a+)+$"])
+def test_path_with_a_line_end_is_searched_in_time_or_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="may never end"):
+        PartitionBucket({pattern: 8}, 3).count_of("a" * 50 + "!\n")
+
+
+PIECES = [
+    "a", "b", "-", ".", "(", ")", "|", "*", "+", "?", "[ab]", "[^a]", r"\d", r"\w", r"\s", r"\S",
+    r"[\s]", r"[^\S]", "{2}", "{1,3}", "^", "$", r"\z", r"\Z", r"\x61", r"\u0062", "(?:", "(?<n>",
+    r"\Qa.\E", "(?i)",
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
+    st.text(alphabet="abA1- \x0b\tüß", max_size=8),
+)
+def test_both_engines_find_the_same(pattern: str, text: str) -> None:
+    with suppress(ConfigError):
+        compiled = compile_java(pattern)
+        if compiled.linear is not None and compiled._is_same_in_linear(text):
+            found = pc.match_substring_regex(pa.array([text]), compiled.linear)[0].as_py()
+            assert found == (compiled.python.search(text) is not None)
