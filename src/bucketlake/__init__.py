@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bucketlake.table import Table
     from bucketlake.timeline.locks import FileSystemLock, InProcessLock, StorageLock
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ConsistentBucket",
     "DynamicBucket",

@@ -27,7 +27,7 @@ from bucketlake.engine import (
     source_of,
     stored_rows,
 )
-from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
@@ -1371,10 +1371,17 @@ class BatchUpsert:
     merge_schema: MergeSchema = False
 
     def __call__(self, data: Records, batch_id: int) -> WriteResult:
-        """Upsert a batch, unless it was committed before."""
-        check_integers(0, batch_id=batch_id)
-        batch = Batch(self.query_name, batch_id)
-        return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
+        """Upsert a batch, unless it was committed before.
+
+        Spark quotes the traceback in the error of the stream. The error of a batch that its author
+        can correct has no traceback of bucketlake, so that its sentence comes at once.
+        """
+        try:
+            check_integers(0, batch_id=batch_id)
+            batch = Batch(self.query_name, batch_id)
+            return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
+        except (ConfigError, InputError, UnsupportedFeatureError) as error:
+            raise error.with_traceback(None) from None
 
 
 def _request(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import bucketlake as bl
 import bucketlake.table
@@ -200,3 +202,19 @@ def test_text_that_is_no_utf8_is_refused(spark: SparkSession, table: bl.Table, c
     with pytest.raises(InputError, match=rf"column {column}: holds bytes that are not .*UTF"):
         table.upsert(frame)
     require_as_it_was(table, before)
+
+
+def test_the_error_of_a_bad_batch_ends_spark_s_traceback_of_a_stream(
+    spark: SparkSession, table: bl.Table, good: DataFrame, tmp_path: Path
+) -> None:
+    bad = good.selectExpr("CAST(NULL AS STRING) AS id", *[n for n in good.columns if n != "id"])
+    bad.write.parquet(str(tmp_path / "source"))
+    stream = spark.readStream.schema(bad.schema).parquet(str(tmp_path / "source")).writeStream
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = stream.foreachBatch(table.upsert_batch(query_name="orders")).start()
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination()
+    text = str(raised.value)
+    sentence = r"bucketlake\.errors\.InputError: record key column 'id': .*; give .*\n"
+    assert len(re.findall(sentence, text)) == 1
+    assert re.search(r"table\.py\", line \d+, in __call__\n.*raise .*\n" + sentence, text)

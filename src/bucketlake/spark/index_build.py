@@ -19,6 +19,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.index_build import IndexBuilder, KeyBatch
 from bucketlake.services.index_plan import IndexBuildPlan
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_of
 from bucketlake.spark.pieces import pack, unpack
 from bucketlake.spark.placement import values_for_tasks
@@ -31,7 +32,6 @@ from bucketlake.spark.reports import (
     noting,
     reporting,
 )
-from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.plan import spread
 
@@ -58,9 +58,9 @@ def build_in(spark: SparkSession, builder: IndexBuilder, plan: IndexBuildPlan) -
     task_count = max(1, min(len(plan.missing), max(_TASKS_LEAST, wanted)))
     tasks = np.array(spread(plan.key_counts, task_count), np.int32)
     values = values_for_tasks(task_count)[tasks]
-    packed = read.mapInArrow(_packing(builder, plan.missing, values), spark_from_arrow(_PIECES))
+    packed = map_in_arrow(read, _packing(builder, plan.missing, values), _PIECES)
     shuffled = packed.repartition(task_count, "task")
-    built = shuffled.mapInArrow(_building(builder, plan.missing), spark_from_arrow(_RESULTS))
+    built = map_in_arrow(shuffled, _building(builder, plan.missing), _RESULTS)
     with changed_settings(spark, SHUFFLE_SETTINGS):
         results = collect(built)
     return [WriteStat.from_facts(json.loads(row.result)) for row in results]

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_of
 from bucketlake.spark.pieces import chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.spark.sending import sent_plans
 from bucketlake.write.index_writer import IndexTask, ShardPlan, ShardResult
 from bucketlake.write.key_changes import KEY_CHANGES, SHARD, ChangedKeys
@@ -67,11 +67,11 @@ def with_index(
         A result for each shard.
     """
     tasks = max((shard.task for shard in shards), default=0) + 1
-    done = work.mapInArrow(reporting(write, _WRITTEN), spark_from_arrow(_WRITTEN))
+    done = map_in_arrow(work, reporting(write, _WRITTEN), _WRITTEN)
     nothing = [F.lit(None).cast("string").alias(name) for name in ("result", REPORT_FIELD.name)]
     plans = sent_plans(spark, shards, tasks).select("task", "piece", "facts", *nothing)
     sent = done.union(plans).repartition(tasks, "task")
-    rows = collect(sent.mapInArrow(_writing(index), spark_from_arrow(_RESULTS)))
+    rows = collect(map_in_arrow(sent, _writing(index), _RESULTS))
     return (
         [row.result for row in rows if row.result is not None],
         [ShardResult.from_text(row.shard) for row in rows if row.shard is not None],

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.errors import IndexStateError
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_in_tasks, facts_of
 from bucketlake.spark.pieces import CHUNK_ROWS, chunks, pack, unpack
 from bucketlake.spark.placement import values_for_tasks
@@ -28,7 +29,6 @@ from bucketlake.spark.reports import (
     noting,
     reporting,
 )
-from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.spark.sending import SENT, packing, received, sent_plans
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
@@ -91,11 +91,11 @@ class LocatedFrame:
     ) -> LocatedFrame:
         """Locate the rows of a DataFrame."""
         session = rows.sparkSession
-        packed = rows.mapInArrow(noting(_packing(plan, task)), spark_from_arrow(SENT))
+        packed = map_in_arrow(rows, noting(_packing(plan, task)), SENT)
         sent = packed.union(sent_plans(session, plan.lookups, plan.task_count)).repartition(
             plan.task_count, "task"
         )
-        located = sent.mapInArrow(_locating(task, schema), spark_from_arrow(_LOCATED))
+        located = map_in_arrow(sent, _locating(task, schema), _LOCATED)
         with changed_settings(session, SHUFFLE_SETTINGS):
             located = located.persist()
             try:
@@ -116,11 +116,13 @@ class LocatedFrame:
         """Write every slot and every shard of the plan."""
         session, count = self._df.sparkSession, plan.write.task_count
         kept = self._df.where("piece IS NOT NULL OR entries IS NOT NULL")
-        placed = kept.select("piece", "entries", "lookup").mapInArrow(
-            noting(_placing(plan, values_for_tasks(count))), spark_from_arrow(_PLACED)
+        placed = map_in_arrow(
+            kept.select("piece", "entries", "lookup"),
+            noting(_placing(plan, values_for_tasks(count))),
+            _PLACED,
         )
         sent = placed.union(_plans(session, plan)).repartition(count, "task")
-        written = sent.mapInArrow(_writing(task, self._schema), spark_from_arrow(_RESULTS))
+        written = map_in_arrow(sent, _writing(task, self._schema), _RESULTS)
         with changed_settings(session, SHUFFLE_SETTINGS):
             results = collect(written)
         return PlacedResults(

@@ -18,6 +18,7 @@ from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_in_tasks, facts_of
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.reports import Batches, BatchFunction, noting
@@ -88,7 +89,7 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
         schema = pa.schema(needed)
     texts, sizes = [s.to_text() for s in plan.merged], [s.size_bytes for s in plan.merged]
     slices = in_tasks(spark, texts, sizes)
-    return slices.mapInArrow(_reading(plan.reader, schema), spark_from_arrow(schema))
+    return map_in_arrow(slices, _reading(plan.reader, schema), schema)
 
 
 def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> DataFrame:

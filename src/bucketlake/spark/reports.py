@@ -19,12 +19,12 @@ import warnings
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 from bucketlake import errors
-from bucketlake.errors import BucketLakeError, NullElementWarning, StorageError
+from bucketlake.errors import BucketLakeError, ConfigError, NullElementWarning, StorageError
 from bucketlake.spark.late_pandas import postpone_pandas
+from bucketlake.spark.worker_python import explained
 from bucketlake.spark.workers import spare_modules
 
 REPORT_FIELD = pa.field("report", pa.string())
@@ -33,8 +33,10 @@ REPORT_FIELD = pa.field("report", pa.string())
 Batches = Iterator[pa.RecordBatch]
 BatchFunction = Callable[[Batches], Batches]
 
-_NOTE = f"bucketlake-error-{secrets.token_hex(16)}:"
-_NOTED = re.compile(_NOTE + "([A-Za-z0-9+/=]+)")
+NOTE = f"bucketlake-error-{secrets.token_hex(16)}:"
+"""Begins the note of an error in Spark's text of a failed task."""
+
+_NOTED = re.compile(NOTE + "([A-Za-z0-9+/=]+)")
 
 
 def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
@@ -60,7 +62,7 @@ def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
 
 def noting(function: BatchFunction) -> BatchFunction:
     """Add a note with class and facts to errors of a task, for Spark's text of the failure."""
-    note = _NOTE  # The driver's mark; a worker would create its own.
+    note = NOTE  # The driver's mark; a worker would create its own.
 
     def run(batches: Batches) -> Batches:
         postpone_pandas()
@@ -78,11 +80,13 @@ def collect(df: DataFrame) -> list[Row]:
     """Run a job of reporting tasks; raise their errors and warnings, return the other rows."""
     try:
         rows: list[Row] = df.collect()
-    except PySparkException as error:
+    except Exception as error:  # Spark's errors, and errors of the JVM.
         noted = _NOTED.search(str(error))
-        if noted is None:
+        report = explained(error, df) if noted is None else _from_text(noted[1])
+        if report is None:
             raise
-        raise _from_text(noted[1]) from None
+        # Spark's text helps only where the workers are to be set up in another way.
+        raise report from (error if isinstance(report, ConfigError) else None)
     reports = [_from_text(text) for text in sorted({row.report for row in rows if row.report})]
     for report in reports:
         if isinstance(report, BucketLakeError):

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_of
 from bucketlake.spark.index_entries import packed_keys, result_row, with_index
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.schema import spark_from_arrow
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.index_writer import IndexTask, ShardPlan, ShardResult
@@ -68,7 +68,7 @@ def resize_in(
 
 def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
     """Run each piece of work in a task; return all results as text."""
-    done = work.mapInArrow(_reporting_results(run), spark_from_arrow(_RESULTS))
+    done = map_in_arrow(work, _reporting_results(run), _RESULTS)
     return [row.result for row in collect(done)]
 
 

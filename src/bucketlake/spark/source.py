@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bucketlake.errors import IndexStateError
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.placement import values_for_tasks
 from bucketlake.spark.reports import (
     REPORT_FIELD,
@@ -27,7 +28,7 @@ from bucketlake.spark.reports import (
     noting,
     reporting,
 )
-from bucketlake.spark.schema import arrow_from_spark, schema_of, spark_from_arrow
+from bucketlake.spark.schema import arrow_from_spark, schema_of
 from bucketlake.spark.sending import SENT, packing, received, sent_plans
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.spark.spool import Spool
@@ -90,7 +91,7 @@ class SparkSource:
         """Count the records of each slot, in a job over key and partition columns."""
         keys = self._rows().select(*tagger.columns)
         counts: dict[tuple[str, int], int] = defaultdict(int)
-        for row in collect(keys.mapInArrow(_counting(tagger), spark_from_arrow(_COUNTS))):
+        for row in collect(map_in_arrow(keys, _counting(tagger), _COUNTS)):
             counts[row.partition_path, row.slot] += row.records
         return dict(counts)
 
@@ -98,15 +99,13 @@ class SparkSource:
         """Send each record to its task, which writes it."""
         rows = self._rows()
         values = values_for_tasks(plan.task_count)
-        packed = rows.mapInArrow(
-            noting(_packing(task, plan.placement(), values)), spark_from_arrow(SENT)
-        )
+        packed = map_in_arrow(rows, noting(_packing(task, plan.placement(), values)), SENT)
         slots = sent_plans(rows.sparkSession, plan.slots, plan.task_count)
         shuffled = packed.union(slots).repartition(plan.task_count, "task")
         with changed_settings(rows.sparkSession, SHUFFLE_SETTINGS):
             if task.index is not None:
                 return _written_with_index(shuffled, plan, task, task.index, self.schema)
-            written = shuffled.mapInArrow(_writing(task, self.schema), spark_from_arrow(_RESULTS))
+            written = map_in_arrow(shuffled, _writing(task, self.schema), _RESULTS)
             results = collect(written)
         return [SlotResult.from_text(row.result) for row in results]
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.reports import Batches, noting
 
+_NOTHING = pa.schema([pa.field("id", pa.int64())])
 _ROWS = 1024  # Enough rows for a task on each core of the session.
 
 _first = threading.Lock()
@@ -32,7 +35,7 @@ def start_workers(spark: SparkSession) -> None:
 
 def _run(spark: SparkSession) -> None:
     with suppress(Exception):  # The write does not need this job; its own jobs report errors.
-        spark.range(_ROWS).mapInArrow(noting(_import_modules), "id long").collect()
+        map_in_arrow(spark.range(_ROWS), noting(_import_modules), _NOTHING).collect()
 
 
 def _import_modules(batches: Batches) -> Batches:

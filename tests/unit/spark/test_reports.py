@@ -65,7 +65,7 @@ def raising(report: Exception) -> Callable[[Batches], Batches]:
 def as_spark_tells(task: Callable[[Batches], Batches]) -> str:
     """Run a task in a worker, whose own mark is another one, and quote its traceback."""
     with pytest.MonkeyPatch.context() as worker:
-        worker.setattr(reports, "_NOTE", "the worker's own:")
+        worker.setattr(reports, "NOTE", "the worker's own:")
         with pytest.raises(BucketLakeError) as raised:
             list(task(iter(())))
     notes: list[Any] = raised.value.__notes__
