@@ -106,7 +106,8 @@ def _stream_parts(result: Result) -> list[str]:
     # The first row of each pair has a new key.
     keys, elapsed = rows // 2, run["elapsed"]
     working = sum(each["seconds"] for each in batches)
-    cpu = sum(each["cpu"] for each in batches)
+    known = _with_cpu(batches, "cpu")
+    cpu = sum(each["cpu"] for each in known)
     reached = keys >= given["keys"]
     aims = [
         "| aim | found | |",
@@ -123,7 +124,8 @@ def _stream_parts(result: Result) -> list[str]:
         "table showed the number of rows and the sum of their versions that the stream predicts. "
         f"**{rows / elapsed:,.0f} rows a second** for {elapsed / 60:.0f} minutes; "
         f"{rows / working:,.0f} while a batch was being written, "
-        f"{rows / cpu:,.0f} for each second of processor time, with all services."
+        f"{len(known) * given['batch_rows'] / cpu:,.0f} for each second of processor time, with "
+        "all services."
     )
     return [
         machine_line(_only(result, STREAM), (RUN,)),
@@ -135,6 +137,14 @@ def _stream_parts(result: Result) -> list[str]:
     ]
 
 
+def _with_cpu(batches: Sequence[Batch], field: str) -> list[Batch]:
+    """Return the batches whose processor time is known.
+
+    Spark ends Python workers that were idle for a minute, and their time is taken off then.
+    """
+    return [each for each in batches if each[field] >= 0]
+
+
 def _latency_table(batches: Sequence[Batch]) -> str:
     rows = []
     every = [*windows(batches), batches]
@@ -143,7 +153,9 @@ def _latency_table(batches: Sequence[Batch]) -> str:
         upserts, whole = ([each[name] for each in part] for name in ("upsert", "seconds"))
         cells = [f"{percentile(upserts, share):.1f}" for share in (0.5, 0.95, 0.99)]
         cells += [f"{percentile(whole, share):.1f}" for share in (0.5, 0.95, 0.99)]
-        cells.append(f"{statistics.median(each['upsert_cpu'] for each in part):.1f}")
+        cells.append(
+            f"{statistics.median(each['upsert_cpu'] for each in _with_cpu(part, 'upsert_cpu')):.1f}"
+        )
         rows.append(f"| {where} | {' | '.join(cells)} |")
     head = (
         "| batches | upsert: median, s | p95 | p99 | with services: median, s | p95 | p99 "
@@ -194,19 +206,26 @@ def _micro_parts(result: Result) -> list[str]:
     given = result["contenders"][MICRO]["given"]
     rows = []
     for title, field in (("seconds", "seconds"), ("processor seconds", "cpu_seconds")):
-        pairs = [(a[field], b[field]) for a, b in zip(small, large, strict=True)]
+        pairs = [
+            (a[field], b[field])
+            for a, b in zip(small, large, strict=True)
+            if min(a[field], b[field]) >= 0  # See `_with_cpu`.
+        ]
         middle = [statistics.median(side) for side in zip(*pairs, strict=True)]
         ratio = statistics.median(b / a for a, b in pairs)
         rows.append(
             f"| {title} | {middle[0]:.2f} | {middle[1]:.2f} | {ratio:.2f}x "
             f"| {met(ratio <= LARGE_OVER_SMALL)} |"
         )
+    longest = [max(each["seconds"] for each in side) for side in (small, large)]
+    rows.append(f"| longest, seconds | {longest[0]:.2f} | {longest[1]:.2f} | | |")
     keys = given["micro_keys"]
     text = (
         f"Batches of {given['micro_rows']:,} rows, half with new keys and half with any of the "
         "stored ones, in turns into two tables with as many buckets, without compaction. Medians "
         f"of {len(small)} batches of each after {WARM_UP} that do not count, and the median of "
-        "their ratios."
+        "their ratios. Every tenth commit compacts the metadata table within the batch, which is "
+        "the longest one; this compaction follows the number of stored keys."
     )
     head = (
         f"| | {keys[0]:,} stored keys | {keys[1]:,} stored keys | large over small "

@@ -101,3 +101,14 @@ def test_a_question_that_was_not_asked_is_left_out_of_the_page() -> None:
     result = _result(batches=5, minutes=1, large=1.0)
     del result["contenders"][MICRO]
     assert "large table\n" not in page([result])
+
+
+def test_processor_time_that_went_with_an_ended_worker_does_not_count() -> None:
+    result = _result(batches=20, minutes=31, large=1.5)
+    stream = result["contenders"][STREAM]["rounds"][0][RUN]["batches"]
+    stream[3] |= {"cpu": -300.0, "upsert_cpu": -300.0}
+    small = result["contenders"][MICRO]["rounds"][0][BATCHES]["batches"]
+    small[-1]["cpu_seconds"] = -70.0
+    text = page([result])
+    assert "67 for each second of processor time" in text  # 100 rows in 1.5 s.
+    assert "| processor seconds | 1.00 | 1.50 | 1.50x | met |" in text
