@@ -68,11 +68,12 @@ def rounds_text(result: Result) -> str:
 
 def machine_line(result: Result, steps: Sequence[str]) -> str:
     """What the figures were measured on, and whether it was quiet."""
-    machine = result["machine"]
+    machine, seed = result["machine"], result["data"].get("seed")
     text = (
         f"{machine['cores']} cores ({machine['processor']}), "
-        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}; seed "
-        f"{result['data']['seed']}; heap {result['settings']['driver_memory']} a Spark process."
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}; "
+        f"{'' if seed is None else f'seed {seed}; '}"
+        f"heap {result['settings']['driver_memory']} a Spark process."
     )
     others = [
         each[step].get("other_cpu_share", 0.0)

@@ -46,7 +46,7 @@ def _result(batches: int, minutes: float, large: float) -> dict[str, Any]:
     ]
     facts = {"versions": {}, "settings": {}, "given": GIVEN}
     return {
-        "data": {"rows": 1_000, "seed": 0},
+        "data": {"rows": 1_000},
         "settings": {"driver_memory": "4g", "rounds": 1},
         "machine": {
             "cores": 2,
