@@ -64,6 +64,8 @@ class Damage:
         Damages a table.
     found : frozenset of FindingKind
         Findings of the doctor with all checks.
+    in_index : frozenset of FindingKind
+        Findings that may come with them if keys are in a record-level index; a repair removes them.
     is_repaired : bool
         Whether a repair removes all findings and keeps all rows.
     for_logs_only : bool
@@ -78,6 +80,7 @@ class Damage:
     is_repaired: bool = True
     for_logs_only: bool = False
     needs_base_file: bool = False
+    in_index: frozenset[FindingKind] = frozenset()
 
 
 def _damage(
@@ -86,9 +89,10 @@ def _damage(
     is_repaired: bool = True,
     for_logs_only: bool = False,
     needs_base_file: bool = False,
+    in_index: frozenset[FindingKind] = frozenset(),
 ) -> Damage:
     name = do.__name__.strip("_")
-    return Damage(name, do, frozenset(found), is_repaired, for_logs_only, needs_base_file)
+    return Damage(name, do, frozenset(found), is_repaired, for_logs_only, needs_base_file, in_index)
 
 
 def _file_of_bucket_by_hand(table: bl.Table, file_id: str) -> None:
@@ -242,11 +246,19 @@ def _an_update_of_the_properties_died(table: bl.Table) -> None:
     storage.put(PROPERTIES_FILE, storage.read(PROPERTIES_FILE)[:40])
 
 
+_DEAD = frozenset({Found.INDEX_ENTRIES_DEAD})
+
 COMMON = (
     _damage(_a_file_of_no_commit, Found.ORPHAN_FILE, needs_base_file=True),
     _damage(_a_file_older_than_the_timeline, Found.ORPHAN_SHOWN, needs_base_file=True),
-    _damage(_a_partition_without_its_marker, Found.PARTITION_NOT_MARKED),
-    _damage(_a_base_file_is_gone, Found.FILE_MISSING, is_repaired=False, needs_base_file=True),
+    _damage(_a_partition_without_its_marker, Found.PARTITION_NOT_MARKED, in_index=_DEAD),
+    _damage(
+        _a_base_file_is_gone,
+        Found.FILE_MISSING,
+        is_repaired=False,
+        needs_base_file=True,
+        in_index=_DEAD,
+    ),
     _damage(_a_log_file_is_gone, Found.FILE_MISSING, is_repaired=False, for_logs_only=True),
     _damage(
         _a_planned_compaction_lacks_a_file,

@@ -150,9 +150,11 @@ KINDS = (
         is_variant=True,
     ),
     Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=(*COMMON, *RINGS)),
-    # Their damages wait: those of COMMON are written for tables without a metadata table.
     Kind(
-        "record_index", bl.RecordIndex(max_file_size=FULL_BYTES), bl.RecordIndex(partitioned=False)
+        "record_index",
+        bl.RecordIndex(max_file_size=FULL_BYTES),
+        bl.RecordIndex(partitioned=False),
+        damages=COMMON,
     ),
     Kind(
         "global_record_index",
@@ -160,7 +162,12 @@ KINDS = (
         bl.RecordIndex(),
         keys_are_global=True,
     ),
-    Kind("dynamic", bl.DynamicBucket(max_records=2, assigners=2), bl.DynamicBucket(assigners=3)),
+    Kind(
+        "dynamic",
+        bl.DynamicBucket(max_records=2, assigners=2),
+        bl.DynamicBucket(assigners=3),
+        damages=COMMON,
+    ),
     Kind(
         "dynamic_by_size",
         bl.DynamicBucket(max_file_size=FULL_BYTES, assigners=1),
