@@ -77,7 +77,6 @@ def test_two_streams_into_one_partition_both_go_on_and_double_no_key(
     tmp_path: Path,
     table_type: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     attempts = Counter[int]()  # How many batches took so many attempts.
 
@@ -109,15 +108,13 @@ def test_two_streams_into_one_partition_both_go_on_and_double_no_key(
         query.awaitTermination()
         assert query.exception() is None
     order = streams_of_commits(table)
-    with capsys.disabled():
-        print(f"\n{table_type}: attempts of batches {dict(attempts)}, commits {order}")
     assert Counter(order) == dict.fromkeys(STREAMS, BATCHES_PER_STREAM)
     last = max(order.index(name) for name in STREAMS)
     left = min(len(order) - 1 - order[::-1].index(name) for name in STREAMS)
     in_a_row = max(len([*run]) for _, run in groupby(order[: left + 1]))
     assert in_a_row <= COMMITS_IN_A_ROW_MAX, order
     assert last <= COMMITS_IN_A_ROW_MAX, order
-    assert max(attempts) > 1, "the writes of the streams did not meet"
+    assert max(attempts) > 1, f"the writes of the streams did not meet: {attempts}"
     found = table.to_arrow().to_pylist()
     assert {row["id"]: row for row in found} == model()
     assert len(found) == len(model()), "a key is there twice"
