@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,8 @@ def test_a_pickle_of_a_table_names_the_module_that_earlier_ones_name() -> None:
     table = bl.Table("memory://somewhere")
     for pickled in (pickle.dumps(table, 0), pickle.dumps(table.upsert_batch("orders"), 0)):
         assert b"cbucketlake.table\nTable\n" in pickled
+
+
+def test_the_version_that_tasks_compare_is_that_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert bl.__version__ == project["version"]
