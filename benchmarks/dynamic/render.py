@@ -28,6 +28,22 @@ def draw(result: Result, path: Path) -> None:
     )
 
     def draw_panel(axes: Axes, step: str) -> None:
-        draw_bars(axes, spark_part(result), step, step, limits=set(SIMPLE.values()))
+        drawn = _by_processor_time(spark_part(result))
+        draw_bars(axes, drawn, step, f"{step}, processor time", limits=set(SIMPLE.values()))
 
     draw_panels(path, title, (UPSERT, LOAD), draw_panel, bars=len(on_spark(result)))
+
+
+def _by_processor_time(result: Result) -> Result:
+    """Return the result with processor time as its seconds: others may use the machine."""
+    contenders = {
+        name: {
+            **held,
+            "rounds": [
+                {step: {**seen, "seconds": seen["cpu_seconds"]} for step, seen in each.items()}
+                for each in held["rounds"]
+            ],
+        }
+        for name, held in result["contenders"].items()
+    }
+    return {**result, "contenders": contenders}

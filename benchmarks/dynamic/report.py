@@ -77,7 +77,7 @@ def page(results: Sequence[Result]) -> str:
         "machine, contenders interleaved, processes warm, fresh tables each round. After every "
         "round each table has shown the row count and the column sums that the generator predicts. "
         "Then the cache and the index, and the sizes of buckets, without Spark.",
-        "![Seconds of load and upsert](dynamic.svg)",
+        "![Processor time of load and upsert](dynamic.svg)",
         *(_section(result) for result in results),
         settings_text(results[-1], [*on_spark(results[-1]), *_engine_free(results[-1])]),
         origin_text("dynamic"),
