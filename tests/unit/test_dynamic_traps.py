@@ -238,3 +238,54 @@ def test_17_a_bucket_number_is_no_hash(new_path: NewPath) -> None:
         assert found.file_id == entries(table)[key]
         read = table.to_arrow(where=f"id = '{key}' AND day = 'a'")
         assert read["id"].to_pylist() == [key]
+
+
+OTHERS = [f"n{number}" for number in range(12)]  # Enough to fill the bucket of x.
+KEPT = {("a", key): 1 for key in OTHERS}
+
+
+def deleted_then_rebuilt(path: str) -> tuple[bl.Table, str]:
+    """Return a table whose rebuilt index has no entry of a key that a log file deletes."""
+    table = make(path, "merge_on_read", records=2)
+    table.upsert(rows("x", *OTHERS))
+    delete = table.upsert(rows("x", at=5, deleted=True)).instant
+    assert delete is not None
+    table.rebuild_metadata_table(["record_index"])
+    return table, delete
+
+
+LOST_DELETE = "a rebuilt index has no entries of keys that only log files delete"
+
+
+def test_an_older_record_after_a_delete_is_dropped_while_the_index_has_the_entry(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), "merge_on_read", records=2)
+    table.upsert(rows("x", *OTHERS))
+    table.upsert(rows("x", at=5, deleted=True))
+    table.upsert(rows("x", at=3))
+    assert held(table) == KEPT
+
+
+@pytest.mark.xfail(reason=f"not_yet: {LOST_DELETE}, as after a compaction")
+def test_an_older_record_after_a_delete_and_a_rebuild_is_dropped(new_path: NewPath) -> None:
+    table, _ = deleted_then_rebuilt(new_path())
+    table.upsert(rows("x", at=3))
+    assert held(table) == KEPT
+
+
+@pytest.mark.xfail(reason=f"not_yet: {LOST_DELETE}; the undone delete brings the row back")
+def test_a_rollback_of_a_delete_before_a_rebuild_doubles_no_key(new_path: NewPath) -> None:
+    table, delete = deleted_then_rebuilt(new_path())
+    table.upsert(rows("x", at=6))
+    table.rollback(delete, cascade=True)
+    held(table)
+
+
+def test_a_record_after_a_delete_and_a_rebuild_is_there_once(new_path: NewPath) -> None:
+    table, _ = deleted_then_rebuilt(new_path())
+    for at in (6, 7):
+        table.upsert(rows("x", at=at))
+    assert held(table) == KEPT | {("a", "x"): 7}
+    table.compact()
+    assert held(table) == KEPT | {("a", "x"): 7}
