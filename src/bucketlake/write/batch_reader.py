@@ -15,6 +15,7 @@ from bucketlake.merge.records import (
     comparable,
     delete_flags,
 )
+from bucketlake.model.alike_keys import require_distinct_texts
 from bucketlake.model.cast import require_valid
 from bucketlake.model.schema import cast_batch
 
@@ -35,6 +36,8 @@ class BatchReader:
         Whether every row deletes its key; then the rows have only key columns.
     delete_marker : (field, value) or None
         The column and value that mark a delete in this table, beside ``_hoodie_is_deleted``.
+    key_fields : tuple of str
+        The record key fields; different keys with the same text are an error.
     """
 
     table: str
@@ -42,15 +45,20 @@ class BatchReader:
     rule: MergeRule
     deletes_by_key: bool
     delete_marker: tuple[str, str] | None = None
+    key_fields: tuple[str, ...] = ()
 
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
         if self.deletes_by_key:
+            roots = dict.fromkeys(name.partition(".")[0] for name in self.key_fields)
+            stored = pa.schema([self.schema.field(name) for name in roots])
+            self._require_distinct(cast_batch(rows.select(stored.names), stored), keys)
             every = np.ones(rows.num_rows, np.bool_)
             return IncomingRecords(keys, rows.select([]), (), every, every)
         where = f"write to {self.table}"
         require_valid(rows, where=where)
         columns = cast_batch(rows, self.schema, where=where).combine_chunks()
+        self._require_distinct(columns, keys)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)
         return IncomingRecords(
@@ -60,6 +68,10 @@ class BatchReader:
             deleted,
             commit_time_deletes(deleted, columns, fields),
         )
+
+    def _require_distinct(self, columns: pa.Table, keys: pa.Array) -> None:
+        if len(self.key_fields) > 1:  # A key of one field has the text of its value.
+            require_distinct_texts(columns, keys, self.key_fields, f"write to {self.table}")
 
     def delete_flags(self, rows: pa.Table) -> BoolArray:
         """Return which rows delete their key."""

@@ -540,7 +540,14 @@ def _indexed(
     writer = _group_writer(write, target, layout.unpinned, tagger.schema)
     deletes_by_key = write.operation is Operation.DELETE
     marker = _delete_marker(target.config)
-    reader = BatchReader(target.storage.root, tagger.schema, writer.rule, deletes_by_key, marker)
+    reader = BatchReader(
+        target.storage.root,
+        tagger.schema,
+        writer.rule,
+        deletes_by_key,
+        marker,
+        tagger.key_spec.record_key_fields,
+    )
     return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
 
 

@@ -155,7 +155,12 @@ class WriteTask:
         """Makes incoming records of rows."""
         writer = self.writer
         return BatchReader(
-            writer.storage.root, writer.schema, writer.rule, self.deletes_by_key, self.delete_marker
+            writer.storage.root,
+            writer.schema,
+            writer.rule,
+            self.deletes_by_key,
+            self.delete_marker,
+            self.tagger.key_spec.record_key_fields,
         )
 
 
