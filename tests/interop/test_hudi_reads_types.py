@@ -83,7 +83,7 @@ def test_schema_that_grew_is_read_and_grows_on(hudi: HudiPeer, tmp_path: Path) -
     kind.create(path).upsert(kind.rows(first))
     grown = [row | {"extra": ["a", "ä"]} for row in rows(range(4), "eu", 2, 2**40)]
     model.upsert(grown)
-    wider.open(path).upsert(wider.rows(grown))
+    wider.open(path).upsert(wider.rows(grown), merge_schema=["add_columns", "widen_types"])
     assert_all_read_the_model()
 
     by_hudi = [row | {"extra": []} for row in rows(range(2, 6), "eu", 3, -(2**40))]
