@@ -10,6 +10,7 @@
     │   ├── ObjectNotFoundError           nothing at the path
     │   └── AlreadyExistsError            the losing side of put-if-absent
     ├── FormatError                       path, offset_bytes, expected, found
+    ├── MissingFileError                  path, who names it
     ├── TimelineError                     instant
     │   ├── CommitConflictError           refresh, then retry
     │   └── CommitOutcomeUnknownError     look before any retry
@@ -108,6 +109,22 @@ class FormatError(BucketLakeError):
         """What is wrong, without the next step."""
         at = "" if self.offset_bytes is None else f" at byte {self.offset_bytes}"
         return f"{self.path}{at}: expected {self.expected}, found {self.found}"
+
+
+class MissingFileError(BucketLakeError):
+    """A committed data file is missing in storage; without it, older rows would look current."""
+
+    def __init__(self, path: str, named_by: str) -> None:
+        super().__init__(path, named_by)
+        self.path, self.named_by = path, named_by
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is missing: {self.named_by}, and neither a clean nor a rollback deleted "
+            "it; restore the file, or give its rows up: roll back the commit and later ones, or "
+            "overwrite or delete the partition; table.doctor() (bucketlake doctor) finds all "
+            "missing files"
+        )
 
 
 class TimelineError(BucketLakeError):

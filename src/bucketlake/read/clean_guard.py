@@ -18,7 +18,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
-    MetadataTableError,
+    MissingFileError,
     ObjectNotFoundError,
     TimelineError,
 )
@@ -126,7 +126,7 @@ def require_uncleaned(
 
     @cache
     def replaced_before() -> set[tuple[str, FileId]]:
-        return _replaced_in_archive(storage, config, timeline)
+        return replaced_in_archive(storage, config, timeline)
 
     def require_needless(clean: InstantTime, plan: CleanPlan) -> None:
         for group, instant, path in _deleted(plan, partitions):
@@ -153,7 +153,7 @@ def require_uncleaned(
         visit_archived(storage, config, Action.CLEAN.value, archived_since, visit)
 
 
-def _replaced_in_archive(
+def replaced_in_archive(
     storage: Storage, config: TableConfig, timeline: Timeline
 ) -> set[tuple[str, FileId]]:
     """Return the file groups that archived commits replaced, whose files a clean may delete."""
@@ -245,7 +245,7 @@ def telling_what_is_gone(storage: Storage) -> Iterator[None]:
     ------
     CommitConflictError
         If the file was deleted after the plan, by a clean or a rollback.
-    MetadataTableError
+    MissingFileError
         If the metadata table lists the file, and nothing deleted it.
     """
     try:
@@ -257,8 +257,7 @@ def telling_what_is_gone(storage: Storage) -> Iterator[None]:
         if file is None:
             raise
         if _is_listed(storage, file):
-            problem = f"it lists {path}, which does not exist"
-            raise MetadataTableError(storage.root, problem) from error
+            raise MissingFileError(error.path, "the metadata table lists it") from error
         raise CommitConflictError(
             file.name.instant,
             f"its file {error.path} was deleted since the table was pinned (by a clean or a "

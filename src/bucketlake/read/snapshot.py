@@ -38,6 +38,11 @@ from bucketlake.read.file_system_view import (
     list_marked_files,
     list_partitions,
 )
+from bucketlake.read.missing_files import (
+    CommittedFile,
+    lost_files,
+    require_committed_files,
+)
 from bucketlake.storage.base import Storage
 from bucketlake.storage.paths import check_folder
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -47,7 +52,7 @@ from bucketlake.timeline.table_properties import read_table_config
 
 @dataclass(frozen=True, slots=True)
 class ListedSlices:
-    """The live slices among listed files; the caller must check for cleans after the pin.
+    """The live slices among listed files; the caller must call :meth:`require_whole` later.
 
     Attributes
     ----------
@@ -69,8 +74,8 @@ class ListedSlices:
     partitions: tuple[str, ...] | None
     is_seen: bool
 
-    def require_uncleaned(self, newest: Timeline) -> None:
-        """Raise an error if a clean deleted files that the slices need.
+    def require_whole(self, newest: Timeline) -> None:
+        """Raise an error if a file that the slices need was deleted.
 
         Parameters
         ----------
@@ -80,9 +85,12 @@ class ListedSlices:
         Raises
         ------
         CommitConflictError
-            If a clean after the pin deleted needed files.
+            If a clean or a rollback after the pin deleted needed files.
         TimelineError
             If a clean deleted files that a time-travel query needs.
+        MissingFileError
+            If storage lists the files, and a committed file is missing. If a metadata table lists
+            them, whoever opens the file gets this error.
         """
         pinned = self.snapshot
         require_uncleaned(
@@ -94,6 +102,31 @@ class ListedSlices:
             self.slices,
             self.partitions,
             is_seen=self.is_seen,
+        )
+        if self.is_seen:
+            require_committed_files(pinned.storage, pinned.timeline, newest, self._lost())
+
+    def with_lost_files(self) -> ListedSlices:
+        """Return the slices as if no committed file was missing.
+
+        A write that replaces them reads none of the files, and must name all file groups.
+        """
+        lost = self._lost() if self.is_seen else {}
+        if not lost:
+            return self
+        files = (*self.files, *(found.file for found in lost.values()))
+        return replace(self, files=files, slices=tuple(self.snapshot.live_slices(files)))
+
+    def _lost(self) -> dict[str, CommittedFile]:
+        pinned = self.snapshot
+        return lost_files(
+            pinned.storage,
+            pinned.config,
+            pinned.timeline,
+            self.files,
+            self.slices,
+            self.partitions,
+            pinned.live_slices,
         )
 
 
@@ -149,6 +182,13 @@ class Snapshot:
     def partition_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
         """Return the live slices of some partitions; the cost grows with these partitions."""
         return self._checked(self.listed(partitions))
+
+    def replaceable_slices(self, partitions: Iterable[str]) -> list[FileSlice]:
+        """Return the live slices of some partitions for a write that replaces them all.
+
+        A file may be missing; see :meth:`ListedSlices.with_lost_files`.
+        """
+        return self._checked(self.listed(partitions).with_lost_files())
 
     def listed(self, partitions: Iterable[str] | None) -> ListedSlices:
         """Return the live slices of some partitions, or of all, for the caller to check later."""
@@ -219,7 +259,7 @@ class Snapshot:
         return found
 
     def _checked(self, listed: ListedSlices) -> list[FileSlice]:
-        listed.require_uncleaned(load_timeline(self.storage, self.config))
+        listed.require_whole(load_timeline(self.storage, self.config))
         return list(listed.slices)
 
     def _known(self, files: Iterable[DataFile]) -> list[DataFile]:

@@ -13,13 +13,11 @@ from bucketlake.index.layout import Damage
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import PARTITION_PATH
-from bucketlake.read.file_system_view import data_file
+from bucketlake.read.missing_files import CommittedFile, lost_files
 from bucketlake.services.examination import Examination
 from bucketlake.services.findings import Finding, FindingKind
-from bucketlake.storage.base import StoredObject
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
-from bucketlake.timeline.instant import Instant
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
@@ -68,48 +66,43 @@ def _is_partition(table: Examination, files: list[DataFile]) -> bool:
 
 
 def _missing(table: Examination) -> Iterator[Finding]:
-    """Find files of live slices that commits name and that do not exist.
+    """Find files of live slices that commits name and that do not exist, also archived commits.
 
     The live slices are computed again on a newer timeline, because a clean or a rollback may have
     deleted a file after the first listing.
     """
-    listed = _live_by_commits(table, table.timeline).keys() - table.objects.keys()
-    missing = {path for path in listed if table.storage.stat(path) is None}
+    missing = {p for p in _lost(table, table.timeline) if table.storage.stat(p) is None}
     if not missing:
         return
     newer = load_timeline(table.storage, table.config)
     newer.recall(table.timeline)
-    live = _live_by_commits(table, newer)
-    for path in sorted(missing & live.keys()):
-        yield Finding(
-            FindingKind.FILE_MISSING,
-            f"instant {live[path].name.instant} committed a file that is missing; its rows are "
-            "lost",
-            live[path].partition_path,
-            (path,),
-        )
+    for path, found in sorted(_lost(table, newer).items()):
+        if path in missing:
+            yield Finding(
+                FindingKind.FILE_MISSING,
+                rows_lost_by(found.commit),
+                found.file.partition_path,
+                (path,),
+            )
 
 
-def _live_by_commits(table: Examination, timeline: Timeline) -> dict[str, DataFile]:
-    history = History(table)
-    files: dict[str, DataFile] = {}  # Two commits may name the same file, up to table version 6.
-    for commit in timeline.completed_commits():
-        for stat in timeline.read_commit(table.storage, commit).stats:
-            file = data_file(StoredObject(stat.path, stat.file_size_bytes, 0))
-            if file is not None and not _is_for_nothing(history, timeline, commit, file):
-                files[file.path] = file
-    live = replace(table.snapshot, timeline=timeline).live_slices(files.values())
-    return {path: files[path] for file_slice in live for path in file_slice.paths}
+def rows_lost_by(commit: InstantTime) -> str:
+    """Return the meaning of a missing file."""
+    return f"instant {commit} committed a file that is missing; its rows are lost"
 
 
-def _is_for_nothing(history: History, timeline: Timeline, commit: Instant, file: DataFile) -> bool:
-    """Return whether a file is a copy for a resize that was withdrawn, and older instants are gone.
-
-    Nobody reads it, but its instant is older than the timeline, as if it had completed.
-    """
-    instant = file.name.instant
-    is_old = timeline.start is not None and instant < timeline.start
-    return is_old and instant != commit.requested_at and not history.may_hold(instant)
+def _lost(table: Examination, timeline: Timeline) -> dict[str, CommittedFile]:
+    snapshot = replace(table.snapshot, timeline=timeline)
+    return lost_files(
+        table.storage,
+        table.config,
+        timeline,
+        table.files,
+        snapshot.live_slices(table.files),
+        None,
+        snapshot.live_slices,
+        with_archive=True,
+    )
 
 
 def _sizes(table: Examination) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.examination import Examination
-from bucketlake.services.file_checks import History, stray_kind
+from bucketlake.services.file_checks import History, rows_lost_by, stray_kind
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.timeline.active import load_timeline
 
@@ -87,8 +87,7 @@ def _metadata_table(table: Examination) -> Iterator[Finding]:
         if file.name.instant not in active:
             yield Finding(
                 FindingKind.FILE_MISSING,
-                f"the metadata table lists a file of instant {file.name.instant} that is missing; "
-                "its rows are lost",
+                rows_lost_by(file.name.instant),
                 file.partition_path,
                 (path,),
             )

@@ -77,7 +77,7 @@ from bucketlake.model.file_slice import DataFile
 from bucketlake.model.kept import kept_property
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_partitions
-from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
 from bucketlake.services.index_build import Runner, build_here, build_index
 from bucketlake.services.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.at_once import at_once
@@ -275,14 +275,23 @@ class _Found:
         resizes = {pending.requested_at for pending in self.timeline.pending_clusterings()}
         # Commits list their copies for a pending resize.
         copies = {stat.path for stat in committed_copies(self.storage, self.timeline, resizes)}
+        listed = list_partitions(self.storage)
+        self._require_whole([file for files in listed.values() for file in files])
         return {
             path: [
                 file
                 for file in files
                 if self.timeline.is_completed(file.name.instant) or file.path in copies
             ]
-            for path, files in list_partitions(self.storage).items()
+            for path, files in listed.items()
         }
+
+    def _require_whole(self, files: Sequence[DataFile]) -> None:
+        """Raise an error if a committed file is missing: nobody would look for it any more."""
+        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+        slices = tuple(snapshot.live_slices(files))
+        listed = ListedSlices(snapshot, tuple(files), slices, None, is_seen=True)
+        listed.require_whole(load_timeline(self.storage, self.config))
 
     @kept_property
     def _entries_of_statistics(self) -> dict[MetadataPartition, GroupEntries]:

@@ -21,6 +21,7 @@ from bucketlake.errors import (
     ConfigError,
     FormatError,
     IndexStateError,
+    MissingFileError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
@@ -72,6 +73,7 @@ _FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
 _KEEPS_FROM_REWRITE = (
     IndexStateError,  # Rows belong to another partition.
     FormatError,  # A file cannot be read, and the doctor did not read files.
+    MissingFileError,
     ConfigError,  # The index is unknown.
     UnsupportedFeatureError,  # The index is not supported.
 )
@@ -79,6 +81,7 @@ _KEEPS_FROM_REWRITE = (
 _KEEPS_FROM_BUILD = (
     IndexStateError,  # A key is stored twice.
     FormatError,  # A data file cannot be read.
+    MissingFileError,
     ObjectNotFoundError,  # A data file is missing.
 )
 

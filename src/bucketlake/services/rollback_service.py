@@ -17,6 +17,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     CommitOutcomeUnknownError,
     IndexStateError,
+    MissingFileError,
     ObjectNotFoundError,
     StorageError,
     TimelineError,
@@ -416,7 +417,10 @@ def _require_state_of_before(
     commits = [snapshot.timeline.read_commit(storage, commit) for commit in undone]
     timeline = snapshot.timeline.without(times)
     before = load_snapshot(storage, snapshot.config, timeline, lists_storage=True)
-    slices = before.partition_slices(sorted({p for commit in commits for p in commit.partitions}))
+    try:
+        slices = before.partition_slices({p for commit in commits for p in commit.partitions})
+    except MissingFileError as error:
+        raise _needs_files_before(min(times), f"{error.path} is missing") from error
     held = {(file_slice.partition_path, file_slice.file_id) for file_slice in slices}
     created = {
         (stat.partition_path, stat.file_id)
@@ -428,14 +432,19 @@ def _require_state_of_before(
     lost -= _opened_with_logs(before, lost) | _replaced_since(before, lost)
     if lost:
         partition, file_id = min(lost)
-        raise IndexStateError(
-            f"a rollback of {min(times)} needs the files from before the commit",
-            f"those of file group {file_id} in partition {partition!r} were cleaned",
-            "keep the commit, and write the rows that you want with another commit",
-        )
+        what = f"those of file group {file_id} in partition {partition!r} were cleaned"
+        raise _needs_files_before(min(times), what)
     known = resolve_index(storage, before.timeline, index)
     if known is not None:
         known.layout().live_slots(slices)
+
+
+def _needs_files_before(instant: InstantTime, held: str) -> IndexStateError:
+    return IndexStateError(
+        f"a rollback of {instant} needs the files from before the commit",
+        held,
+        "keep the commit, and write the rows that you want with another commit",
+    )
 
 
 def _replaced_since(before: Snapshot, groups: set[tuple[str, str]]) -> set[tuple[str, str]]:

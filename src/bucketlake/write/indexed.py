@@ -264,7 +264,7 @@ class IndexedWrite:
             found = {path for result in located.results for path, _, n in result.groups if n}
             if found - listed:
                 more = self.snapshot.listed(sorted(found - listed))
-                more.require_uncleaned(self.write.begun)
+                more.require_whole(self.write.begun)
                 live |= {(held.partition_path, held.file_id): held for held in more.slices}
                 listed |= found
             dead = dead_groups(located.results, live)

@@ -230,14 +230,14 @@ def write_records(
     counts = source.count_slots(tagger)
     listed = _touched(target, operation, counts)
     if target.adopts:  # Checking the setting needs all files.
-        listed.require_uncleaned(load_timeline(target.storage, target.config))
+        listed.require_whole(load_timeline(target.storage, target.config))
     _adopt(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
     if not target.layout.locates:  # Otherwise the groups of the records are not known yet.
         wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
     with _begun(target, operation) as write:
-        listed.require_uncleaned(write.begun)
+        listed.require_whole(write.begun)
         if target.layout.locates:
             return _write_indexed(write, target, source, tagger, counts, listed.slices, batch)
         return _write(write, target, source, tagger, counts, listed.slices, batch=batch)
@@ -369,7 +369,7 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
     """Remove whole partitions from the table: a replace commit lists their file groups."""
     if not partitions:
         return WriteResult(None)
-    slices = target.snapshot.partition_slices(dict.fromkeys(partitions))
+    slices = target.snapshot.replaceable_slices(dict.fromkeys(partitions))
     held: dict[str, list[FileSlice]] = {path: [] for path in partitions}
     for file_slice in slices:
         held[file_slice.partition_path].append(file_slice)
@@ -650,9 +650,10 @@ def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
 
 def _touched(target: Target, operation: Operation, counts: SlotCounts) -> ListedSlices:
     """List the partitions of a write; the caller checks for cleans after the write has begun."""
-    if operation is Operation.INSERT_OVERWRITE_TABLE:
-        return target.snapshot.listed(None)
-    return target.snapshot.listed(sorted({path for path, _ in counts}))
+    is_whole_table = operation is Operation.INSERT_OVERWRITE_TABLE
+    partitions = None if is_whole_table else sorted({path for path, _ in counts})
+    listed = target.snapshot.listed(partitions)
+    return listed.with_lost_files() if operation.replaces else listed
 
 
 def _adopt(target: Target, slices: Sequence[FileSlice]) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
 
 from bucketlake.errors import FormatError
+from bucketlake.format.avro.container import only_record
 
 NAMESPACE = "org.apache.hudi.avro.model"
 CONTAINER_MAGIC = b"Obj\x01"
@@ -194,6 +195,9 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
         raise FormatError(path, expected, f"bytes {data[:16]!r}", 0)
     import fastavro
 
+    fast = _only_record(data, names)
+    if fast is not None:
+        return fast
     # For broken bytes, the decoder may raise any exception.
     try:
         found = _written_name(data)
@@ -221,6 +225,23 @@ def avro_schema(name: str) -> dict[str, Any]:
     """Return the Avro schema of a record; a nested record is defined at its first use."""
     schema = _record_schema(name, set())
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": schema["fields"]}
+
+
+def _only_record(data: bytes, names: Sequence[str]) -> Record | None:
+    """Return the record of a usual container; None if the slower way must read or reject it."""
+    import fastavro
+
+    written = only_record(data)
+    if written is None or written.name not in names:
+        return None
+    stream = io.BytesIO(written.content)
+    try:
+        reader_schema = _parsed_schema(written.name)
+        record: Any = fastavro.schemaless_reader(stream, written.schema, reader_schema)
+    except Exception:  # The decoder may raise any exception for broken bytes.
+        return None
+    is_whole = stream.tell() == len(written.content) and isinstance(record, dict)
+    return record if is_whole else None
 
 
 def _written_name(data: bytes) -> str:

@@ -1,0 +1,244 @@
+"""A committed file that is missing is an error for every read and write, and never an older row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.errors import CommitConflictError, MissingFileError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.findings import FindingKind
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import forget
+from bucketlake.timeline.active import load_timeline
+from tests.broken_tables import SCHEMA
+
+TYPES = ("copy_on_write", "merge_on_read")
+
+
+@pytest.fixture(params=TYPES)
+def table_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["listed in storage", "metadata table"])
+def has_metadata_table(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def table(table_type: str, has_metadata_table: bool) -> Iterator[bl.Table]:
+    """A table of three versions: keys 0 to 3 in the days a and b, with 1, 2 and 3 as values."""
+    yield from _made(table_type, has_metadata_table=has_metadata_table)
+
+
+@pytest.fixture
+def bare(table_type: str) -> Iterator[bl.Table]:
+    """The same table without a metadata table."""
+    yield from _made(table_type, has_metadata_table=False)
+
+
+def _made(table_type: str, *, has_metadata_table: bool) -> Iterator[bl.Table]:
+    name = f"missing-{table_type}-{has_metadata_table}"
+    forget(name)
+    made = bl.create_table(
+        f"memory://{name}",
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        ordering="at",
+        index=bl.SimpleBucket(1),
+        table_type=table_type,
+        metadata_table=has_metadata_table,
+    )
+    for value in (1, 2, 3):
+        made.upsert(rows(value))
+    yield made
+    forget(name)
+
+
+def rows(value: int, numbers: range = range(4)) -> pa.Table:
+    held = [{"id": f"k{n}", "day": "ab"[n % 2], "v": value, "at": value} for n in numbers]
+    return pa.Table.from_pylist(held, SCHEMA)
+
+
+def storage_of(table: bl.Table) -> Storage:
+    return open_storage(table.path)
+
+
+def instants(table: bl.Table) -> list[InstantTime]:
+    return [i.requested_at for i in load_timeline(storage_of(table), table.config()).instants]
+
+
+def delete_version(table: bl.Table, number: int, partition: str = "a") -> str:
+    """Delete the file of a version in a partition; return its path."""
+    instant = instants(table)[number]
+    [path] = [
+        found.path
+        for found in storage_of(table).list(partition)
+        if instant in found.path and ("parquet" in found.path or ".log." in found.path)
+    ]
+    storage_of(table).delete(path)
+    return path
+
+
+def values(table: bl.Table, **query: str) -> dict[str, int]:
+    return {row["id"]: row["v"] for row in table.to_arrow(**query).to_pylist()}
+
+
+READS: tuple[Callable[[bl.Table], object], ...] = (
+    lambda table: table.to_arrow(),
+    lambda table: table.to_arrow(where="day = 'a'"),
+    lambda table: table.to_arrow(where="id = 'k0' AND day = 'a'"),
+    lambda table: table.to_arrow(as_of=max(instants(table))),
+)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_missing_newest_file_is_an_error_for_reads(
+    table: bl.Table, read: Callable[[bl.Table], object]
+) -> None:
+    path = delete_version(table, 2)
+    with pytest.raises(MissingFileError, match=f"{path} is missing"):
+        read(table)
+
+
+def test_missing_newest_file_is_an_error_for_the_next_upsert(bare: bl.Table) -> None:
+    path = delete_version(bare, 2)
+    before = instants(bare)
+    with pytest.raises(MissingFileError, match=f"{path} is missing: instant {before[2]} committed"):
+        bare.upsert(rows(4))
+    assert instants(bare) == before, "the failed write left its instant"
+
+
+def test_missing_only_version_is_an_error_and_not_an_empty_partition(bare: bl.Table) -> None:
+    for version in range(3):
+        delete_version(bare, version)
+    with pytest.raises(MissingFileError):
+        bare.to_arrow()
+    with pytest.raises(MissingFileError):
+        bare.upsert(rows(4))
+
+
+def test_missing_first_file_of_a_merge_on_read_slice_is_an_error() -> None:
+    for table in _made("merge_on_read", has_metadata_table=False):
+        delete_version(table, 0)
+        with pytest.raises(MissingFileError):
+            table.to_arrow()
+        with pytest.raises(MissingFileError):
+            table.compact()
+
+
+def test_missing_file_of_an_older_version_is_no_error() -> None:
+    for table in _made("copy_on_write", has_metadata_table=False):
+        delete_version(table, 1)
+        assert set(values(table).values()) == {3}
+        table.upsert(rows(4))
+
+
+def test_missing_file_in_another_partition_is_no_error(bare: bl.Table) -> None:
+    delete_version(bare, 2)
+    assert set(values(bare, where="day = 'b'").values()) == {3}
+    bare.upsert(rows(4, range(1, 4, 2)))
+    assert set(values(bare, where="day = 'b'").values()) == {4}
+
+
+def test_time_before_the_missing_file_can_be_read(bare: bl.Table) -> None:
+    delete_version(bare, 2)
+    assert set(values(bare, as_of=instants(bare)[1]).values()) == {2}
+
+
+def test_rolling_back_the_commit_of_the_missing_file_is_a_way_out(bare: bl.Table) -> None:
+    delete_version(bare, 2)
+    bare.rollback(instants(bare)[2])
+    assert set(values(bare).values()) == {2}
+    bare.upsert(rows(4))
+    assert set(values(bare).values()) == {4}
+    assert bare.doctor(min_age_seconds=0) == []
+
+
+def test_cleaned_versions_are_not_missing(bare: bl.Table) -> None:
+    for value in range(4, 9):
+        bare.upsert(rows(value))
+    if "MERGE" in bare.config().table_type.value:
+        bare.compact()
+        bare.upsert(rows(9))
+        bare.compact()
+    bare.clean(retain_commits=1)
+    newest = max(values(bare).values())
+    bare.upsert(rows(20))
+    assert set(values(bare).values()) == {20}
+    assert newest in (8, 9)
+
+
+def test_files_of_replaced_groups_that_a_clean_deleted_are_not_missing(bare: bl.Table) -> None:
+    bare.insert_overwrite(rows(4))
+    bare.upsert(rows(5))
+    bare.upsert(rows(6))
+    bare.clean(retain_commits=1)
+    assert set(values(bare).values()) == {6}
+    for value in range(7, 14):
+        bare.upsert(rows(value))
+        bare.archive(keep_min=2, keep_max=3)
+        assert set(values(bare).values()) == {value}
+
+
+def test_commit_that_was_rolled_back_after_the_pin_is_a_conflict_and_no_missing_file(
+    bare: bl.Table,
+) -> None:
+    storage, config = storage_of(bare), bare.config()
+    pinned = load_snapshot(storage, config)
+    bare.rollback(instants(bare)[2])
+    with pytest.raises(CommitConflictError, match="rolled back since the table was pinned"):
+        pinned.all_slices()
+
+
+def test_doctor_finds_a_missing_file_also_after_commits_to_other_partitions(
+    table: bl.Table,
+) -> None:
+    path = delete_version(table, 2)
+    for value in range(4, 7):
+        table.upsert(rows(value, range(1, 4, 2)))
+    found = table.doctor(min_age_seconds=0)
+    assert [(one.kind, one.files) for one in found] == [(FindingKind.FILE_MISSING, (path,))]
+
+
+def test_doctor_finds_a_missing_file_of_an_archived_commit(table: bl.Table) -> None:
+    path = delete_version(table, 2)
+    for value in range(4, 12):
+        table.upsert(rows(value, range(1, 4, 2)))
+    table.archive(keep_min=2, keep_max=3)
+    found = table.doctor(min_age_seconds=0)
+    assert [(one.kind, one.files) for one in found] == [(FindingKind.FILE_MISSING, (path,))]
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_overwriting_the_partition_of_a_missing_file_is_a_way_out(
+    table: bl.Table, kept: int
+) -> None:
+    for version in range(kept, 3):
+        delete_version(table, version)
+    table.insert_overwrite(rows(4, range(0, 4, 2)))
+    assert values(table) == {"k0": 4, "k1": 3, "k2": 4, "k3": 3}
+    table.repair(dry_run=False, min_age_seconds=0)  # The metadata table still lists the file.
+    assert table.doctor(min_age_seconds=0) == []
+
+
+def test_deleting_the_partition_of_a_missing_file_is_a_way_out(table: bl.Table) -> None:
+    for version in range(3):
+        delete_version(table, version)
+    table.delete_partitions(["a"])
+    assert values(table) == {"k1": 3, "k3": 3}
+    table.repair(dry_run=False, min_age_seconds=0)  # The metadata table still lists the file.
+    assert table.doctor(min_age_seconds=0) == []
+
+
+def test_metadata_table_is_not_built_without_a_missing_file(table: bl.Table) -> None:
+    path = delete_version(table, 2)
+    with pytest.raises(MissingFileError, match=path):
+        table.rebuild_metadata_table()
