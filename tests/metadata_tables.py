@@ -38,6 +38,7 @@ PROPERTIES = (
     "hoodie.compaction.payload.class=org.apache.hudi.metadata.HoodieMetadataPayload\n"
     "hoodie.record.merge.mode=CUSTOM\n"
     "hoodie.record.merge.strategy.id=00000000-0000-0000-0000-000000000000\n"
+    "hoodie.table.checksum=1249152950\n"
 )
 CONFIG = TableConfig(
     "trips",

@@ -246,6 +246,35 @@ def _an_update_of_the_properties_died(table: bl.Table) -> None:
     storage.put(PROPERTIES_FILE, storage.read(PROPERTIES_FILE)[:40])
 
 
+def _properties_were_cut_off(table: bl.Table) -> None:
+    storage = storage_of(table)
+    data = storage.read(PROPERTIES_FILE)
+    storage.put(PROPERTIES_FILE, data[: data.index(b"hoodie.table.ordering.fields") + 20])
+
+
+def _properties_lost_their_checksum(table: bl.Table) -> None:
+    storage = storage_of(table)
+    lines = storage.read(PROPERTIES_FILE).splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(b"hoodie.table.checksum")]
+    storage.put(PROPERTIES_FILE, b"".join(kept))
+
+
+def _the_record_key_was_edited(table: bl.Table) -> None:
+    _edit(table, b"hoodie.table.recordkey.fields", b"v")
+
+
+def _the_ordering_field_was_removed(table: bl.Table) -> None:
+    _edit(table, b"hoodie.table.ordering.fields", b"")
+
+
+def _edit(table: bl.Table, key: bytes, value: bytes) -> None:
+    storage = storage_of(table)
+    lines = storage.read(PROPERTIES_FILE).splitlines()
+    edited = [key + b"=" + value if line.startswith(key + b"=") else line for line in lines]
+    assert edited != lines
+    storage.put(PROPERTIES_FILE, b"\n".join([*edited, b""]))
+
+
 _DEAD = frozenset({Found.INDEX_ENTRIES_DEAD})
 
 COMMON = (
@@ -291,6 +320,10 @@ COMMON = (
     _damage(_turns_that_should_have_been_dropped, Found.LEFTOVER_TURN),
     _damage(_a_turn_cannot_be_read, Found.UNREADABLE, is_repaired=False),
     _damage(_an_update_of_the_properties_died, Found.PROPERTIES_BACKUP),
+    _damage(_properties_were_cut_off, Found.PROPERTIES_BROKEN),
+    _damage(_properties_lost_their_checksum, Found.PROPERTIES_BROKEN),
+    _damage(_the_record_key_was_edited, Found.PROPERTIES_BROKEN),
+    _damage(_the_ordering_field_was_removed, Found.PROPERTIES_BROKEN),
 )
 """Damages that do not depend on the index kind."""
 

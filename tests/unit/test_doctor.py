@@ -473,8 +473,8 @@ def test_properties_with_a_wrong_checksum_are_found(
     storage = storage_of(table)
     text = storage.read(PROPERTIES_FILE).replace(b"checksum=", b"checksum=1")
     storage.put(PROPERTIES_FILE, text)
-    found = only_finding(table, FindingKind.UNREADABLE)
-    assert found.files[0].endswith(PROPERTIES_FILE)
+    found = only_finding(table, FindingKind.PROPERTIES_BROKEN)
+    assert found.files == (PROPERTIES_FILE,)
 
 
 def test_a_commit_that_cannot_be_read_is_found_once(table: bl.Table) -> None:

@@ -33,6 +33,7 @@ TimelineTimezone: TypeAlias = Literal["UTC", "LOCAL"]
 
 NEWEST_VERSION = 9
 
+_VERSIONS_BEFORE_CHECKSUMS = ("0", "1", "2", "3")
 _BARE_KEYS_ENDED = 9  # Table version since which no COMPLEX key lacks its field name.
 
 
@@ -273,9 +274,16 @@ def table_checksum(properties: Mapping[str, str]) -> str:
 
 
 def is_whole(properties: Mapping[str, str]) -> bool:
-    """Return whether properties are complete: they name a table, and a checksum matches."""
+    """Return whether properties are complete: they name a table, and the checksum matches.
+
+    Hudi writes a checksum since table version 4. A file without one was cut off or edited.
+    """
     checksum = properties.get(keys.CHECKSUM)
-    return keys.NAME in properties and checksum in (None, table_checksum(properties))
+    if keys.NAME not in properties:
+        return False
+    if checksum is None:
+        return properties.get(keys.VERSION, "") in _VERSIONS_BEFORE_CHECKSUMS
+    return checksum == table_checksum(properties)
 
 
 def _layout_version(entries: Entries) -> int:

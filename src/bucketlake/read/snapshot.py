@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bucketlake.config.recorded_entries import require_recorded
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     CommitConflictError,
@@ -308,6 +309,8 @@ def load_snapshot(
 
     Raises
     ------
+    FormatError
+        If the properties contradict the newest commit.
     UnsupportedFeatureError
         If columns of a file may have other names than in the table's schema.
     """
@@ -323,5 +326,7 @@ def load_snapshot(
             storage.root,
             "read and write it with Hudi",
         )
+    if commit is not None:
+        require_recorded(config, commit.extra, storage.root)
     text = (commit.schema_json if commit is not None else None) or config.create_schema
     return Snapshot(storage, config, pinned, text or None, lists_storage)

@@ -18,9 +18,13 @@ from bucketlake.config.layout import (
     HEARTBEAT_FOLDER,
     MARKER_FOLDER,
     PROPERTIES_BACKUP_FILE,
+    PROPERTIES_FILE,
 )
+from bucketlake.config.recorded_entries import require_recorded
 from bucketlake.config.support import check_readable
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
+    BucketLakeError,
     FormatError,
     ObjectNotFoundError,
     TimelineError,
@@ -102,8 +106,10 @@ def diagnose(
     """
     try:
         config = read_table_config(storage)
+        _require_right_properties(storage, config)
     except FormatError as error:
-        return ShownList([_unreadable(error)])
+        broken = FindingKind.PROPERTIES_BROKEN
+        return ShownList([Finding(broken, error.problem, files=(PROPERTIES_FILE,))])
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
     checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
@@ -118,6 +124,16 @@ def diagnose(
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
     return ShownList(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def _require_right_properties(storage: Storage, config: TableConfig) -> None:
+    """Raise FormatError if the properties contradict the newest commit; other checks need them."""
+    try:
+        commit = load_timeline(storage, config).schema_commit(storage)
+    except BucketLakeError:
+        return  # Another check finds it.
+    if commit is not None:
+        require_recorded(config, commit.extra, storage.root)
 
 
 def _unreadable(error: FormatError) -> Finding:

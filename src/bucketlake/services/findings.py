@@ -40,6 +40,7 @@ class FindingKind(Enum):
 
     UNREADABLE = "unreadable"
     PROPERTIES_BACKUP = "properties_backup"
+    PROPERTIES_BROKEN = "properties_broken"
     METADATA_TABLE_SKIPPED = "metadata_table_skipped"
     METADATA_TABLE_BROKEN = "metadata_table_broken"
     METADATA_INDEX_BROKEN = "metadata_index_broken"
@@ -75,6 +76,11 @@ class FindingKind(Enum):
 _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.UNREADABLE: (Severity.ERROR, Remedy.NOTHING, "restore the file"),
     FindingKind.PROPERTIES_BACKUP: (Severity.WARNING, Remedy.RECOVER, ""),
+    FindingKind.PROPERTIES_BROKEN: (
+        Severity.ERROR,
+        Remedy.RECOVER,
+        "from the newest commit; if none records them, restore the file",
+    ),
     FindingKind.METADATA_TABLE_SKIPPED: (Severity.ERROR, Remedy.DROP_METADATA, ""),
     FindingKind.METADATA_TABLE_BROKEN: (Severity.ERROR, Remedy.DROP_METADATA, ""),
     FindingKind.METADATA_INDEX_BROKEN: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),

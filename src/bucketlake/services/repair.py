@@ -40,6 +40,7 @@ from bucketlake.services.findings import Finding, FindingKind, Remedy
 from bucketlake.services.index_build import Runner, build_here
 from bucketlake.services.metadata_checks import partition_to_rebuild
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
+from bucketlake.services.properties_repair import mend_properties
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
@@ -185,9 +186,13 @@ class _Repair:
     quarantine: str | None = None
     commits: list[InstantTime] = field(default_factory=list)
 
-    def recover_properties(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
+    def recover_properties(self, found: Sequence[Finding]) -> None:
+        is_broken = any(one.kind is FindingKind.PROPERTIES_BROKEN for one in found)
         with self.lock.held(self.storage):
             recover_table_properties(self.storage)
+            loses_metadata = mend_properties(self.storage, self.now_ms) if is_broken else None
+        if loses_metadata:
+            self.drop_metadata_table(found)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
         index = self._index()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
-from bucketlake.config.table_keys import CHECKSUM
+from bucketlake.config.table_keys import CHECKSUM, NAME
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -76,8 +76,8 @@ def read_properties(storage: Storage, *, sleep: Callable[[float], None] = _pause
             raise TableNotFoundError(storage.root, _what_is_there(storage))
     raise FormatError(
         f"{storage.root}/{PROPERTIES_FILE}",
-        "table properties with a name and a matching checksum",
-        "a truncated or foreign file, and no valid backup beside it",
+        f"table properties with a name and a matching checksum ({CHECKSUM})",
+        f"{_what_is_wrong(storage)}, and no valid backup beside it",
     )
 
 
@@ -150,6 +150,15 @@ def update_table_properties(
     raise AlreadyExistsError(f"{storage.root}/{PROPERTIES_FILE}", "update", reason)
 
 
+def replace_properties(
+    storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
+) -> None:
+    """Replace a broken file, and give it a checksum; the caller knows that no update is running."""
+    whole = {**entries, CHECKSUM: table_checksum(entries)}
+    storage.put(PROPERTIES_FILE, _render(whole, "Updated at", now_ms()))
+    storage.delete(PROPERTIES_BACKUP_FILE)
+
+
 def _replace(
     storage: Storage, current: Mapping[str, str], expected: Mapping[str, str], content: bytes
 ) -> bool:
@@ -209,13 +218,11 @@ def recover_table_properties(storage: Storage) -> None:
 
 def _read_valid(storage: Storage) -> tuple[str, dict[str, str]] | None:
     """Return the path and entries of the file, or of its backup if only that is valid."""
-    properties = _read_if_valid(storage, PROPERTIES_FILE)
-    if properties is None or CHECKSUM not in properties:
-        # A truncated file without a checksum may look complete.
-        backup = _read_if_valid(storage, PROPERTIES_BACKUP_FILE)
-        if backup is not None and (properties is None or CHECKSUM in backup):
-            return PROPERTIES_BACKUP_FILE, backup
-    return None if properties is None else (PROPERTIES_FILE, properties)
+    for path in (PROPERTIES_FILE, PROPERTIES_BACKUP_FILE):
+        properties = _read_if_valid(storage, path)
+        if properties is not None:
+            return path, properties
+    return None
 
 
 def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
@@ -224,6 +231,18 @@ def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
     except ObjectNotFoundError:
         return None
     return properties if is_whole(properties) else None
+
+
+def _what_is_wrong(storage: Storage) -> str:
+    try:
+        properties = parse_properties(storage.read(PROPERTIES_FILE))
+    except ObjectNotFoundError:
+        return "no file"
+    if NAME not in properties:
+        return "no name of a table: the file is truncated or foreign"
+    if CHECKSUM not in properties:
+        return "no checksum, which every table has: the file was cut off or edited"
+    return f"the checksum {properties[CHECKSUM]} for another name: the file was edited"
 
 
 def _has_properties(storage: Storage) -> bool:

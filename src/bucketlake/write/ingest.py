@@ -15,6 +15,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from bucketlake.config.recorded_entries import RECORDED, recorded_entries
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -728,6 +729,7 @@ def _commit(
         extra={
             **own.extra,
             **target.index.to_options(),
+            RECORDED: recorded_entries(target.config),
             "schema": _schema_text(target, schema),
         },
     )

@@ -382,8 +382,10 @@ def test_checksum_is_that_of_hudi(database: str, name: str, checksum: str) -> No
     assert table_checksum(properties) == checksum
 
 
-def test_properties_are_whole_with_a_name_and_no_wrong_checksum() -> None:
-    assert is_whole({"hoodie.table.name": "cow"})
+def test_properties_are_whole_with_a_name_and_the_right_checksum() -> None:
+    assert not is_whole({"hoodie.table.name": "cow"})
+    assert not is_whole({"hoodie.table.name": "cow", "hoodie.table.version": "6"})
+    assert is_whole({"hoodie.table.name": "cow", "hoodie.table.version": "3"})
     assert is_whole({"hoodie.table.name": "cow", "hoodie.table.checksum": "121430431"})
     assert not is_whole({"hoodie.table.name": "cow", "hoodie.table.checksum": "12143043"})
     assert not is_whole({"hoodie.table.checksum": "121430431"})

@@ -104,7 +104,8 @@ def test_path_without_a_table_says_what_is_there(paths: tuple[str, ...], found: 
 
 
 def test_entry_that_no_table_can_have_names_the_file_and_the_key() -> None:
-    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n"})
+    data = b"hoodie.table.name=t\nhoodie.table.checksum=498511606\n"
+    storage = memory_of({PROPERTIES_FILE: data})
     match = (
         r"hoodie\.properties: expected hoodie\.timeline\.layout\.version: .* found no such entry"
     )
@@ -131,8 +132,26 @@ def test_reader_takes_the_backup_where_the_file_is_cut_off(in_hundredths: int) -
 
 
 def test_table_from_before_checksums_is_read_without_one() -> None:
-    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n"})
-    assert read_properties(storage, sleep=_never) == {"hoodie.table.name": "t"}
+    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\nhoodie.table.version=3\n"})
+    expected = {"hoodie.table.name": "t", "hoodie.table.version": "3"}
+    assert read_properties(storage, sleep=_never) == expected
+
+
+@pytest.mark.parametrize("version", [b"", b"hoodie.table.version=6\n", b"hoodie.table.version=9\n"])
+def test_table_without_its_checksum_was_cut_off_or_edited(version: bytes) -> None:
+    storage = memory_of({PROPERTIES_FILE: b"hoodie.table.name=t\n" + version})
+    with pytest.raises(FormatError, match="found no checksum, which every table has: the file was"):
+        read_properties(storage, sleep=lambda _: None)
+
+
+def test_file_without_a_checksum_is_never_taken_for_whole_wherever_it_was_cut() -> None:
+    storage = _table()
+    data = storage.read(PROPERTIES_FILE)
+    lines = [line for line in data.splitlines(keepends=True) if b"checksum" not in line]
+    for count in range(len(lines) + 1):
+        storage.put(PROPERTIES_FILE, b"".join(lines[:count]))
+        with pytest.raises(FormatError):
+            read_properties(storage, sleep=lambda _: None)
 
 
 def test_reader_waits_for_invalid_properties_to_become_valid() -> None:

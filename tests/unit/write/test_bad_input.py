@@ -174,7 +174,7 @@ def test_a_table_is_not_made_over_what_something_else_has_written(table_path: Pa
 
 def changed_properties(path: Path, **changes: str) -> None:
     file = path / PROPERTIES_FILE
-    lines = [line for line in file.read_text().splitlines() if "checksum" not in line]
+    lines = file.read_text().splitlines()
     kept = [line for line in lines if line.partition("=")[0].replace(".", "_") not in changes]
     added = [f"{key.replace('_', '.')}={value}" for key, value in changes.items()]
     file.write_text("\n".join([*kept, *added]) + "\n")

@@ -1,0 +1,123 @@
+"""The table's properties as commits record them: to notice a file that was edited, and to mend it.
+
+Hudi's checksum covers only the name of the table, so a changed key field does not contradict it.
+Each commit of bucketlake has the properties that it was written with. The newest commit is read by
+every read and write anyway, for the schema. A commit of Hudi records nothing, so a table that Hudi
+wrote last is not checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import BucketLakeError, FormatError
+
+RECORDED = "bucketlake.properties"
+"""Key of the record in the extra metadata of a commit."""
+
+_NOT_RECORDED = frozenset(
+    {
+        keys.CHECKSUM,
+        keys.CREATE_SCHEMA,
+        keys.METADATA_PARTITIONS,
+        keys.METADATA_PARTITIONS_INFLIGHT,
+        keys.INDEX_DEFINITIONS_PATH,
+    }
+)
+"""Entries that change during the life of a table, and the schema, which each commit has."""
+
+_LASTING = (
+    keys.TABLE_TYPE,
+    keys.RECORD_KEY_FIELDS,
+    keys.PARTITION_FIELDS,
+    keys.HIVE_STYLE,
+    keys.URL_ENCODE,
+    keys.MERGE_MODE,
+    keys.ORDERING_FIELDS,
+)
+"""Entries that nobody may change: stored keys, partition paths and winners follow from them."""
+
+_OTHER_SPELLINGS = (keys.ORDERING_FIELDS_OLD, keys.KEY_GENERATOR_TYPE, keys.KEY_GENERATOR_CLASS)
+
+
+def recorded_entries(config: TableConfig) -> str:
+    """Return what a commit records of its table's properties."""
+    entries = config.to_properties().items()
+    held = {key: text for key, text in entries if key not in _NOT_RECORDED}
+    return json.dumps(held, sort_keys=True, separators=(",", ":"))
+
+
+def parse_recorded(text: str | None) -> dict[str, str] | None:
+    """Return recorded entries; None if there are none, or they are none of bucketlake's."""
+    try:
+        entries = json.loads(text or "null")
+    except ValueError:
+        return None
+    return entries if isinstance(entries, dict) else None
+
+
+def require_recorded(config: TableConfig, extra: Mapping[str, str], root: str) -> None:
+    """Raise an error if the properties contradict a commit.
+
+    Parameters
+    ----------
+    config : TableConfig
+        The properties.
+    extra : mapping of str to str
+        Extra metadata of the commit.
+    root : str
+        The table's address.
+
+    Raises
+    ------
+    FormatError
+        If an entry was changed on which stored rows depend.
+    """
+    expected = _recorded_facts(extra.get(RECORDED, ""))
+    if expected is None or expected == (found := _facts(config)):
+        return
+    key, was, now = next(
+        (key, was, now)
+        for key, was, now in zip(_LASTING, expected, found, strict=True)
+        if was != now
+    )
+    raise FormatError(
+        f"{root}/{PROPERTIES_FILE}",
+        f"{key} = {was!r}, as when the last commit was written",
+        f"{now!r}",
+    )
+
+
+def mended(current: Mapping[str, str], recorded: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with recorded entries in place of lost and changed ones."""
+    fixed = {*_LASTING, *_OTHER_SPELLINGS}
+    kept = {key: text for key, text in current.items() if key not in fixed}
+    return {**recorded, **kept}
+
+
+@lru_cache(maxsize=64)
+def _recorded_facts(text: str) -> tuple[str, ...] | None:
+    entries = parse_recorded(text)
+    try:
+        return None if entries is None else _facts(TableConfig.from_properties(entries))
+    except BucketLakeError:
+        return None
+
+
+def _facts(config: TableConfig) -> tuple[str, ...]:
+    """Return the values of the lasting entries, also where they are inferred."""
+    spec = config.key_spec
+    return (
+        config.table_type.value,
+        ",".join(spec.record_key_fields),
+        ",".join(spec.partition_fields),
+        str(spec.hive_style).lower(),
+        str(spec.url_encode).lower(),
+        config.merge_mode.value,
+        ",".join(config.ordering_fields),
+    )
