@@ -31,6 +31,7 @@ from tests.broken_tables import (
     later,
     newest,
     objects,
+    rows,
     sound_table,
     storage_of,
     write_with_other_count,
@@ -305,3 +306,18 @@ def _filled(name: str, content: Mapping[str, bytes]) -> MemoryStorage:
     for path, data in content.items():
         storage.put(path, data)
     return storage
+
+
+@pytest.mark.parametrize("is_archived", [False, True])
+def test_markers_of_a_completed_instant_go_with_the_next_write(is_archived: bool) -> None:
+    with sound_table("copy_on_write") as table:
+        instant = newest(table)
+        for at in range(2, 8):
+            table.upsert(rows(range(3), at))
+        if is_archived:
+            table.archive(keep_min=2, keep_max=3)
+        assert is_archived == (instant not in {i.requested_at for i in table.timeline()})
+        marker = f".hoodie/.temp/{instant}/a/x_0-0-0_1.parquet.marker.CREATE"
+        storage_of(table).put(marker, b"")
+        table.upsert(rows(range(3), 9))
+        assert not list(storage_of(table).list(".hoodie/.temp"))

@@ -222,7 +222,7 @@ def roll_back_own(write: PendingWrite) -> None:
 
 
 def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
-    """Delete files and markers of rolled-back writes after the grace period.
+    """Delete markers of completed writes; after a grace period, files of rolled-back ones too.
 
     A task that slept during the rollback may put its file after it and then die.
     """
@@ -243,6 +243,8 @@ def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
             if _was_rolled_back(storage, config, timeline, instant):
                 delete_files(storage, instant)
                 delete_markers(storage, instant)
+            elif _is_archived(storage, config, instant):
+                delete_markers(storage, instant)
 
 
 def _was_rolled_back(
@@ -255,8 +257,13 @@ def _was_rolled_back(
     return (
         timeline.start is not None
         and instant > timeline.start
-        and instant not in archived_completion_times(storage, config, since=instant, until=instant)
+        and not _is_archived(storage, config, instant)
     )
+
+
+def _is_archived(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
+    """Return whether an instant completed and left the active timeline."""
+    return instant in archived_completion_times(storage, config, since=instant, until=instant)
 
 
 def _require_harmless(timeline: Timeline, storage: Storage) -> None:
