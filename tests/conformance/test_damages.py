@@ -25,10 +25,10 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
     table: Checked, damage: Damage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
+    is_indexed = isinstance(table.table.index, bl.RecordIndex | bl.DynamicBucket)
     damage.do(table.table)
     before = objects(table.table)
     found = table.table.doctor(**ALL_CHECKS)
-    is_indexed = isinstance(table.table.index, bl.RecordIndex | bl.DynamicBucket)
     in_index = damage.in_index if is_indexed else frozenset()
     assert {one.kind for one in found} - in_index == damage.found
     if not damage.is_repaired:

@@ -27,6 +27,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
+from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
@@ -197,8 +198,9 @@ class _Repair:
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
         index = self._index()
         drop_metadata_table(self.storage, lock=self.lock, now_ms=self.now_ms)
-        if isinstance(index, RecordIndex):  # Writes need it.
-            self._build([MetadataPartition.RECORD_INDEX], is_partitioned=index.partitioned)
+        if isinstance(index, RecordIndex | DynamicBucket):  # Writes need it.
+            partitioned = not isinstance(index, RecordIndex) or index.partitioned
+            self._build([MetadataPartition.RECORD_INDEX], is_partitioned=partitioned)
 
     def rebuild_metadata_table(self, found: Sequence[Finding]) -> None:
         """Build partitions of the metadata table again."""
