@@ -24,6 +24,12 @@ from bucketlake.errors import FormatError, StorageError
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
+from bucketlake.format.parquet_checksums import (
+    CHECKSUMS,
+    CheckedFooter,
+    blank_checksums,
+    fill_checksums,
+)
 from bucketlake.format.parquet_layout import (
     ROW_GROUP_ROWS_MAX,
     SAMPLE_ROWS,
@@ -164,6 +170,7 @@ class BaseFileEncoder:
         self._sink = pa.BufferOutputStream()
         self._parquet: pq.ParquetWriter | None = None
         self._waiting = self._target.empty_table()
+        self._group_count = 0
         self._group_rows: int | None = None  # Rows of the next row group; None: not known yet.
         self._keys: list[str] = []
         self._hashes: list[npt.NDArray[np.uint32]] | None = [] if key_filter else None
@@ -193,11 +200,15 @@ class BaseFileEncoder:
             self._write_group()
         if self._nan_paths & self._bounded_paths:
             return self._encode_again().finish(footer)
-        self._parquet.add_key_value_metadata({**CALENDAR, **self._key_values(), **footer()})
+        checksums = {CHECKSUMS: blank_checksums(self._target, self._group_count)}
+        values = {**CALENDAR, **self._key_values(), **footer(), **checksums}
+        self._parquet.add_key_value_metadata(values)
         self._parquet.close()
         warn_of_null_elements(self._null_elements, "base file")
         (written,) = self._footers
-        return EncodedBaseFile(memoryview(self._sink.getvalue()), written, self._schema)
+        data = memoryview(self._sink.getvalue()).cast("B")
+        fill_checksums(data, written)
+        return EncodedBaseFile(data, written, self._schema)
 
     def _encode_again(self) -> BaseFileEncoder:
         """Encode the rows again, without statistics of columns that have a NaN.
@@ -233,6 +244,7 @@ class BaseFileEncoder:
         self._group_rows = None
         if group.num_rows:
             self._parquet.write_table(group, row_group_size=group.num_rows)
+            self._group_count += 1
             keys = group[RECORD_KEY].chunk(0)
             self._keys += key_range(keys) or ()
             if self._hashes is not None:
@@ -253,6 +265,7 @@ class BaseFileEncoder:
             column_encoding=layout.encodings,
             write_statistics=list(layout.statistics),
             write_batch_size=_WRITE_BATCH_ROWS,
+            write_page_checksum=True,  # For other readers; this one has the chunks' checksums.
             store_schema=False,
             metadata_collector=self._footers,
         )
@@ -325,8 +338,15 @@ class BaseFileReader:
     def _open(self, source: pa.NativeFile, path: str) -> None:
         self._path, self._source = path, source
         try:
+            self._footer = CheckedFooter(source)
+            # A chunk that is fetched by ranges would have to be fetched twice.
+            self._checks_chunks = self._footer.has_checksums and not isinstance(
+                source, pa.PythonFile
+            )
             self._file = pq.ParquetFile(
                 self._source,
+                metadata=self._footer.metadata,
+                page_checksum_verification=not self._checks_chunks,
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=not isinstance(self._source, pa.MemoryMappedFile),
             )
@@ -382,6 +402,7 @@ class BaseFileReader:
         selected = self._selected(columns)
         held = [name for name in selected.names if name in self._stored.names]
         for group in range(self._file.num_row_groups):
+            self._check_chunks(group, held)
             batches = self._file.iter_batches(
                 rows_max, row_groups=[group], columns=held, use_threads=False
             )
@@ -394,6 +415,13 @@ class BaseFileReader:
         names = self._stored.names if columns is None else columns
         held = set(self._stored.names)
         return pa.schema([self._stored.field(n) if n in held else (n, pa.null()) for n in names])
+
+    def _check_chunks(self, group: int, columns: Sequence[str]) -> None:
+        if self._checks_chunks:
+            try:
+                self._footer.check_chunks(group, columns)
+            except ValueError as error:
+                raise self._unreadable(error) from error
 
     def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         try:

@@ -16,13 +16,15 @@ then for each entry a key, the length of its text (all int32) and the text.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pyarrow as pa
+from isal import isal_zlib
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.object_file import open_object
@@ -63,6 +65,10 @@ class HeaderKey(IntEnum):
     BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS = 8
 
 
+CHECKSUM: Final = "bucketlake.checksum"
+"""Property of the Avro schema in a header: the checksum of the block."""
+
+_CHECKSUM_AT_END = re.compile(rf',"{re.escape(CHECKSUM)}":"([0-9a-f]{{8}})"\}}$')
 _KINDS = frozenset(map(int, BlockKind))
 _HEADER_KEYS = frozenset(map(int, HeaderKey))
 
@@ -77,6 +83,20 @@ class LogBlock:
     headers: Mapping[HeaderKey, str]
     content: memoryview  # If the file is mapped, a view of it.
     content_offset_bytes: int  # Position of the content in the file.
+    checksum: str | None = None  # Of the block, if its writer stored one.
+
+    def require_whole(self) -> None:
+        """Raise FormatError if the block does not have its checksum; it may have none."""
+        if self.checksum is None:
+            return
+        found = _checksum(self.kind, self.headers, self.content)
+        if found != self.checksum:
+            raise FormatError(
+                self.path,
+                f"a block with checksum {self.checksum}",
+                f"one with {found}: it is damaged",
+                self.offset_bytes,
+            )
 
     @property
     def instant(self) -> InstantTime:
@@ -185,8 +205,10 @@ class _Parser:
             self._refuse(f"the block's size {at_end + _START.size}", found, back=_LONG.size)
         if self._at != len(self._body):
             self._refuse("the end of the block", f"{len(self._body) - self._at} more bytes")
-        kind = BlockKind(kind_number)
-        return LogBlock(self._path, self._offset, kind, headers, content, content_offset)
+        kind, checksum = BlockKind(kind_number), None
+        if HeaderKey.SCHEMA in headers:
+            headers[HeaderKey.SCHEMA], checksum = _without_checksum(headers[HeaderKey.SCHEMA])
+        return LogBlock(self._path, self._offset, kind, headers, content, content_offset, checksum)
 
     def _headers(self) -> dict[HeaderKey, str]:
         count = self._number(_INT, "count of headers")
@@ -263,9 +285,38 @@ def encode_block(kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Bu
     return b"".join([start, head, *views, _NO_FOOTERS, _LONG.pack(end)])
 
 
+def encode_checked_block(
+    kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Buffer
+) -> bytes:
+    """Encode a block with a checksum, if its headers have a schema; see :func:`encode_block`.
+
+    The format has no checksums, and only Parquet files and HFiles have their own. The checksum is a
+    property of the schema in the header, which readers of Avro schemas ignore.
+    """
+    if HeaderKey.SCHEMA in headers:
+        schema = headers[HeaderKey.SCHEMA]
+        assert schema.endswith("}"), "the schema of a record is a JSON object"
+        checked = f'{schema[:-1]},"{CHECKSUM}":"{_checksum(kind, headers, *content)}"}}'
+        headers = {**headers, HeaderKey.SCHEMA: checked}
+    return encode_block(kind, headers, *content)
+
+
 def _encode_headers(headers: Mapping[HeaderKey, str]) -> bytes:
     parts = [_INT.pack(len(headers))]
     for key in sorted(headers):
         value = headers[key].encode()
         parts += [_INT.pack(key), _INT.pack(len(value)), value]
     return b"".join(parts)
+
+
+def _without_checksum(schema: str) -> tuple[str, str | None]:
+    found = _CHECKSUM_AT_END.search(schema)
+    return (schema, None) if found is None else (f"{schema[: found.start()]}}}", found[1])
+
+
+def _checksum(kind: BlockKind, headers: Mapping[HeaderKey, str], *content: Buffer) -> str:
+    """Return the CRC-32 of kind, headers and content; the schema is without its checksum."""
+    value = isal_zlib.crc32(_INT.pack(kind) + _encode_headers(headers))
+    for piece in content:
+        value = isal_zlib.crc32(piece, value)
+    return f"{value:08x}"

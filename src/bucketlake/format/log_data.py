@@ -25,7 +25,13 @@ from bucketlake.format.avro.writing import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, EncodedBaseFile, encode_base_file
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
-from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
+from bucketlake.format.log_block import (
+    BlockKind,
+    HeaderKey,
+    LogBlock,
+    encode_block,
+    encode_checked_block,
+)
 from bucketlake.model.cast import cast_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import without_meta
@@ -100,7 +106,9 @@ def encode_avro_block(
     content: list[bytes | pa.Buffer] = [_TWO_INTS.pack(AVRO_CONTENT_VERSION, table.num_rows)]
     for batch in records.to_batches(max_chunksize=_rows_at_once(records)):
         content.append(_encode_records(tree, batch))
-    return encode_block(BlockKind.AVRO_DATA, _headers(schema_json, instant, is_partial), *content)
+    return encode_checked_block(
+        BlockKind.AVRO_DATA, _headers(schema_json, instant, is_partial), *content
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,6 +200,7 @@ class _Records:
 
 
 def _decode_avro(block: LogBlock, columns: Sequence[str] | None) -> pa.Table:
+    block.require_whole()
     return _read_records(block, _avro_records(block), columns)
 
 

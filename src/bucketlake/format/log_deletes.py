@@ -24,7 +24,7 @@ from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, s
 from bucketlake.format.avro.tree import AvroNode, Union, Wire
 from bucketlake.format.avro.wrappers import BRANCHES, LOCAL_DATE, WRAPPERS, read_wrapped
 from bucketlake.format.avro.writing import Part, join, joined_bytes, varints, write_column
-from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_block
+from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_checked_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import InstantTime
@@ -89,6 +89,7 @@ def decode_delete_block(block: LogBlock) -> Deletes:
     ``IntWrapper 0`` is always a commit-time delete. A value of 0 in an ordering field of type int
     cannot be distinguished from it; Hudi cannot either.
     """
+    block.require_whole()
     data = _avro_content(block)
 
     def refuse(expected: str, found: str, offset: int) -> FormatError:
@@ -134,7 +135,7 @@ def encode_delete_block(
     if schema_json is not None:
         headers[HeaderKey.SCHEMA] = schema_json
     start = _START.pack(DELETE_CONTENT_VERSION, len(avro))
-    return encode_block(BlockKind.DELETE, headers, start, avro)
+    return encode_checked_block(BlockKind.DELETE, headers, start, avro)
 
 
 def encode_birth_block(instant: InstantTime) -> bytes:

@@ -2,16 +2,17 @@
 
 ``format/log_order.py`` orders the blocks. Up to table version 6 a log file holds blocks of many
 instants, so each block is checked for a committed instant. Since table version 8 the instant in the
-file name was checked before; only blocks of another instant are checked here, and a log file should
-have none.
+file name was checked before, and a block of another instant is an error: its header is damaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bucketlake.errors import FormatError
 from bucketlake.format.log_block import BlockKind, LogBlock, read_log_blocks
 from bucketlake.format.log_order import blocks_to_merge
+from bucketlake.model.file_name import LogFileName
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -38,11 +39,25 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
 def _counted(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> Iterator[LogBlock]:
     for file in file_slice.log_files:
         for block in read_log_blocks(storage, file.path, file.size_bytes):
-            is_data = block.kind in _DATA and _is_committed(block, file, timeline)
+            is_data = block.kind in _DATA and _is_committed(block, file, file_slice, timeline)
             if is_data or block.kind is BlockKind.COMMAND:
                 yield block
 
 
-def _is_committed(block: LogBlock, file: DataFile, timeline: Timeline) -> bool:
-    is_of_name = timeline.layout_version > 1 and block.instant == file.name.instant
-    return is_of_name or timeline.is_completed(block.instant)
+def _is_committed(
+    block: LogBlock, file: DataFile, file_slice: FileSlice, timeline: Timeline
+) -> bool:
+    name = file.name
+    assert isinstance(name, LogFileName), file.path
+    writer = name.copied_by or name.instant
+    if timeline.layout_version > 1 and block.instant == writer:
+        return True
+    if timeline.is_completed(block.instant):
+        return True
+    # Log files from before an upgrade have the instant of their base file in their names, and
+    # blocks of later instants.
+    is_of_base = name.instant == file_slice.instant and block.instant > name.instant
+    if timeline.layout_version > 1 and not is_of_base:
+        expected = f"blocks of instant {writer}, which is in the name"
+        raise FormatError(file.path, expected, f"a block of instant {block.instant}")
+    return False

@@ -12,6 +12,7 @@ _OPTIONS = {
     # Files that were deleted or damaged meanwhile raise an error instead of losing rows.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",  # Spark does not check pages by default.
     # Files that do not name their writer, such as Hudi's, have dates in the proleptic Gregorian
     # calendar.
     "datetimeRebaseMode": "CORRECTED",
