@@ -93,6 +93,9 @@ Comparison(column='n', operator=<Operator.GREATER: '>'>, value=2)))
         raise refused(text, "it is nested too deeply", "use IN for long lists") from None
 
 
+_LISTED_MIN = 8  # Fewer equal signs stay as they are.
+
+
 class _Reader:
     """Converts the parser's tree, for a schema."""
 
@@ -103,7 +106,7 @@ class _Reader:
         self._forms: dict[type[exp.Expr], Callable[[exp.Expr], Predicate]] = {
             exp.Paren: lambda node: self.read(node.this),
             exp.And: lambda node: And(self._operands(node)),
-            exp.Or: lambda node: Or(self._operands(node)),
+            exp.Or: lambda node: self._or(self._operands(node)),
             exp.Not: lambda node: Not(self.read(node.this)),
             exp.NullSafeNEQ: lambda node: Not(self._compare(node, Operator.NULL_SAFE_EQUAL)),
             exp.Between: self._between,
@@ -130,6 +133,28 @@ class _Reader:
 
     def _operands(self, node: exp.Expr) -> tuple[Predicate, ...]:
         return tuple(self.read(operand) for operand in node.flatten())
+
+    def _or(self, operands: tuple[Predicate, ...]) -> Predicate:
+        """Return the alternatives; many equal signs for a column are one list, which is faster."""
+        values: dict[str, dict[Value, None]] = {}
+        others: list[Predicate] = []
+        for operand in operands:
+            if isinstance(operand, Comparison) and self._may_be_listed(operand):
+                values.setdefault(operand.column, {})[operand.value] = None
+            else:
+                others.append(operand)
+        if all(len(held) < _LISTED_MIN for held in values.values()):
+            return Or(operands)
+        listed = [In(column, tuple(held)) for column, held in values.items()]
+        return listed[0] if len(listed) == 1 and not others else Or((*listed, *others))
+
+    def _may_be_listed(self, comparison: Comparison) -> bool:
+        """Return whether ``=`` means the same as ``IN``: with a value of the column's own type."""
+        if comparison.operator is not Operator.EQUAL:
+            return False
+        held = self._schema.field(comparison.column).type
+        is_text = pa.types.is_string(held) and type(comparison.value) is str
+        return is_text or (pa.types.is_integer(held) and type(comparison.value) is int)
 
     def _compare(self, node: exp.Expr, operator: Operator) -> Predicate:
         _only(node, "this", "expression")

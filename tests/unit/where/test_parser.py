@@ -236,7 +236,7 @@ def test_column_whose_name_differs_from_two_by_case_is_refused() -> None:
 
 
 def test_long_condition_is_parsed() -> None:
-    many = parse_where(" OR ".join(f"id = '{i}'" for i in range(3000)), SCHEMA)
+    many = parse_where(" OR ".join(f"n > {i}" for i in range(3000)), SCHEMA)
     assert isinstance(many, Or)
     assert len(many.operands) == 3000
 
@@ -244,3 +244,26 @@ def test_long_condition_is_parsed() -> None:
 def test_condition_that_is_nested_too_deeply_is_refused() -> None:
     with pytest.raises(InputError, match="nested too deeply"):
         parse_where("(" * 5000 + "n = 1" + ")" * 5000, SCHEMA)
+
+
+def test_many_equal_signs_for_a_column_are_a_list() -> None:
+    schema = pa.schema({"id": pa.string(), "n": pa.int64()})
+    ids = [f"k{i}" for i in range(20)]
+    text = " OR ".join(f"id = '{key}'" for key in [*ids, *ids])
+    assert parse_where(text, schema) == In("id", tuple(ids))
+    mixed = parse_where(f"{text} OR n > 5 OR n = 3", schema)
+    assert mixed == Or(
+        (
+            In("id", tuple(ids)),
+            In("n", (3,)),
+            Comparison("n", Operator.GREATER, 5),
+        )
+    )
+
+
+def test_few_equal_signs_and_values_of_other_types_stay_as_they_are() -> None:
+    schema = pa.schema({"x": pa.float64(), "id": pa.string()})
+    for text in ("id = 'a' OR id = 'b'", " OR ".join(f"x = {i}.5" for i in range(20))):
+        parsed = parse_where(text, schema)
+        assert isinstance(parsed, Or)
+        assert all(isinstance(operand, Comparison) for operand in parsed.operands)
