@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
@@ -186,8 +185,8 @@ def test_an_error_of_storage_in_a_task_arrives_as_itself_and_the_write_is_rolled
 
 def test_a_batch_of_another_schema_object_is_refused(table: bl.Table, good: DataFrame) -> None:
     before = files_of(Path(table.path))
-    for data in (good.toPandas(), good.collect(), good.schema, pa.RecordBatch.from_pylist([])):
-        with pytest.raises(InputError, match=r"pass a Spark DataFrame or a pyarrow\.Table"):
+    for data in (good.collect(), good.schema, [{"id": "a"}]):
+        with pytest.raises(InputError, match=r"pass a Spark DataFrame, a pyarrow\.Table"):
             table.upsert(data)
     require_as_it_was(table, before)
 
