@@ -120,6 +120,15 @@ class SliceReader:
             for chunk in self._merged(file_slice, self._needed(columns)):
                 yield chunk.select(list(columns))
 
+    def deleted_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
+        """Yield the record keys that log files of a slice delete, also if a later row returns."""
+        needed = self._needed([])
+        with telling_what_is_gone(self.storage):
+            for block in counted_blocks(self.storage, file_slice, self.timeline):
+                entries = self._entries(block, needed, file_slice)
+                if entries.deleted.any():
+                    yield entries.keys.filter(pa.array(entries.deleted))
+
     def _merged(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
         log_bytes = sum(file.size_bytes for file in file_slice.log_files)
         passes = max(1, -(-log_bytes // LOG_BYTES_PER_PASS))

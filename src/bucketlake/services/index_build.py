@@ -1,9 +1,11 @@
 """Building a record-level index from the keys of a table.
 
 The entries come from the live file slices: of base files only the key column is read, and log files
-are merged. An entry has the time of its slice, as in Hudi. Each shard gets one base file, unless it
-has no keys. Memory holds the keys of a few shards. ``services/index_plan.py`` plans the build; the
-caller completes its instant, and lists the index in the properties of the table.
+are merged. A key that only log files delete has an entry, too, as in an index that writes maintain:
+an older record must find the delete. An entry has the time of its slice, as in Hudi. Each shard
+gets one base file, unless it has no keys. Memory holds the keys of a few shards.
+``services/index_plan.py`` plans the build; the caller completes its instant, and lists the index in
+the properties of the table.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -65,10 +67,13 @@ class KeyBatch:
         Record keys.
     value : bytes
         Their value in the index.
+    deleted : bool
+        Whether log files delete the keys. Such an entry gives way to one of a stored record.
     """
 
     keys: pa.Array
     value: bytes
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +104,23 @@ class IndexBuilder:
     timezone: TimelineTimezone
 
     def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
-        """Yield the live keys of a slice, split by shard, in batches."""
+        """Yield the keys of a slice by shard, in batches: of its rows, and then of its deletes."""
         partition = file_slice.partition_path
         at_ms = instant_to_ms(file_slice.instant, self.timezone)
         location = IndexedLocation(partition, file_slice.file_id, at_ms)
         (value,) = encode_locations([location]).to_pylist()
         for chunk in self.reader.read(file_slice, [RECORD_KEY]):
-            keys = chunk[RECORD_KEY].combine_chunks()
-            if self.shards.count(partition) == 1:
-                yield self.shards.shard(0, partition), KeyBatch(keys, value)
-                continue
-            for number, rows in rows_by_number(self.shards.numbers_of(keys, partition)):
-                own = KeyBatch(keys.take(pa.array(rows)), value)
-                yield self.shards.shard(number, partition), own
+            yield from self._split(KeyBatch(chunk[RECORD_KEY].combine_chunks(), value), partition)
+        for keys in self.reader.deleted_keys(file_slice):
+            yield from self._split(KeyBatch(keys, value, deleted=True), partition)
+
+    def _split(self, batch: KeyBatch, partition: str) -> Iterator[tuple[Shard, KeyBatch]]:
+        if self.shards.count(partition) == 1:
+            yield self.shards.shard(0, partition), batch
+            return
+        for number, rows in rows_by_number(self.shards.numbers_of(batch.keys, partition)):
+            own = replace(batch, keys=batch.keys.take(pa.array(rows)))
+            yield self.shards.shard(number, partition), own
 
     def build_shard(self, shard: Shard, batches: Sequence[KeyBatch]) -> WriteStat | None:
         """Write the base file of a shard, unless it exists; None if the shard has no keys.
@@ -246,6 +255,7 @@ def _sorted_entries(
     if sum(batch.keys.nbytes for batch in batches) > FILE_BYTES_MAX:
         problem = f"the keys of shard {shard.file_id} have more than {FILE_BYTES_MAX} bytes"
         raise InputError("record-level index", problem, "give it more shards")
+    batches = _without_surpassed_deletes(batches)
     keys = pa.concat_arrays([batch.keys for batch in batches])
     distinct: dict[bytes, int] = {}
     codes = [distinct.setdefault(batch.value, len(distinct)) for batch in batches]
@@ -260,6 +270,21 @@ def _sorted_entries(
     if row >= 0:
         raise _stored_twice(keys[row].as_py(), values.slice(row, 2), table)
     return keys, values
+
+
+def _without_surpassed_deletes(batches: Sequence[KeyBatch]) -> list[KeyBatch]:
+    """Return the batches with one entry for each deleted key, and none if the key is stored."""
+    kept = [batch for batch in batches if not batch.deleted]
+    deletes = [batch for batch in batches if batch.deleted]
+    if not deletes:
+        return kept
+    known = pa.concat_arrays([*(batch.keys for batch in kept), pa.array([], pa.string())])
+    for batch in sorted(deletes, key=lambda batch: batch.value):
+        unique = batch.keys.unique()
+        own = unique.filter(pc.invert(pc.is_in(unique, value_set=known)))
+        kept.append(replace(batch, keys=own))
+        known = pa.concat_arrays([known, own])
+    return kept
 
 
 def _stored_twice(key: str, values: pa.DictionaryArray, table: str) -> IndexStateError:

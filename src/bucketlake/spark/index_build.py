@@ -43,6 +43,7 @@ _PIECES = pa.schema(
         pa.field("task", pa.int32()),
         pa.field("shard", pa.int32()),  # Position among the missing shards of the plan.
         pa.field("value", pa.binary()),
+        pa.field("deleted", pa.bool_()),
         pa.field("piece", pa.binary()),
     ]
 )
@@ -89,6 +90,7 @@ def _piece_rows(batch: KeyBatch, shard: int, task: int) -> pa.RecordBatch:
         pa.repeat(pa.scalar(task, pa.int32()), count),
         pa.repeat(pa.scalar(shard, pa.int32()), count),
         pa.repeat(pa.scalar(batch.value, pa.binary()), count),
+        pa.repeat(batch.deleted, count),
         pieces,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_PIECES)
@@ -98,11 +100,11 @@ def _building(builder: IndexBuilder, shards: tuple[Shard, ...]) -> BatchFunction
     def build(batches: Batches) -> Batches:
         held: dict[int, list[KeyBatch]] = defaultdict(list)
         for batch in batches:
-            numbers, values, pieces = (batch.column(name) for name in ("shard", "value", "piece"))
-            for number, value, keys in zip(
-                numbers.to_pylist(), values.to_pylist(), unpack(pieces), strict=True
-            ):
-                held[number].append(KeyBatch(keys.column("key"), value))
+            names = ("shard", "value", "deleted")
+            facts = (batch.column(name).to_pylist() for name in names)
+            pieces = unpack(batch.column("piece"))
+            for number, value, deleted, keys in zip(*facts, pieces, strict=True):
+                held[number].append(KeyBatch(keys.column("key"), value, deleted))
         for number in sorted(held):
             stat = builder.build_shard(shards[number], held.pop(number))
             if stat is not None:

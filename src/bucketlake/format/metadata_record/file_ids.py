@@ -82,8 +82,8 @@ class MetadataFileId:
                 "name log files of such a partition"
             )
             advice = (
-                "create the table with another index, such as SimpleBucket(4) or "
-                "RecordIndex(partitioned=False)"
+                "use a global record-level index (RecordIndex(partitioned=False)), or an index of "
+                "computed buckets such as SimpleBucket(4)"
             )
             raise InputError("partition path", problem, advice)
         return FileId(f"{self.prefix_of_shards(self.data_partition)}{self.shard:04d}-0")
