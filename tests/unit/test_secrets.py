@@ -6,7 +6,7 @@ import base64
 import copy
 import pickle
 import traceback
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
@@ -30,7 +30,7 @@ def test_a_table_shows_its_options_in_no_text() -> None:
 
 
 def test_a_pickled_table_has_its_options_and_does_not_show_them() -> None:
-    table = replace(bl.Table("s3://lake/t"), storage_options=OPTIONS)
+    table = bl.Table("s3://lake/t", storage_options=OPTIONS)
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         pickled = pickle.dumps(table, protocol)
         assert b"hush" not in pickled

@@ -203,7 +203,9 @@ class _Cast:
 
 
 def _first_unfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str:
-    """Return the first value that cannot be cast, as words for a message."""
+    """Return the first value that cannot be cast, as words for a message; nothing of no values."""
+    if not len(array):
+        return ""
     while len(array) > 1:
         half = array.slice(0, len(array) // 2)
         try:

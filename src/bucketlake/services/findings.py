@@ -62,6 +62,7 @@ class FindingKind(Enum):
     BUCKET_UNKNOWN = "bucket_unknown"
     KEYS_IN_WRONG_BUCKET = "keys_in_wrong_bucket"
     KEYS_TWICE = "keys_twice"
+    KEYS_AMBIGUOUS = "keys_ambiguous"
     COUNT_OUT_OF_STEP = "count_out_of_step"
     RULES_OUT_OF_STEP = "rules_out_of_step"
     RING_OF_NO_COMMIT = "ring_of_no_commit"
@@ -115,6 +116,11 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.BUCKET_UNKNOWN: (Severity.ERROR, Remedy.REWRITE, ""),
     FindingKind.KEYS_IN_WRONG_BUCKET: (Severity.ERROR, Remedy.REWRITE, ""),
     FindingKind.KEYS_TWICE: (Severity.ERROR, Remedy.REWRITE, ""),
+    FindingKind.KEYS_AMBIGUOUS: (
+        Severity.WARNING,
+        Remedy.NOTHING,
+        "compare these records with their source, and see docs/how-to/choose-keys.md",
+    ),
     FindingKind.COUNT_OUT_OF_STEP: (
         Severity.WARNING,
         Remedy.NOTHING,

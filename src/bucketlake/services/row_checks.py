@@ -6,7 +6,7 @@ The checks hold the keys of one partition, or a part of one file, in memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +61,7 @@ def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice)
 
 
 def check_keys(table: Examination) -> Iterator[Finding]:
-    """Read all keys; find keys in wrong buckets, duplicate keys, and wrong entries of the index."""
+    """Read all keys; find wrong buckets, duplicates, ambiguous keys, wrong entries of the index."""
     entries = IndexEntries.of(table)
     partitions: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in table.slices:
@@ -76,6 +76,7 @@ def check_keys(table: Examination) -> Iterator[Finding]:
             for file_slice, held in zip(slices, keys, strict=True):
                 yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
         yield from _twice(partition, slices, keys)
+        yield from _ambiguous(partition, table.config.key_spec.record_key_fields, keys)
         if entries is not None:
             yield from entries.compared(partition, slices, keys)
     if entries is not None:
@@ -129,4 +130,23 @@ def _twice(
             f"{len(several)} keys occur more than once, such as {several[0].as_py()!r}",
             partition,
             tuple(holding),
+        )
+
+
+def _ambiguous(
+    partition: str, fields: Sequence[str], keys: list[pa.ChunkedArray]
+) -> Iterator[Finding]:
+    """Find keys of several columns whose text can be split into other values, too."""
+    together = pa.chunked_array([array for held in keys for array in held.chunks], pa.string())
+    several = pa.repeat(False, len(together))
+    for name in fields[1:]:
+        split = pc.greater(pc.count_substring(together, f",{name}:"), 1)
+        several = pc.or_(several, split.combine_chunks())
+    found = together.filter(several)
+    if len(found):
+        yield Finding(
+            FindingKind.KEYS_AMBIGUOUS,
+            f"{len(found)} keys can have been made of other values, such as {found[0].as_py()!r}; "
+            "records of different values may have replaced each other",
+            partition,
         )

@@ -24,6 +24,7 @@ _FORMS = (
     "a zone, a datetime or a date, or the result of a write"
 )
 _NOTHING = "this write committed nothing; give the result of an earlier write, or a time"
+_FROM_THE_START = re.compile("0+", re.ASCII)  # As jobs of Hudi begin an incremental query.
 _TEXT = re.compile(
     r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?P<zone>Z|[+-]\d\d:\d\d)?)?", re.ASCII
 )
@@ -51,6 +52,8 @@ def read_time(
 
     Examples
     --------
+    >>> read_time("000", "since")
+    '00000000000000000'
     >>> read_time("2024-01-02 03:04:05"), read_time("2024-01-02T03:04:05.678+01:00")
     ('20240102030405000', '20240102020405678')
     """
@@ -65,6 +68,8 @@ def read_time(
         if isinstance(given, date):
             return _digits(datetime(given.year, given.month, given.day), timezone)
         if isinstance(given, str):
+            if argument == "since" and _FROM_THE_START.fullmatch(given):
+                return InstantTime("0" * 17)
             return _of_text(given, timezone)
     except (ValueError, OverflowError, OSError, TimelineError) as error:
         # A time near the first or the last year may have no equivalent in the zone.

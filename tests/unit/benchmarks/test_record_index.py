@@ -76,7 +76,7 @@ def upsert_one(kind: str, folders: int) -> CountingStorage:
     rows = pa.table({"id": [key(1)], "day": [day(folders // 2)], "at": [5]}, schema=SCHEMA)
     target = open_target(storage, read_table_config(storage), None)
     result = write_records(target, Operation.UPSERT, ArrowSource(rows, threads=1))
-    assert (result.file_groups, result.updated) == (1, 1)
+    assert (result.file_groups, result.written) == (1, 1)
     forget(name)
     return storage
 

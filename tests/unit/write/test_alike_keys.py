@@ -10,6 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
+from bucketlake.services.findings import FindingKind
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 ALIKE = {
@@ -56,3 +57,14 @@ def test_odd_keys_that_are_alone_or_repeated_are_written(new_path: Callable[[], 
     keys: list[Pair] = [("x,b:y", "z"), ("__null__", "z"), ("x", ""), ("x", "y"), ("q,b:", "b:,b:")]
     table.upsert(rows(*keys, *keys))
     assert table.to_arrow().num_rows == len(keys)
+
+
+def test_doctor_finds_stored_keys_that_other_values_can_have(new_path: Callable[[], str]) -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.string())])
+    table = bl.create_table(new_path(), schema=schema, record_key=["a", "b"])
+    table.upsert(pa.table({"a": ["x", "y"], "b": ["y,b:z", "plain, b"]}))
+    assert not table.doctor()
+    (found,) = table.doctor(check_keys=True)
+    assert found.kind is FindingKind.KEYS_AMBIGUOUS
+    assert "1 keys" in found.meaning
+    assert "'a:x,b:y,b:z'" in found.meaning

@@ -116,7 +116,7 @@ def test_deletes_need_keys_too(table: bl.Table, bad: BadBatch) -> None:
 )
 def test_something_that_is_no_table_of_rows_is_refused(table: bl.Table, data: object) -> None:
     before = objects()
-    with pytest.raises(InputError, match=r"pass a Spark DataFrame or a pyarrow\.Table"):
+    with pytest.raises(InputError, match=r"pass a Spark DataFrame, a pyarrow\.Table"):
         table.upsert(data)
     assert objects() == before
 

@@ -84,7 +84,8 @@ def plan_eviction(
     """
     eligible = [each for each in cached if _is_eligible(each.last_use, checkpoint)]
     if policy is EvictionPolicy.CHECKPOINT and checkpoint is not None:
-        return eligible
+        # Another task fills a shard that was never used, and notes its use afterwards.
+        return [each for each in eligible if each.last_use.at_ns]
     dropped, left = [], sum(each.size_bytes for each in cached)
     for each in sorted(eligible, key=lambda each: each.last_use.at_ns):
         if left <= bytes_max:
