@@ -112,7 +112,7 @@ def test_metadata_table_that_we_build_is_used_and_compacted_by_both(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = begin(hudi, tmp_path / "shared", merge_on_read=merge_on_read)
-    monkeypatch.setattr(commit, "_serve_metadata_table", lambda _: None)
+    monkeypatch.setattr(commit, "_serve_metadata_table", lambda *_: None)
     table.upsert(HUDI, rows(range(15, 30), 2), SKIPPING)
     commit_often(table, 3)
     assert compactions(table.path) == []
@@ -163,7 +163,7 @@ def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
     hudi: HudiPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = begin(hudi, tmp_path / "shared")
-    monkeypatch.setattr(commit, "_serve_metadata_table", lambda _: None)
+    monkeypatch.setattr(commit, "_serve_metadata_table", lambda *_: None)
     commit_often(table, 2)
 
     def die(*_: object, **__: object) -> None:
