@@ -60,9 +60,12 @@ def test_index_that_we_build_is_the_index_that_hudi_builds(
     )
     # Hudi builds the index before its own commit.
     table.write(HUDI, rows(range(2, 3), 3), {**WITH_METADATA, **ENABLED[is_partitioned]})
-    built = entries_of(ours)
-    assert len(built) > 300
-    assert built == entries_of(table.path)
+    built, of_hudi = entries_of(ours), entries_of(table.path)
+    assert len(of_hudi) > 300
+    assert {place: built[place] for place in of_hudi} == of_hudi
+    # An index that writes maintain has keys that only log files delete, and so has ours.
+    deleted = {f"k{i}" for i in range(0, 400, 7)} if merge_on_read else set()
+    assert {key for _, key in built.keys() - of_hudi.keys()} == deleted
 
 
 @KINDS
