@@ -120,7 +120,7 @@ def test_partitions_are_rescaled_in_tasks_of_the_server(
         ("2024-01-01", 5), ("2024-01-02", 5),
     ]  # fmt: skip
     assert held_by(table) == model_of(events(range(40), 1))
-    assert table.upsert(frame_of(spark, events(range(20, 60), 2), tmp_path)).written == 20
+    assert table.upsert(frame_of(spark, events(range(20, 60), 2), tmp_path)).written == 40
     assert held_by(table) == model_of(events(range(40), 1), events(range(20, 60), 2))
     assert [row["v"] for row in held_by(table, "id = 'k59'")] == [59 / 4 + 2]
 
