@@ -312,7 +312,9 @@ class Player:
             found = bl.open_table(self.path).doctor(
                 check_keys=True, check_files=True, min_age_seconds=0
             )
-            wrong = [one for one in found if one.kind is not FindingKind.LEFTOVER_OUTCOME]
+            # Some of the drawn keys hold the name of the next field.
+            allowed = (FindingKind.LEFTOVER_OUTCOME, FindingKind.KEYS_AMBIGUOUS)
+            wrong = [one for one in found if one.kind not in allowed]
             assert not wrong, f"the doctor finds {wrong}"
 
     def _read(self) -> list[Row]:
