@@ -15,7 +15,8 @@ from tests.spark.processes import cluster, run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.any_spark]
 
-NOTHING_LEFT = {"markers": [], "files": [], "pending": [], "staged": [], "spooled": []}
+KILLS = 2
+NOTHING_LEFT: dict[str, list[str]] = {"markers": [], "files": [], "pending": [], "spooled": []}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,9 @@ def test_writes_on_a_cluster_are_exact_while_executors_die_and_tasks_are_copied(
         assert done["rows"] == [model.rows[key] for key in sorted(model.rows)], done["step"]
         assert done["spark"] == sorted(model.rows), done["step"]
     events = [note.rpartition("-")[2] for note in report["notes"]]
-    assert events.count("kills") == 2
+    assert events.count("kills") == KILLS
     assert (events.count("sleeps"), "copies" in events) == (1, True)
+    # A killed executor may leave the file that it was writing, which no reader looks at.
+    assert len(report["left"].pop("staged")) <= KILLS
     assert report["left"] == NOTHING_LEFT
     assert report["doctor"] == []
