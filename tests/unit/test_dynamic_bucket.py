@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import bucketlake as bl
 from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.index import filling
-from bucketlake.index.filling import OwnBuckets, bucket_of_group, owner_of_group
+from bucketlake.index import groups_for_new_keys
+from bucketlake.index.groups_for_new_keys import OwnBuckets, bucket_of_group, owner_of_group
 from bucketlake.index.settings import index_from_options
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
@@ -160,7 +160,7 @@ def test_partitions_have_buckets_of_their_own(new_path: NewPath) -> None:
 def test_a_partition_with_too_many_buckets_is_an_error_before_anything_is_written(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filling, "BUCKETS_MAX", 4)
+    monkeypatch.setattr(groups_for_new_keys, "BUCKETS_MAX", 4)
     table = make(new_path(), bl.DynamicBucket(max_records=1, assigners=2))
     with pytest.raises(IndexStateError, match=r"at most 4 dynamic buckets.*larger buckets"):
         table.upsert(rows(*range(20)))
@@ -226,7 +226,7 @@ def test_writes_through_the_cache_are_those_without_it(
         return found
 
     monkeypatch.setattr(LocationCache, "find", noting)
-    monkeypatch.setattr("bucketlake.metadata.location_cache.filling.is_worth_reading", _always)
+    monkeypatch.setattr("bucketlake.metadata.location_cache.refreshing.is_worth_reading", _always)
     tables = []
     for name, size in (("with", "1000000"), ("without", "0")):
         monkeypatch.setenv("BUCKETLAKE_CACHE_BYTES", size)

@@ -18,7 +18,7 @@ from bucketlake.config.table_keys import METADATA_PARTITIONS
 from bucketlake.errors import CommitConflictError, IndexStateError, InputError, MetadataTableWarning
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.index.conflict_keys import ChangedShards
-from bucketlake.index.filling import bucket_of_group
+from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config

@@ -120,7 +120,7 @@ def test_a_file_group_whose_id_begins_with_eight_digits_is_no_bucket(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "bucketlake.index.filling.derived_uuid",
+        "bucketlake.index.groups_for_new_keys.derived_uuid",
         lambda *_: "00000007-0000-4000-8000-00000000000a",
     )
     table = make(new_path(), bl.RecordIndex(max_file_size=1, small_file_limit=0))

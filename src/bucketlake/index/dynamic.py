@@ -1,7 +1,8 @@
 """The dynamic bucket index: buckets that grow with the data (Hudi discussion 18514).
 
 A value that users pass. Its layout is that of a partitioned record-level index
-(``index/record_layout.py``) whose shards have buckets of their own (``index/filling.py``).
+(``index/record_layout.py``) whose shards have buckets of their own
+(``index/groups_for_new_keys.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.errors import ConfigError
-from bucketlake.index.filling import OwnBuckets
+from bucketlake.index.groups_for_new_keys import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.metadata.index_shards import ShardLimits

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from bucketlake.config import record_options as names
 from bucketlake.errors import ConfigError
-from bucketlake.index.filling import SmallGroups
+from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.metadata.index_shards import GLOBAL_LIMITS, PARTITIONED_LIMITS, ShardLimits
 from bucketlake.storage.base import Storage

@@ -20,7 +20,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import IndexStateError, InputError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.conflict_keys import ConflictKey
-from bucketlake.index.filling import Filling
+from bucketlake.index.groups_for_new_keys import Filling
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,

@@ -2,8 +2,9 @@
 
 The driver makes it between the two stages of the write (``write/locate.py``, ``write/placed.py``).
 A record of a stored key goes to the file group of the key. New keys fill groups with room first,
-and then new ones; the index kind says which groups have room for which keys (``index/filling.py``).
-Each group is filled before the next one, so few groups get new keys.
+and then new ones; the index kind says which groups have room for which keys
+(``index/groups_for_new_keys.py``). Each group is filled before the next one, so few groups get new
+keys.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.index.filling import Filling, RowCounter
+from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_name import FileId, InstantTime

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.index.filling import SmallGroups
+from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.layout import SlotPart
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice

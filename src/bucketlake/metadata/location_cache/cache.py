@@ -19,7 +19,7 @@ import pyarrow as pa
 from bucketlake.errors import BucketLakeError
 from bucketlake.metadata.location_cache.changes import Group, GroupNumbers
 from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
-from bucketlake.metadata.location_cache.filling import BypassError, fill_shard
+from bucketlake.metadata.location_cache.refreshing import BypassError, refresh_shard
 from bucketlake.metadata.location_cache.root_folder import (
     UnsafeFolderError,
     default_folder,
@@ -113,7 +113,7 @@ class LocationCache:
         try:
             root = make_root(self.root)
             folder = ShardFolder.of(root, index.table.storage.outer.root, held.file_id)
-            shard = fill_shard(folder, index.table, held, len(keys))
+            shard = refresh_shard(folder, index.table, held, len(keys))
         except BypassError as bypass:
             return _without_cache(index, held, keys, bypass.use)
         except (BucketLakeError, UnsafeFolderError, OSError, pa.ArrowInvalid):

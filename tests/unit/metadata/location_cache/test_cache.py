@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bucketlake.errors import MetadataTableError
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.metadata.index_shards import IndexShards
-from bucketlake.metadata.location_cache import filling
+from bucketlake.metadata.location_cache import refreshing
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
@@ -309,7 +309,7 @@ def test_full_disk_costs_only_time(cache: LocationCache, monkeypatch: pytest.Mon
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(filling.ShardFolder, "add_part", full)
+    monkeypatch.setattr(refreshing.ShardFolder, "add_part", full)
     index = index_of()
     for _ in range(2):
         use = seen(index, cache)

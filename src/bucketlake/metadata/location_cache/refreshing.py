@@ -47,7 +47,7 @@ class BypassError(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FilledShard:
+class RefreshedShard:
     """A shard at a pinned slice.
 
     Attributes
@@ -65,9 +65,9 @@ class FilledShard:
     use: CacheUse
 
 
-def fill_shard(
+def refresh_shard(
     folder: ShardFolder, table: MetadataTable, held: MetadataSlice, key_count: int
-) -> FilledShard:
+) -> RefreshedShard:
     """Return a shard at a pinned slice.
 
     Parameters
@@ -98,16 +98,16 @@ def fill_shard(
         loaded, before = None, CacheUse(damaged=1)
     if loaded is not None:
         state, parts = loaded
-        filled = _Filling(folder, table, held).extended(state, parts)
-        if filled is not None:
-            return filled
+        refreshed = _Refresh(folder, table, held).extended(state, parts)
+        if refreshed is not None:
+            return refreshed
         if state.coverage.is_newer_than(table):
             raise BypassError(before)
         before = CacheUse(outdated=1)
     if not is_worth_reading(held, key_count):
         raise BypassError(before)
-    filled = _Filling(folder, table, held).built()
-    return replace(filled, use=filled.use + before)
+    refreshed = _Refresh(folder, table, held).built()
+    return replace(refreshed, use=refreshed.use + before)
 
 
 def is_worth_reading(held: MetadataSlice, key_count: int) -> bool:
@@ -122,12 +122,12 @@ def is_worth_reading(held: MetadataSlice, key_count: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _Refresh:
     folder: ShardFolder
     table: MetadataTable
     held: MetadataSlice
 
-    def extended(self, state: ShardState, parts: list[Part]) -> FilledShard | None:
+    def extended(self, state: ShardState, parts: list[Part]) -> RefreshedShard | None:
         """Bring a cached state to the slice; None if it does not lead there."""
         try:
             lacking = state.coverage.lacks(self.table, self.held)
@@ -139,15 +139,15 @@ class _Filling:
 
     def _with_logs(
         self, state: ShardState, parts: list[Part], lacking: Sequence[DataFile]
-    ) -> FilledShard | None:
+    ) -> RefreshedShard | None:
         coverage = Coverage.of(self.table, self.held)
         is_same = (state.coverage.base, state.coverage.logs) == (coverage.base, coverage.logs)
         if is_same:
-            return FilledShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
+            return RefreshedShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
         if not lacking:  # A compaction put what is cached into a base file.
             with suppress(OSError):
                 self.folder.publish(replace(state, coverage=coverage))
-            return FilledShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
+            return RefreshedShard(parts, state.groups, _with_sizes(parts, CacheUse(hits=1)))
         numbers = GroupNumbers({group: code for code, group in enumerate(state.groups)})
         changes = read_changes(self.table, self.held, lacking, numbers)
         if changes.reaches_back:
@@ -155,11 +155,11 @@ class _Filling:
         use = CacheUse(extended=1, read_count=changes.count)
         changed = changed_parts(parts, changes)
         kept = ShardState(coverage, numbers.groups, state.parts[: changed.kept])
-        filled = self._saved(kept, parts[: changed.kept], changed.added, use)
+        refreshed = self._saved(kept, parts[: changed.kept], changed.added, use)
         self.folder.delete_parts(state.parts[changed.kept :])
-        return filled
+        return refreshed
 
-    def built(self) -> FilledShard:
+    def built(self) -> RefreshedShard:
         """Read the whole slice."""
         coverage = Coverage.of(self.table, self.held)
         numbers = GroupNumbers()
@@ -181,7 +181,7 @@ class _Filling:
 
     def _saved(
         self, kept: ShardState, kept_parts: Sequence[Part], added: Sequence[Part], use: CacheUse
-    ) -> FilledShard:
+    ) -> RefreshedShard:
         """Write new parts after those of a state, and publish the state with them."""
         mapped: list[Part] = []
         try:
@@ -192,7 +192,7 @@ class _Filling:
         except (OSError, DamagedFileError):  # The disk is full, or somebody deleted the files.
             mapped, use = list(added), replace(use, unwritten=1)
         parts = [*kept_parts, *mapped]
-        return FilledShard(parts, kept.groups, _with_sizes(parts, use))
+        return RefreshedShard(parts, kept.groups, _with_sizes(parts, use))
 
 
 def _with_sizes(parts: Sequence[Part], use: CacheUse) -> CacheUse:
