@@ -110,7 +110,7 @@ class CheckedFooter:
         """
         wanted = {*columns}
         first = group * len(self._names)
-        ranges = list(_chunk_ranges(self.metadata, group))
+        ranges = _chunk_ranges(self.metadata, group)
         for leaf, name in enumerate(self._names):
             if name not in wanted:
                 continue
