@@ -111,8 +111,10 @@ from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
-from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.source import RecordSource
+from bucketlake.write.target import Target, open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

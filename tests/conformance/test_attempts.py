@@ -19,8 +19,9 @@ from bucketlake.storage.memory import forget
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.placed import LocatedRecords
+from bucketlake.write.target import open_target
 from tests.conformance.cases import (
     Case,
     Checked,

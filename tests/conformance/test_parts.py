@@ -15,8 +15,9 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import plan
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.locate import LocateTask
+from bucketlake.write.target import open_target
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
 from tests.conformance.test_attempts import write_in_attempts
 

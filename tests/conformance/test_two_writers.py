@@ -11,7 +11,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.conformance.cases import Checked, Row, arrow, rows, storage_of
 from tests.meanwhile import meanwhile
 

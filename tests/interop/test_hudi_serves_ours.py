@@ -93,7 +93,7 @@ class Driver:
         before = instants_of(table)
         with self.monkeypatch.context() as patch:
             patch.setattr(f"bucketlake.write.{self.step}", self._stop)
-            patch.setattr("bucketlake.write.ingest.roll_back_own", lambda write: None)
+            patch.setattr("bucketlake.write.transaction.roll_back_own", lambda write: None)
             with pytest.raises(Killed):
                 table.ours.upsert(table.kind.rows(batch))
         (instant,) = instants_of(table) - before
@@ -108,7 +108,7 @@ class Driver:
     "step",
     [
         "ingest.plan_write",
-        "ingest.commit_write",
+        "transaction.commit_write",
         "commit.claim_commit",
         "commit.complete_instant",
     ],
@@ -135,7 +135,7 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
 ) -> None:
     """Nor do its tasks publish anything any more."""
     table.upsert(BUCKETLAKE, rows(range(24), 1))
-    driver = Driver(monkeypatch, "ingest.commit_write")
+    driver = Driver(monkeypatch, "transaction.commit_write")
     with monkeypatch.context() as patch:
         calls = []
         write_slots = ArrowSource.write_slots
@@ -166,7 +166,7 @@ def test_pending_rollback_of_hudi_is_finished_by_the_next_write(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: Writer
 ) -> None:
     table.upsert(BUCKETLAKE, rows(range(24), 1))
-    instant = Driver(monkeypatch, "ingest.commit_write").die(table, rows(range(10, 40), 5))
+    instant = Driver(monkeypatch, "transaction.commit_write").die(table, rows(range(10, 40), 5))
     shutil.copytree(table.path, tmp_path / "before")
     table.write(HUDI, rows(range(1), 1))
     timeline = table.path / ".hoodie" / "timeline"

@@ -17,7 +17,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.commit import CommitPlan, begin_write, commit_write
-from bucketlake.write.ingest import open_target
+from bucketlake.write.target import open_target
 from tests.interop.peer.client import HudiPeer
 
 pytestmark = pytest.mark.interop

@@ -50,9 +50,11 @@ from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, Tabl
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batches import Batch
 from bucketlake.write.conflict import retried
-from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.source import SlotCounts
 from bucketlake.write.tag import Tagger
+from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.indexes import (

@@ -17,7 +17,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.index_writer import IndexTask, ShardPlan
-from bucketlake.write.ingest import Target
+from bucketlake.write.target import Target
 from tests.simulation.stage import InTurn
 
 CONVERTED = bl.DynamicBucket(max_records=2, assigners=2)

@@ -20,9 +20,9 @@ from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.index_writer import ShardPlan, ShardResult
-from bucketlake.write.ingest import Target
 from bucketlake.write.key_changes import ChangedKeys
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.target import Target
 from tests.conformance.kinds import FULL_BYTES
 from tests.simulation.indexes import run_in_turn
 

@@ -25,7 +25,8 @@ from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.create import make_table
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import (
     FaultyStorage,
     SimulatedCrash,

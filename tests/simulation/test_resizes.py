@@ -25,7 +25,8 @@ from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.conflict import retried
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.simulation.resizes import require_committed_blocks, resize_one_by_one
 from tests.simulation.world import SCHEMA, require_tidy

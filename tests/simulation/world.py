@@ -58,9 +58,11 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.index_writer import ShardPlan
-from bucketlake.write.ingest import Target, delete_partitions, open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.source import TaskResult
+from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.metadata_truth import require_true_metadata

@@ -44,9 +44,10 @@ from bucketlake.timeline.transitions import create_requested
 from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.completion import complete_instant
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.metadata_upkeep import prepare_deletion
 from bucketlake.write.pending_actions import begin_instant
+from bucketlake.write.target import open_target
 from bucketlake.write.timeline_rollback import carry_on_rollback
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import objects_of

@@ -38,7 +38,8 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])

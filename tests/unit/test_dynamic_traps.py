@@ -24,7 +24,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.index_upkeep import IndexUpkeep
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile
 from tests.storages import set_properties
 

@@ -39,7 +39,8 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata
@@ -366,7 +367,7 @@ def test_a_table_without_a_setting_can_still_be_written_after_a_conversion_that_
     def dies(*_: Any) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr("bucketlake.write.ingest._begun", dies)
+    monkeypatch.setattr("bucketlake.write.kind_conversion.begun_write", dies)
     with pytest.raises(SimulatedCrash):
         bl.open_table(table.path).convert(DYNAMIC, dry_run=False)
     monkeypatch.undo()

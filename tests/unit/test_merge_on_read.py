@@ -40,7 +40,8 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from bucketlake.write.timeline_rollback import take_back
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 from tests.storages import set_properties

@@ -20,7 +20,8 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.where import parser
 from bucketlake.where.predicate import Predicate
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])

@@ -38,8 +38,9 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.rehash import RehashSource
+from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])

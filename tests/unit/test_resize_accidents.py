@@ -29,9 +29,10 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.resize_withdrawal import withdraw_resize
+from bucketlake.write.target import open_target
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (

@@ -24,9 +24,10 @@ from bucketlake.services.resize import resize as service
 from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.resizer import Resizer
+from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,

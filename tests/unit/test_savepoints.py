@@ -33,7 +33,8 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from bucketlake.write.timeline_restore import begin_restore, carry_out_restore
 from bucketlake.write.timeline_rollback import carry_out_rollback, read_rollback_plan
 from tests.faulty_storage import FaultyStorage, SimulatedCrash

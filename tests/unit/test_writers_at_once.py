@@ -23,7 +23,9 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write import commit, ingest
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import delete_partitions, open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.partition_writes import delete_partitions
+from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -165,7 +167,7 @@ def test_a_commit_that_began_before_a_rescale_and_completed_after_it_goes_with_i
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is Hudi's, say, which does not look at the times of rules."""
-    with mock.patch.object(ingest, "_require_same_settings"):
+    with mock.patch.object(ingest, "require_same_settings"):
         upserted, rescaled = upsert_between_two_rescales(table, monkeypatch)
     late = table.timeline()[2].requested_at
     assert late < upserted
@@ -199,7 +201,7 @@ def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
 
     def other_dies() -> None:
         monkeypatch.setattr(commit, "claim_commit", die)
-        monkeypatch.setattr("bucketlake.write.ingest.roll_back_own", lambda _: None)
+        monkeypatch.setattr("bucketlake.write.transaction.roll_back_own", lambda _: None)
         with pytest.raises(KeyboardInterrupt):
             upsert_once(table, rows("first", range(10), 1))
         turn = last_turn(storage)

@@ -19,9 +19,9 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.rescale import move_partitions
-from bucketlake.write.ingest import Target
 from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import SlotSource
+from bucketlake.write.target import Target
 
 
 @dataclass(frozen=True, slots=True)

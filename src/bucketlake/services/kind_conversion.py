@@ -38,7 +38,7 @@ from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import retried
-from bucketlake.write.ingest import convert_kind, open_to_convert
+from bucketlake.write.kind_conversion import convert_kind, open_to_convert
 
 _RECORD_INDEX = MetadataPartition.RECORD_INDEX
 

@@ -55,8 +55,9 @@ from bucketlake.timeline.table_properties import (
 )
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.conflict import retried
-from bucketlake.write.ingest import open_target, rewrite_partition
+from bucketlake.write.partition_writes import rewrite_partition
 from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.target import open_target
 
 _FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
     FindingKind.UNREADABLE,

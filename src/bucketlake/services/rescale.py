@@ -25,10 +25,11 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
 from bucketlake.write.index_writer import ShardPlan
-from bucketlake.write.ingest import Target, overwrite_partitions
+from bucketlake.write.partition_writes import overwrite_partitions
 from bucketlake.write.progress import LOGGER
 from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
 from bucketlake.write.source import SlotSource, TaskResult, written_in_threads
+from bucketlake.write.target import Target
 
 _SHOWN = 5  # Names in a warning.
 

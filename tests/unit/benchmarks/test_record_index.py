@@ -33,7 +33,8 @@ from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.ingest import open_target, write_records
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 
 METADATA = ".hoodie/metadata/"

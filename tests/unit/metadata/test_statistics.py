@@ -27,7 +27,7 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.services import compaction
 from bucketlake.services.resize import execution
 from bucketlake.storage.location import open_storage
-from bucketlake.write import commit, ingest, log_copies
+from bucketlake.write import commit, ingest, log_copies, transaction
 from bucketlake.write.group_writer import GroupWriter
 from tests import ring_tables
 from tests.storages import memory_of
@@ -72,7 +72,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
     """Let tasks compute statistics; return the write statistics that reach the driver."""
     found: list[WriteStat] = []
 
-    def noting(module: Any, name: str, stats_of: Callable[..., Sequence[WriteStat]]) -> None:
+    def noting(
+        module: Any,
+        name: str,
+        stats_of: Callable[..., Sequence[WriteStat]],
+        *,
+        chooses: Any = None,  # The module that chooses the columns, if another.
+    ) -> None:
         inner = getattr(module, name)
 
         def run(*arguments: Any) -> Any:
@@ -80,9 +86,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
             return inner(*arguments)
 
         monkeypatch.setattr(module, name, run)
-        monkeypatch.setattr(module, "indexed_columns", lambda _, __, schema: usual(schema))
+        chosen = chooses or module
+        monkeypatch.setattr(chosen, "indexed_columns", lambda _, __, schema: usual(schema))
 
-    noting(ingest, "commit_write", lambda _, plan: plan.stats)
+    noting(transaction, "commit_write", lambda _, plan: plan.stats, chooses=ingest)
     noting(compaction, "_complete", lambda _snapshot, _clock, _instant, stats, _held: stats)
     noting(
         execution,
@@ -183,13 +190,13 @@ def test_table_without_statistics_computes_none(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stats: list[WriteStat] = []
-    inner = ingest.commit_write
+    inner = transaction.commit_write
 
     def noting(write: Any, plan: Any) -> Any:
         stats.extend(plan.stats)
         return inner(write, plan)
 
-    monkeypatch.setattr(ingest, "commit_write", noting)
+    monkeypatch.setattr(transaction, "commit_write", noting)
     table = bl.create_table(
         new_path(), schema=SCHEMA, record_key=["id"], partition_by=["day"],
         index=bl.SimpleBucket(1), metadata_table=False,

@@ -1,0 +1,144 @@
+"""Writes of whole partitions: with another index, with their own rows, or to delete them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from bucketlake.errors import IndexStateError, InputError
+from bucketlake.index.settings import TableIndex
+from bucketlake.index.state import latest_setting, save_setting
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.result import WriteResult
+from bucketlake.model.table_type import Operation
+from bucketlake.timeline.markers import mark_instant
+from bucketlake.write.commit import CommitPlan
+from bucketlake.write.commit_checks import (
+    require_same_index,
+    require_same_setting,
+    require_same_settings,
+)
+from bucketlake.write.ingest import (
+    layout_of_write,
+    save_written,
+    upkeep_of,
+    write_into_slots,
+    write_located,
+)
+from bucketlake.write.plan import plan_write
+from bucketlake.write.source import RecordSource, SlotCounts, SlotSource
+from bucketlake.write.target import Target, adopt_index
+from bucketlake.write.transaction import begun_write, commit_planned
+
+
+def overwrite_partitions(
+    target: Target,
+    index: TableIndex,
+    partitions: Sequence[str],
+    source: SlotSource,
+) -> WriteResult:
+    """Rewrite partitions with another index, and save its setting, in one commit (RFC-89).
+
+    Parameters
+    ----------
+    target : Target
+        The table with its current index.
+    index : TableIndex
+        The new index.
+    partitions : sequence of str
+        Paths of the partitions to overwrite; if empty, only the setting is saved.
+    source : SlotSource
+        All rows of those partitions as ``target`` pins them.
+
+    Raises
+    ------
+    CommitConflictError
+        If one of the partitions, or the setting, changed meanwhile.
+    """
+    renewed = replace(target, index=index)
+    tagger = renewed.tagger(target.snapshot.schema)
+    slices = target.snapshot.partition_slices(partitions)
+    counts = source.count_slots(tagger) if partitions else {}
+    _require_own_rows(counts, partitions)
+    adopt_index(target, slices)
+    held = latest_setting(target.storage, target.snapshot.timeline)
+    check = partial(require_same_setting, target.layout, renewed.layout, held)
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        mark_instant(target.storage, write.instant)
+        save_setting(target.storage, target.index, index, write.instant)
+        return write_into_slots(write, renewed, source, tagger, counts, slices, check)
+
+
+def rewrite_partition(target: Target, partition: str, source: RecordSource) -> WriteResult:
+    """Rewrite a partition with its own rows: each row in its bucket, one row per key.
+
+    Parameters
+    ----------
+    target : Target
+        The table.
+    partition : str
+        Path of the partition. Its files may contradict the index.
+    source : RecordSource
+        All rows of the partition as ``target`` pins it, older ones first.
+
+    Raises
+    ------
+    IndexStateError
+        If the partition columns of a row give another partition.
+    CommitConflictError
+        If the partition changed meanwhile.
+    """
+    tagger = target.tagger(target.snapshot.schema)
+    slices = target.snapshot.partition_slices([partition])
+    counts = source.count_slots(tagger)
+    _require_own_rows(counts, [partition])
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        if target.layout.locates:
+            return write_located(write, target, source, tagger, counts, slices)
+        return write_into_slots(write, target, source, tagger, counts, slices)
+
+
+def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
+    """Remove whole partitions from the table: a replace commit lists their file groups."""
+    if not partitions:
+        return WriteResult(None)
+    slices = target.snapshot.replaceable_slices(dict.fromkeys(partitions))
+    held: dict[str, list[FileSlice]] = {path: [] for path in partitions}
+    for file_slice in slices:
+        held[file_slice.partition_path].append(file_slice)
+    absent = [path for path, slices in held.items() if not slices]
+    if absent:
+        raise InputError(
+            f"delete partition {absent[0]!r} of {target.storage.root}",
+            "the table holds no records in it",
+            "name partitions by their path, as table.buckets() shows it",
+        )
+    with begun_write(target, Operation.DELETE_PARTITION) as write:
+        layout = layout_of_write(target, write, held)
+        plan = plan_write(Operation.DELETE_PARTITION, {}, slices, layout, tasks_wanted=1)
+        own = CommitPlan(
+            checks=(partial(require_same_settings, target, layout, dict.fromkeys(held, ())),),
+            saves=(partial(save_written, target.index, layout, ()),),
+            group_key=layout.conflict_key_of_group,
+        )
+        upkeep = upkeep_of(write, target, layout, [*held], slices)
+        if upkeep is not None:
+            index_files, changed = upkeep.remove([*held])
+            own = replace(
+                own,
+                checks=(*own.checks, partial(require_same_index, upkeep)),
+                extra=changed.to_metadata() if layout.locates else {},
+                index_files=index_files,
+            )
+        return commit_planned(write, target, plan, target.snapshot.schema, own)
+
+
+def _require_own_rows(counts: SlotCounts, partitions: Sequence[str]) -> None:
+    strayed = {path for path, _ in counts}.difference(partitions)
+    if strayed:
+        raise IndexStateError(
+            f"the rows of partitions {', '.join(map(repr, partitions))} belong there",
+            f"the partition columns of some rows give partition {min(strayed)!r}",
+            "overwrite the partitions with their own rows first",
+        )

@@ -1,0 +1,124 @@
+"""A table opened for one write: checked to be writable, settled, and pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.index.layout import Layout
+from bucketlake.index.settings import (
+    StoredSetting,
+    TableIndex,
+    is_stored,
+    read_stored,
+    require_index,
+    store_index,
+)
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.table_type import LogFormat, TableType
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.write.adopt import require_matching_index
+from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.tag import Tagger
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table opened for one write: checked to be writable, settled, and pinned.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The table as pinned for the write.
+    clock : InstantClock
+        Source of new times.
+    index : TableIndex
+        How records find their file group.
+    stored : StoredSetting or None
+        The index setting that the table stores; None before the first write of bucketlake.
+    adopts : bool
+        Whether the table does not say its index, so that ``index`` is what the caller states.
+    log_format : LogFormat
+        The block type of records in log files.
+    lock : TableLock
+        The lock that Hudi's writers share.
+    """
+
+    snapshot: Snapshot
+    clock: InstantClock
+    index: TableIndex
+    stored: StoredSetting | None
+    adopts: bool = False
+    log_format: LogFormat = LogFormat.PARQUET
+    lock: TableLock = NO_LOCK
+
+    @property
+    def storage(self) -> Storage:
+        """The table's storage."""
+        return self.snapshot.storage
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's properties."""
+        return self.snapshot.config
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the index at the pinned state of the table."""
+        return self.index.layout()
+
+    @property
+    def appends(self) -> bool:
+        """Whether existing file groups get log files instead of new base files."""
+        return self.config.table_type is TableType.MERGE_ON_READ
+
+    def tagger(self, schema: pa.Schema) -> Tagger:
+        """Return the tagger for records of a schema."""
+        return Tagger(self.config.key_spec, self.layout, schema)
+
+
+def open_target(
+    storage: Storage,
+    config: TableConfig,
+    index: TableIndex | None,
+    now_ms: Callable[[], int] = system_now_ms,
+    log_format: LogFormat = LogFormat.PARQUET,
+    lock: TableLock = NO_LOCK,
+) -> Target:
+    """Open a table for a write: check that it can be written, settle failed writes, pin it.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table has a feature that a writer must support and bucketlake does not.
+    ConfigError, IndexStateError
+        If the index is unknown, or differs from the table's index.
+    """
+    check_writable(config, storage.root)
+    found = load_timeline(storage, config)
+    stored = read_stored(storage)
+    known = require_index(storage, found, index, stored)
+    known.check_hash_fields(config.key_spec.record_key_fields)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, found, clock, lock)
+    if timeline is not found:  # A rescale or a conversion may have been finished or undone.
+        stored = read_stored(storage)
+        known = require_index(storage, timeline, index, stored)
+    pinned = load_snapshot(storage, config, timeline)
+    adopts = not is_stored(storage, timeline, stored)
+    return Target(pinned, clock, known, stored, adopts, log_format, lock)
+
+
+def adopt_index(target: Target, slices: Sequence[FileSlice]) -> None:
+    """Store the index setting of a table that has none, after checking it against the files."""
+    if target.adopts:
+        require_matching_index(target.storage, slices, target.layout)
+        store_index(target.storage, target.index)

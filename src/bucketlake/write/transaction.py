@@ -1,0 +1,77 @@
+"""The two ends of a write: its begin, with a rollback if it fails, and its commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from bucketlake.config.recorded_entries import RECORDED, recorded_entries
+from bucketlake.errors import BucketLakeError
+from bucketlake.model.result import WriteResult
+from bucketlake.model.table_type import Operation
+from bucketlake.write.batch_schema import schema_text
+from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
+from bucketlake.write.commit_checks import require_overwritten_alone, require_schema_kept
+from bucketlake.write.plan import WritePlan
+from bucketlake.write.recovery import roll_back_own
+from bucketlake.write.target import Target
+
+
+@contextlib.contextmanager
+def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
+    """Begin a write, and roll it back if the body fails."""
+    snapshot = target.snapshot
+    with begin_write(
+        snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
+    ) as write:
+        try:
+            yield write
+        except BaseException:
+            # If storage fails here too, the next write rolls it back.
+            with contextlib.suppress(BucketLakeError, OSError):
+                roll_back_own(write)
+            raise
+
+
+def commit_planned(
+    write: PendingWrite, target: Target, plan: WritePlan, schema: pa.Schema, own: CommitPlan
+) -> WriteResult:
+    """Commit a write; add the checks and metadata that every write of records needs."""
+    commit = replace(
+        own,
+        replaced=plan.replaced,
+        checks=(
+            partial(require_overwritten_alone, plan),
+            *own.checks,
+            partial(require_schema_kept, target, schema),
+        ),
+        extra={
+            **own.extra,
+            **target.index.to_options(),
+            RECORDED: recorded_entries(target.config),
+            "schema": schema_text(target, schema),
+        },
+    )
+    completed_at = commit_write(write, commit)
+    stats = commit.stats
+    inserted = sum(s.insert_count for s in stats)
+    updated = sum(s.update_count for s in stats)
+    deleted = sum(s.delete_count for s in stats)
+    # The log file of a group was written without its stored keys.
+    logs = [s for s in stats if target.appends and not s.opens_group]
+    knows_records = not any(s.update_count for s in logs)
+    knows_deletes = not any(s.delete_count for s in logs)
+    replaced_count = sum(len(ids) for ids in plan.replaced.values())
+    return WriteResult(
+        write.instant,
+        inserted=inserted if knows_records else None,
+        updated=updated if knows_records else None,
+        deleted=deleted if knows_deletes else None,
+        file_groups=len({(s.partition_path, s.file_id) for s in stats}) + replaced_count,
+        written=inserted + updated,
+        completed_at=completed_at,
+    )
