@@ -148,10 +148,16 @@ def test_merge_of_an_unordered_batch_does_not_depend_on_arrival(batch, seed):
     assert outputs[0] == outputs[1]
 
 
-@given(st.lists(st.text(max_size=40), unique=True))
-def test_key_order_sorts_by_utf8_bytes(keys):
-    order = key_order(pa.array(keys, pa.string()))
-    assert [keys[i] for i in order] == sorted(keys, key=lambda k: k.encode())
+@given(
+    st.lists(st.one_of(st.text(max_size=40), st.text("ab", max_size=12))),
+    st.sampled_from(["", "ä", "a longer prefix "]),
+    st.integers(0, 3),
+)
+def test_key_order_sorts_by_utf8_bytes_and_keeps_the_order_of_equal_keys(ends, prefix, start):
+    keys = [prefix + end for end in ends]
+    order = key_order(pa.array(keys, pa.string()).slice(start))
+    kept = keys[start:]
+    assert order.tolist() == sorted(range(len(kept)), key=lambda i: kept[i].encode())
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ DELETED_FIELD = "_hoodie_is_deleted"
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
+_HEAD_BYTES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class IncomingRecords:
@@ -207,21 +209,22 @@ def distinct_rows(records: IncomingRecords, positions: IntArray | None) -> IntAr
 
 
 def key_order(keys: pa.Array) -> IntArray:
-    """Return the positions that sort distinct keys by their UTF-8 bytes.
+    """Return the positions that sort keys by their UTF-8 bytes; equal keys keep their order.
 
     Keys of a file group often share a prefix and differ soon after it. So the eight bytes after the
-    common prefix are sorted as integers; a full comparison is needed only if some keys are equal in
-    these bytes.
+    common prefix are sorted as integers; only keys that are equal in these bytes are compared.
     """
     if len(keys) < 2:
         return np.arange(len(keys))
     heads = _eight_bytes_after_common_prefix(keys)
-    order = np.argsort(heads, kind="stable")
+    order: IntArray = np.argsort(heads, kind="stable").astype(np.int64)
     ordered = heads[order]
-    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(tied) == 0:
-        return order.astype(np.int64)
-    return _positions(pc.sort_indices(keys))
+    is_tied = ordered[1:] == ordered[:-1]
+    if is_tied.any():
+        tied = np.flatnonzero(np.append(is_tied, False) | np.insert(is_tied, 0, False))
+        rows = order[tied]
+        order[tied] = rows[_positions(pc.array_sort_indices(keys.take(pa.array(rows))))]
+    return order
 
 
 def _distinct(
@@ -311,10 +314,25 @@ def _eight_bytes_after_common_prefix(keys: pa.Array) -> npt.NDArray[np.uint64]:
     _, offset_buffer, data_buffer = keys.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64)[keys.offset : keys.offset + len(keys) + 1]
     data = np.frombuffer(data_buffer, np.uint8)
-    heads = np.zeros(len(keys), np.uint64)
-    starts, ends = offsets[:-1] + shared, offsets[1:]
-    for i in range(8):
-        at = starts + i
-        byte = data[np.minimum(at, len(data) - 1)].astype(np.uint64)
-        heads = (heads << np.uint64(8)) | np.where(at < ends, byte, np.uint64(0))
+    if len(data) < _HEAD_BYTES:
+        data = np.append(data, np.zeros(_HEAD_BYTES, np.uint8))
+    last = len(data) - _HEAD_BYTES
+    words = np.ndarray((last + 1,), "<u8", data, strides=(1,))  # The eight bytes at each position.
+    starts = offsets[:-1] + shared
+    at = np.minimum(starts, last)
+    heads = words[at].byteswap()
+    # Drop what is before a head that begins near the end of the data, and what is after its key.
+    sizes = np.clip(offsets[1:] - starts, 0, _HEAD_BYTES)
+    heads = _shifted(heads, np.left_shift, starts - at)
+    if sizes.min() < _HEAD_BYTES:
+        unused = _HEAD_BYTES - sizes
+        heads = _shifted(_shifted(heads, np.right_shift, unused), np.left_shift, unused)
     return heads
+
+
+def _shifted(
+    words: npt.NDArray[np.uint64], shift: np.ufunc, byte_counts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Shift each word by some bytes; NumPy does not define a shift by all eight."""
+    shifted = shift(words, (np.minimum(byte_counts, 7) * 8).astype(np.uint64))
+    return np.where(byte_counts < _HEAD_BYTES, shifted, np.uint64(0))

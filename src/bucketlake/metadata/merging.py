@@ -33,6 +33,11 @@ def merge_of(partition: MetadataPartition) -> Merge:
     return _MERGES[partition]
 
 
+def replaces(partition: MetadataPartition) -> bool:
+    """Return whether the newest entry of a key counts alone."""
+    return _MERGES[partition] is _newest
+
+
 def _newest(entries: SliceEntries) -> Entries:
     return entries.newest()
 

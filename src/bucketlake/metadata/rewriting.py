@@ -24,7 +24,7 @@ from bucketlake.format.hfile.writer import HFileWriter
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.schema import record_schema_json
 from bucketlake.merge.records import key_order
-from bucketlake.metadata.merging import Merge, merge_of
+from bucketlake.metadata.merging import Merge, merge_of, replaces
 from bucketlake.metadata.slice_reader import (
     LogChanges,
     SliceEntries,
@@ -81,11 +81,11 @@ def rewrite_slice(
     InputError
         If the new file would have 2 GiB or more.
     """
-    changes = _Changes.of(read_log_changes(table, held), merge_of(partition))
-    if not changes.keys:
+    changes = _Changes.of(read_log_changes(table, held), partition)
+    if not len(changes.keys):
         return None
     base = None if held.base is None else open_whole_base_file(table, held.base)
-    if base is not None and base.is_gzip and not may_differ_in_java(changes.keys):
+    if base is not None and base.is_gzip:
         writer = _changed_blocks(base, changes, created_at_ms)
         if writer is not None:
             return writer
@@ -98,7 +98,7 @@ class _Changes:
 
     Attributes
     ----------
-    keys : list of bytes
+    keys : pyarrow.BinaryArray
         The changed keys, ascending.
     is_removed : ndarray of bool
         Whether the entry of a key in the base file is removed.
@@ -106,46 +106,47 @@ class _Changes:
         Entries of the log files, by key, and within a key by age.
     starts : ndarray of int64
         The first entry of each key, and the number of entries.
-    merge : callable
-        Merges entries.
+    merge : callable or None
+        Merges entries; None if the last entry of a key replaces all others.
     """
 
-    keys: list[bytes]
+    keys: pa.BinaryArray
     is_removed: npt.NDArray[np.bool_]
     entries: SliceEntries
     starts: npt.NDArray[np.int64]
-    merge: Merge
+    merge: Merge | None
 
     @classmethod
-    def of(cls, changes: LogChanges, merge: Merge) -> _Changes:
-        entries = changes.entries
-        distinct = pc.unique(pa.concat_arrays([entries.keys, changes.removed]))
-        distinct = distinct.take(pa.array(key_order(_as_text(distinct, entries.where))))
-        of_entry = pc.index_in(entries.keys, value_set=distinct).to_numpy()
-        order = np.argsort(of_entry, kind="stable")
-        rows = pa.array(order)
+    def of(cls, changes: LogChanges, partition: MetadataPartition) -> _Changes:
+        entries, removed_count = changes.entries, len(changes.removed)
+        all_keys = pa.concat_arrays([changes.removed, entries.keys])  # A removal sorts first.
+        order = key_order(_as_text(all_keys, entries.where))
+        keys = all_keys.take(pa.array(order))
+        first = np.flatnonzero(~_equals_last(keys))
+        is_entry = order >= removed_count
+        rows = order[is_entry] - removed_count
         return cls(
-            distinct.to_pylist(),
-            pc.is_in(distinct, value_set=changes.removed).to_numpy(zero_copy_only=False),
+            keys.take(pa.array(first)),
+            order[first] < removed_count,
             SliceEntries(
-                entries.keys.take(rows),
-                entries.values.take(rows),
-                entries.layers[order],
+                entries.keys.take(pa.array(rows)),
+                entries.values.take(pa.array(rows)),
+                entries.layers[rows],
                 entries.where,
             ),
-            np.searchsorted(of_entry[order], np.arange(len(distinct) + 1)),
-            merge,
+            np.concatenate([[0], np.cumsum(is_entry)])[np.append(first, len(order))],
+            None if replaces(partition) else merge_of(partition),
         )
 
     def applied(self, base: Entries, first: int, end: int) -> Entries:
         """Return entries of the base file with the changes of some keys, in order of the keys."""
+        keys = self.keys[first:end]
+        if self.merge is None:
+            return self._replaced(base, keys, first, end)
         rows = np.arange(self.starts[first], self.starts[end])
         rows = rows[np.argsort(self.entries.layers[rows], kind="stable")]
-        keys, values = (
-            column.take(pa.array(rows)) for column in (self.entries.keys, self.entries.values)
-        )
-        changed = pa.array(self.keys[first:end], pa.binary())
-        places = pc.index_in(base.keys, value_set=changed)
+        changed = self._entries(rows)
+        places = pc.index_in(base.keys, value_set=keys)
         is_changed = places.is_valid().to_numpy(zero_copy_only=False)
         is_older = is_changed.copy()
         is_older[is_changed] = ~self.is_removed[first + places.drop_null().to_numpy()]
@@ -153,8 +154,8 @@ class _Changes:
         base_layers = np.full(np.count_nonzero(is_older), _BASE_LAYER, np.int32)
         merged = self.merge(
             SliceEntries(
-                pa.concat_arrays([base.keys.filter(older), keys]),
-                pa.concat_arrays([base.values.filter(older), values]),
+                pa.concat_arrays([base.keys.filter(older), changed.keys]),
+                pa.concat_arrays([base.values.filter(older), changed.values]),
                 np.concatenate([base_layers, self.entries.layers[rows]]),
                 self.entries.where,
             )
@@ -163,21 +164,48 @@ class _Changes:
             pa.concat_arrays([base.keys.filter(kept), merged.keys]),
             pa.concat_arrays([base.values.filter(kept), merged.values]),
         )
-        return _in_order(whole, self.entries.where)
+        order = pa.array(key_order(_as_text(whole.keys, self.entries.where)))
+        return Entries(whole.keys.take(order), whole.values.take(order))
+
+    def _replaced(self, base: Entries, keys: pa.BinaryArray, first: int, end: int) -> Entries:
+        """Apply changes where the last entry of a key replaces all others."""
+        starts, ends = self.starts[first:end], self.starts[first + 1 : end + 1]
+        has_entry = starts < ends
+        changed = self._entries(ends[has_entry] - 1)
+        all_keys = pa.concat_arrays([base.keys, keys])
+        order = key_order(_as_text(all_keys, self.entries.where))
+        ordered = all_keys.take(pa.array(order))
+        # A changed key comes right after its entry in the base file.
+        is_kept = np.append(~_equals_last(ordered)[1:], True)
+        is_value = np.concatenate([np.ones(len(base.keys), np.bool_), has_entry])
+        is_kept &= is_value[order]
+        rows = (np.cumsum(is_value) - 1)[order[is_kept]]
+        values = pa.concat_arrays([base.values, changed.values])
+        return Entries(ordered.filter(pa.array(is_kept)), values.take(pa.array(rows)))
+
+    def _entries(self, rows: npt.NDArray[np.int64]) -> Entries:
+        at = pa.array(rows)
+        return Entries(self.entries.keys.take(at), self.entries.values.take(at))
+
+
+def _equals_last(keys: pa.BinaryArray) -> npt.NDArray[np.bool_]:
+    """Return which keys equal the key before them."""
+    repeated = pc.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+    return np.insert(repeated, 0, False)[: len(keys)]
 
 
 def _changed_blocks(base: HFileReader, changes: _Changes, created_at_ms: int) -> Rewritten | None:
     """Decode and change the blocks with changed keys, and copy the others.
 
-    Return None if the keys of the base file are not in the order of their bytes.
+    Return None if the keys of the base file are perhaps not in the order of their bytes.
     """
-    blocks = base.data_blocks()
+    blocks, keys = base.data_blocks(), changes.keys.to_pylist()
     first_keys = [block.first_key for block in blocks]
-    if may_differ_in_java(first_keys) or not blocks:
+    if may_differ_in_java([*keys, *first_keys]) or not blocks:
         return None
     writer = HFileWriter(record_schema_json(), created_at_ms=created_at_ms)
     # The changed keys of a block are those from its first key to the first key of the next block.
-    cuts = [0, *(bisect_left(changes.keys, key) for key in first_keys[1:]), len(changes.keys)]
+    cuts = [0, *(bisect_left(keys, key) for key in first_keys[1:]), len(keys)]
     is_changed = np.diff(cuts) > 0
     decoded_count = added_count = 0
     last_stored: IndexEntry | None = None  # If the last data is a block that was copied.
@@ -193,7 +221,7 @@ def _changed_blocks(base: HFileReader, changes: _Changes, created_at_ms: int) ->
             if not _is_ascending(entries.keys):
                 return None
             last_key = entries.keys[-1].as_py()
-            until = cuts[end] if is_last else bisect_right(changes.keys, last_key, at, cuts[end])
+            until = cuts[end] if is_last else bisect_right(keys, last_key, at, cuts[end])
             changed = changes.applied(entries, at, until)
             writer.add(changed.keys, changed.values)
             decoded_count += len(entries.keys)
@@ -243,11 +271,6 @@ def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def _is_ascending(keys: pa.BinaryArray) -> bool:
     return len(keys) < 2 or bool(pc.all(pc.less(keys[:-1], keys[1:])).as_py())
-
-
-def _in_order(entries: Entries, where: str) -> Entries:
-    order = pa.array(key_order(_as_text(entries.keys, where)))
-    return Entries(entries.keys.take(order), entries.values.take(order))
 
 
 def _as_text(keys: pa.BinaryArray, where: str) -> pa.StringArray:
