@@ -10,23 +10,14 @@ from typing import Any
 
 import click
 
+from bucketlake.cli.checking import doctor, repair
 from bucketlake.cli.metadata import metadata
 from bucketlake.cli.options import CommandWithExample, asks_for_json, without_secrets
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.upkeep import (
-    archive,
-    clean,
-    compact,
-    convert,
-    doctor,
-    repair,
-    rescale,
-    resize,
-    restore,
-    rollback,
-    savepoint,
-)
+from bucketlake.cli.rebucketing import convert, rescale, resize
+from bucketlake.cli.undoing import restore, rollback, savepoint
+from bucketlake.cli.upkeep import archive, clean, compact
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 from bucketlake.spark.late_pandas import postpone_pandas
