@@ -15,13 +15,17 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, IndexStateError, InputError
 from bucketlake.format.hfile.reader import HFileReader
+from bucketlake.format.log_block import LogBlock
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata.creation import complete_initialisation
 from bucketlake.metadata.index_shards import IndexShards, ShardLimits
 from bucketlake.metadata.inner_table import InnerTable, inner_table
 from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read import slice_reader
+from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services import index_build
@@ -30,6 +34,7 @@ from bucketlake.services.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.table_properties import read_table_config
@@ -172,6 +177,31 @@ def test_entries_follow_log_files_of_a_merge_on_read_table(new_path: Callable[[]
     again.build(again.plan())
     assert {key for _, key, _ in again.entries()} == {*NAMES[10:], "new"}
     assert {(key, entry) for _, key, entry in again.entries()} == again.expected()
+
+
+@pytest.mark.parametrize("log_bytes", [slice_reader.LOG_BYTES_PER_PASS, 2_000])
+def test_build_decodes_the_log_files_once_for_rows_and_deletes(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, log_bytes: int
+) -> None:
+    table = make(path := new_path(), merge_on_read=True)
+    table.upsert(rows(NAMES, ["a"]))
+    table.delete(rows(NAMES[:10], ["a"]))
+    table.upsert(rows([*NAMES[:5], "new"], ["a"], at=2))
+    built = open_built(path)
+    monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", log_bytes)
+    read: list[FileSlice] = []
+
+    def noting(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> list[LogBlock]:
+        read.append(file_slice)
+        return counted_blocks(storage, file_slice, timeline)
+
+    monkeypatch.setattr(slice_reader, "counted_blocks", noting)
+    built.build(built.plan())
+    slices = built.snapshot.all_slices()
+    passes = {s.file_id: -(-sum(f.size_bytes for f in s.log_files) // log_bytes) for s in slices}
+    assert Counter(s.file_id for s in read) == passes
+    assert (log_bytes == 2_000) == (max(passes.values()) > 1)
+    assert sorted(key for _, key, _ in built.entries()) == sorted([*NAMES, "new"])
 
 
 def test_passes_over_the_keys_build_the_same_files(

@@ -96,6 +96,12 @@ class LogMerge:
         if len(entries.keys):
             self._entries.append(entries)
 
+    def deleted_keys(self) -> Iterator[pa.Array]:
+        """Yield the keys that entries delete, also if a later entry has a row of the key."""
+        for entries in self._entries:
+            if entries.deleted.any():
+                yield entries.keys.filter(pa.array(entries.deleted))
+
     def survivors(self) -> LogSurvivors:
         """Return the merged entries, one per key."""
         merged = _Concatenated(self._entries, self.schema)

@@ -120,26 +120,46 @@ class SliceReader:
             for chunk in self._merged(file_slice, self._needed(columns)):
                 yield chunk.select(list(columns))
 
-    def deleted_keys(self, file_slice: FileSlice) -> Iterator[pa.Array]:
-        """Yield the record keys that log files of a slice delete, also if a later row returns."""
-        needed = self._needed([])
+    def keys(self, file_slice: FileSlice) -> Iterator[tuple[pa.Array, bool]]:
+        """Yield the record keys of a slice, and whether log files delete them.
+
+        A key that log files delete comes after the keys of rows, also if a later row has it again.
+        If the log files are large, each pass yields its share of the keys.
+        """
+        if not file_slice.log_files:
+            for chunk in self.read(file_slice, [RECORD_KEY]):
+                yield chunk[RECORD_KEY].combine_chunks(), False
+            return
         with telling_what_is_gone(self.storage):
-            for block in counted_blocks(self.storage, file_slice, self.timeline):
-                entries = self._entries(block, needed, file_slice)
-                if entries.deleted.any():
-                    yield entries.keys.filter(pa.array(entries.deleted))
+            for share in _passes(file_slice):
+                yield from self._keys_of(file_slice, share)
+
+    def _keys_of(self, file_slice: FileSlice, share: _Pass) -> Iterator[tuple[pa.Array, bool]]:
+        needed = self._needed([])
+        merge = self._log_merge(file_slice, needed, share)
+        for chunk in self._merged_rows(merge, file_slice, needed, share):
+            yield chunk[RECORD_KEY].combine_chunks(), False
+        for deleted in merge.deleted_keys():
+            yield deleted, True
 
     def _merged(self, file_slice: FileSlice, needed: pa.Schema) -> Iterator[pa.Table]:
-        log_bytes = sum(file.size_bytes for file in file_slice.log_files)
-        passes = max(1, -(-log_bytes // LOG_BYTES_PER_PASS))
-        for number in range(passes):
-            merge = LogMerge(needed, bool(self.ordering_fields))
-            for block in counted_blocks(self.storage, file_slice, self.timeline):
-                merge.add(_share(self._entries(block, needed, file_slice), number, passes))
-            stored = self._stored(file_slice, needed)
-            if passes > 1:
-                stored = (chunk.filter(_mask(chunk, number, passes)) for chunk in stored)
-            yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
+        for share in _passes(file_slice):
+            # No name for the log entries, so that those of a pass are freed before the next pass.
+            yield from self._merged_rows(
+                self._log_merge(file_slice, needed, share), file_slice, needed, share
+            )
+
+    def _log_merge(self, file_slice: FileSlice, needed: pa.Schema, share: _Pass) -> LogMerge:
+        merge = LogMerge(needed, bool(self.ordering_fields))
+        for block in counted_blocks(self.storage, file_slice, self.timeline):
+            merge.add(share.entries_of(self._entries(block, needed, file_slice)))
+        return merge
+
+    def _merged_rows(
+        self, merge: LogMerge, file_slice: FileSlice, needed: pa.Schema, share: _Pass
+    ) -> Iterator[pa.Table]:
+        stored = share.rows_of(self._stored(file_slice, needed))
+        yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
 
     def _needed(self, columns: Sequence[str]) -> pa.Schema:
         marker = () if self.delete_marker is None else (self.delete_marker[0],)
@@ -212,27 +232,44 @@ def _deleting(operations: pa.ChunkedArray) -> BoolArray:
     return found
 
 
-def _share(entries: LogEntries, number: int, passes: int) -> LogEntries:
-    """Return the entries whose keys belong to a pass."""
-    if passes == 1:
-        return entries
-    inside = _in_share(entries.keys, number, passes)
-    chosen = pa.array(np.flatnonzero(inside))
-    return LogEntries(
-        entries.keys.take(chosen),
-        tuple(values.take(chosen) for values in entries.ordering),
-        entries.deleted[inside],
-        entries.is_reset[inside],
-        None if entries.columns is None else entries.columns.take(chosen),
-        entries.partial,
-    )
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass over the log files of a slice, for a share of its keys."""
+
+    number: int
+    count: int
+
+    def entries_of(self, entries: LogEntries) -> LogEntries:
+        """Return the entries whose keys belong to the pass."""
+        if self.count == 1:
+            return entries
+        inside = self._has(entries.keys)
+        chosen = pa.array(np.flatnonzero(inside))
+        return LogEntries(
+            entries.keys.take(chosen),
+            tuple(values.take(chosen) for values in entries.ordering),
+            entries.deleted[inside],
+            entries.is_reset[inside],
+            None if entries.columns is None else entries.columns.take(chosen),
+            entries.partial,
+        )
+
+    def rows_of(self, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Return the rows whose keys belong to the pass."""
+        if self.count == 1:
+            return chunks
+        return (
+            chunk.filter(pa.array(self._has(chunk[RECORD_KEY].combine_chunks())))
+            for chunk in chunks
+        )
+
+    def _has(self, keys: pa.Array) -> BoolArray:
+        hashes = hash_index_keys(keys, ()).view(np.uint32) * _MIX
+        share: BoolArray = (hashes >> np.uint32(16)) % np.uint32(self.count) == self.number
+        return share
 
 
-def _mask(chunk: pa.Table, number: int, passes: int) -> pa.Array:
-    return pa.array(_in_share(chunk[RECORD_KEY].combine_chunks(), number, passes))
-
-
-def _in_share(keys: pa.Array, number: int, passes: int) -> BoolArray:
-    hashes = hash_index_keys(keys, ()).view(np.uint32) * _MIX
-    share: BoolArray = (hashes >> np.uint32(16)) % np.uint32(passes) == number
-    return share
+def _passes(file_slice: FileSlice) -> Iterator[_Pass]:
+    log_bytes = sum(file.size_bytes for file in file_slice.log_files)
+    count = max(1, -(-log_bytes // LOG_BYTES_PER_PASS))
+    return (_Pass(number, count) for number in range(count))

@@ -37,7 +37,6 @@ from bucketlake.metadata.inner_table import InnerTable
 from bucketlake.metadata.log_files import created_ms
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
@@ -104,15 +103,13 @@ class IndexBuilder:
     timezone: TimelineTimezone
 
     def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
-        """Yield the keys of a slice by shard, in batches: of its rows, and then of its deletes."""
+        """Yield the keys of a slice by shard, in batches: of its rows, and of its deletes."""
         partition = file_slice.partition_path
         at_ms = instant_to_ms(file_slice.instant, self.timezone)
         location = IndexedLocation(partition, file_slice.file_id, at_ms)
         (value,) = encode_locations([location]).to_pylist()
-        for chunk in self.reader.read(file_slice, [RECORD_KEY]):
-            yield from self._split(KeyBatch(chunk[RECORD_KEY].combine_chunks(), value), partition)
-        for keys in self.reader.deleted_keys(file_slice):
-            yield from self._split(KeyBatch(keys, value, deleted=True), partition)
+        for keys, deleted in self.reader.keys(file_slice):
+            yield from self._split(KeyBatch(keys, value, deleted), partition)
 
     def _split(self, batch: KeyBatch, partition: str) -> Iterator[tuple[Shard, KeyBatch]]:
         if self.shards.count(partition) == 1:
