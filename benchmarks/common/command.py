@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,12 @@ class Benchmark:
     Attributes
     ----------
     name : str
-        Its package below ``benchmarks``, and the start of its files' names.
+        Its package below ``benchmarks``, and the start of its files' names. ``render`` in its
+        module of that name writes the page and the plot of a folder's results into another folder.
     description, examples : str
         What ``--help`` says.
     race : type of Race
         Its contenders and their turns.
-    render : callable
-        Writes the page and the plot of a folder's results into another, and yields their paths.
     add_options : callable, optional
         Adds options of its own, and returns their names; each is a setting of the run.
     """
@@ -35,7 +35,6 @@ class Benchmark:
     description: str
     examples: str
     race: type[Race]
-    render: Callable[[Path, Path], Iterable[Path]]
     add_options: Callable[[argparse.ArgumentParser], tuple[str, ...]] = lambda _: ()
 
 
@@ -47,7 +46,9 @@ def main(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> int:
         print("\n".join(contenders_of(benchmark.race.families)))
         return 0
     if options.render:
-        for written in benchmark.render(options.out, options.docs):
+        # Imported here, because it needs matplotlib, which no run does.
+        module = import_module(f"benchmarks.{benchmark.name}.render")
+        for written in module.render(options.out, options.docs):
             print(written)
         return 0
     path, failed = _run(benchmark, options, {name: getattr(options, name) for name in settings})

@@ -12,7 +12,7 @@ import platform
 import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,6 +48,7 @@ class Race(ABC):
 
     families: ClassVar[tuple[Family, ...]]
     steps: ClassVar[tuple[str, ...]]  # Those of a turn that are measured.
+    in_first_round: ClassVar[Collection[str]] = ()  # Contenders that take one turn, in round 1.
 
     def __init__(
         self,
@@ -76,10 +77,10 @@ class Race(ABC):
         """Return the steps of a contender's turn that are measured."""
         return self.steps
 
-    def contenders_in(self, number: int | None) -> Sequence[str]:  # noqa: ARG002 -- as above.
+    def contenders_in(self, number: int | None) -> Sequence[str]:
         """Return the contenders of a round; None is the warm-up."""
-        contenders: Sequence[str] = self.options.contenders
-        return contenders
+        names: Sequence[str] = self.options.contenders
+        return [name for name in names if number == 0 or name not in self.in_first_round]
 
     def run(self, data: DataSet, warmup: DataSet) -> None:
         """Start each family that has a contender in this run, and go through all rounds."""

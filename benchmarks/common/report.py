@@ -7,7 +7,7 @@ these, so that a slow minute of the machine falls on both sides.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,16 @@ def seconds(result: Result, name: str, step: str) -> list[float]:
     return values(result, name, step, "seconds")
 
 
-def ratios(result: Result, step: str, peer: str, ours: str) -> list[float]:
-    """A peer's seconds over ours, round by round."""
-    pairs = zip(seconds(result, peer, step), seconds(result, ours, step), strict=False)
+def ratios(result: Result, step: str, peer: str, ours: str, field: str = "seconds") -> list[float]:
+    """A peer's measured value over ours, round by round."""
+    pairs = zip(values(result, peer, step, field), values(result, ours, step, field), strict=False)
     return [theirs / mine for theirs, mine in pairs]
+
+
+def without(result: Result, names: Collection[str]) -> Result:
+    """The result without some contenders, such as those that answer another question."""
+    held = {name: c for name, c in result["contenders"].items() if name not in names}
+    return {**result, "contenders": held}
 
 
 def measured(result: Result, step: str) -> list[str]:
@@ -64,6 +70,15 @@ def rounds_text(result: Result) -> str:
     """How often each contender took its turn, in words."""
     rounds = rounds_held(result)
     return f"{rounds} round{'s' if rounds != 1 else ''}"
+
+
+def tables_head(result: Result) -> str:
+    """The head of a section about tables of so many rows, partitions and buckets."""
+    data, buckets = result["data"], result["settings"]["buckets"]
+    return (
+        f"## {data['rows']:,} rows, {data['partitions']} partitions x {buckets} buckets, "
+        f"{rounds_text(result)}"
+    )
 
 
 def machine_line(result: Result, steps: Sequence[str]) -> str:
@@ -101,6 +116,11 @@ def spread(numbers: Sequence[float]) -> str:
 def factor(found: Sequence[float]) -> str:
     """The median of ratios."""
     return f"{statistics.median(found):.2f}x"
+
+
+def factors(found: Sequence[float]) -> str:
+    """The median, minimum and maximum of ratios."""
+    return f"{factor(found)} ({min(found):.2f} to {max(found):.2f})"
 
 
 def ratios_table(result: Result, titles: Titles, names: Sequence[str]) -> str:
@@ -158,8 +178,7 @@ def aims_blocks(
 def aim_row(aim: Aim, title: str, found: Sequence[float]) -> str:
     """Return the row of an aim in a table of aims."""
     shown = [1 / ratio for ratio in found] if aim.factor < 1 else found
-    text = f"{statistics.median(shown):.2f}x ({min(shown):.2f} to {max(shown):.2f})"
-    return f"| {title}: {aim.text()} | {text} | {met(aim.holds(found))} |"
+    return f"| {title}: {aim.text()} | {factors(shown)} | {met(aim.holds(found))} |"
 
 
 def met(holds: bool) -> str:

@@ -9,6 +9,7 @@ from benchmarks.common.report import (
     Aim,
     Result,
     factor,
+    factors,
     failures_text,
     machine_line,
     measured,
@@ -21,10 +22,12 @@ from benchmarks.common.report import (
     settings_text,
     spread,
     values,
+    without,
 )
 from benchmarks.dynamic.steps import (
     CACHE,
     DELTA,
+    ENGINE_FREE,
     FILLS,
     FIRST_BUCKETS,
     GLOBAL,
@@ -92,12 +95,11 @@ def on_spark(result: Result) -> list[str]:
 
 def spark_part(result: Result) -> Result:
     """Return the result without the contenders that answer other questions."""
-    held = {n: c for n, c in result["contenders"].items() if n not in (CACHE, GROWTH)}
-    return {**result, "contenders": held}
+    return without(result, ENGINE_FREE)
 
 
 def _engine_free(result: Result) -> list[str]:
-    return [name for name in (CACHE, GROWTH) if rounds_of(result, name)]
+    return [name for name in ENGINE_FREE if rounds_of(result, name)]
 
 
 def _section(result: Result) -> str:
@@ -163,18 +165,17 @@ def aims() -> list[tuple[str, Aim]]:
 def _aims_table(result: Result) -> str:
     rows = []
     for ours, aim in aims():
-        found = _ratios(result, aim.peer, ours, "seconds")
+        found = ratios(result, UPSERT, aim.peer, ours, "seconds")
         if not found:
             continue
-        cpu = _ratios(result, aim.peer, ours, "cpu_seconds")
+        cpu = ratios(result, UPSERT, aim.peer, ours, "cpu_seconds")
         shown, shown_cpu = ([1 / r for r in f] if aim.factor < 1 else f for f in (found, cpu))
-        text = f"{statistics.median(shown):.2f}x ({min(shown):.2f} to {max(shown):.2f})"
         verdict = " | ".join(met(aim.holds(each)) for each in (found, cpu))
         rows.append(
-            f"| {ours}: {aim.text()} | {text} | {statistics.median(shown_cpu):.2f}x | {verdict} |"
+            f"| {ours}: {aim.text()} | {factors(shown)} | {factor(shown_cpu)} | {verdict} |"
         )
-    if found := _ratios(result, DELTA, OURS["cow"], "seconds"):
-        cpu = _ratios(result, DELTA, OURS["cow"], "cpu_seconds")
+    if found := ratios(result, UPSERT, DELTA, OURS["cow"], "seconds"):
+        cpu = ratios(result, UPSERT, DELTA, OURS["cow"], "cpu_seconds")
         rows.append(
             f"| {OURS['cow']}: beside {DELTA}, no aim | {factor(found)} | {factor(cpu)} | – | – |"
         )
@@ -183,14 +184,6 @@ def _aims_table(result: Result) -> str:
     head = "| upsert | by seconds, median (min to max) | by processor time | | |"
     text = "The verdicts are those by seconds and by processor time."
     return "\n".join(["### Aims", "", text, "", head, "|---|---:|---:|---|---|", *rows])
-
-
-def _ratios(result: Result, peer: str, ours: str, field: str) -> list[float]:
-    """Return the peer's figure over ours in each round that both have."""
-    if field == "seconds":
-        return ratios(result, UPSERT, peer, ours)
-    theirs, own = (values(result, name, UPSERT, field) for name in (peer, ours))
-    return [each / mine for each, mine in zip(theirs, own, strict=False)]
 
 
 def _kinds_table(result: Result) -> str:

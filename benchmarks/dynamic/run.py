@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common import command
@@ -27,6 +26,7 @@ from benchmarks.common.rows import DataSet
 from benchmarks.dynamic.steps import (
     CACHE,
     DELTA,
+    ENGINE_FREE,
     FILLS,
     GLOBAL,
     GROWN,
@@ -69,12 +69,9 @@ class DynamicRace(Race):
             contenders=(*PARTITIONED.values(), *GLOBAL.values()),
         ),
         Family("benchmarks.upsert.contenders.delta", spark35=True, contenders=(DELTA,)),
-        Family(f"{CONTENDERS}.engine_free", spark35=False, contenders=(CACHE, GROWTH)),
+        Family(f"{CONTENDERS}.engine_free", spark35=False, contenders=ENGINE_FREE),
     )
-
-    def contenders_in(self, number: int | None) -> list[str]:
-        names = [name for name in self.options.contenders if name not in (CACHE, GROWTH)]
-        return [*self.options.contenders] if number == 0 else names
+    in_first_round = ENGINE_FREE
 
     def steps_of(self, name: str) -> tuple[str, ...]:
         if name == CACHE:
@@ -101,12 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.dynamic.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 def _add_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     add = parser.add_argument
     add("--cache-keys", type=row_count, default=4_000_000, help="keys in the cache (4m)")
@@ -124,6 +115,5 @@ BENCHMARK = command.Benchmark(
     description="Dynamic buckets beside the other kinds of index, Hudi and Delta.",
     examples=EXAMPLES,
     race=DynamicRace,
-    render=_render,
     add_options=_add_options,
 )

@@ -26,7 +26,8 @@ KINDS = {
 """Copy-on-write tables of bucketlake under each kind of index."""
 
 CACHE, GROWTH = "cache", "growth"
-"""Contenders without Spark."""
+ENGINE_FREE = (CACHE, GROWTH)
+"""Contenders without Spark, which answer questions of their own."""
 
 MAKE = "make"
 FILLS = 5

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common import command
@@ -71,17 +70,10 @@ def _add_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     return ("groups",)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.groups.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 BENCHMARK = command.Benchmark(
     name="groups",
     description="Upserts into buckets of several file groups, beside as many simple buckets.",
     examples=EXAMPLES,
     race=GroupsRace,
-    render=_render,
     add_options=_add_options,
 )

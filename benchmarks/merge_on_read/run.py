@@ -9,7 +9,7 @@ contender's run. Tables and plots are made by `render.py`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,16 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.merge_on_read.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 BENCHMARK = command.Benchmark(
     name="merge_on_read",
     description="Upserts into log files, merged reads, compaction: bucketlake beside Hudi.",
     examples=EXAMPLES,
     race=MergeOnReadRace,
-    render=_render,
 )

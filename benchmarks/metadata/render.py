@@ -18,8 +18,8 @@ from benchmarks.common.plot import (
 )
 from benchmarks.common.render import render_results
 from benchmarks.common.report import Result
+from benchmarks.metadata.modes import OFF, ON
 from benchmarks.metadata.report import RATIO_MAX, TITLES, page, ratios
-from benchmarks.metadata.run import OFF, ON
 
 RATIOS, SENT = "ratios", "sent"
 

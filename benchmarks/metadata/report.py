@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common.report import QUIET_SHARE_MAX, Result, met, spread
-from benchmarks.metadata.run import OFF, ON
+from benchmarks.metadata.modes import OFF, ON
 
 TITLES = {
     "upsert": "upsert, copy-on-write",

@@ -36,10 +36,10 @@ from benchmarks.common.process import REPOSITORY
 from benchmarks.common.race import machine
 from benchmarks.common.rows import KEY, ORDERING, PARTITION
 from benchmarks.common.usage import core_count, machine_cpu_seconds
+from benchmarks.metadata.modes import OFF, ON
 from benchmarks.metadata.requests import counting
 from bucketlake.storage.memory import forget
 
-ON, OFF = "on", "off"
 TABLE_TYPES = {"upsert": "copy_on_write", "log_upsert": "merge_on_read", "small": "merge_on_read"}
 ARCHIVED_EVERY = 30  # Commits of the stream between two archivals.
 EXAMPLES = """examples:

@@ -9,6 +9,8 @@ from typing import Any
 from benchmarks.common.report import (
     Aim,
     Result,
+    factor,
+    factors,
     failures_text,
     machine_line,
     measured,
@@ -21,9 +23,11 @@ from benchmarks.common.report import (
     settings_text,
     spread,
     values,
+    without,
 )
 from benchmarks.record_index.steps import (
     BUILD,
+    ENGINE_FREE,
     GROWTH,
     INSERT_ROW,
     KEY_KINDS,
@@ -73,7 +77,7 @@ def page(results: Sequence[Result]) -> str:
         "predicts.",
         "![Upsert, build, bytes of a key, and growth](record_index.svg)",
         *(_section(result) for result in results),
-        settings_text(results[-1], [*on_spark(results[-1]), *_present(results[-1])]),
+        settings_text(results[-1], [*on_spark(results[-1]), *_engine_free(results[-1])]),
         origin_text("record_index"),
     ]
     return "\n\n".join(parts) + "\n"
@@ -86,8 +90,7 @@ def on_spark(result: Result) -> list[str]:
 
 def spark_part(result: Result) -> Result:
     """Return the result without the contenders that answer other questions."""
-    held = {n: c for n, c in result["contenders"].items() if n not in (GROWTH, SCALE)}
-    return {**result, "contenders": held}
+    return without(result, ENGINE_FREE)
 
 
 def growth_rows(result: Result) -> list[tuple[int, Mapping[str, Mapping[str, Any]]]]:
@@ -114,8 +117,8 @@ def bytes_per_key(result: Result, name: str) -> dict[tuple[str, int], float]:
     return found
 
 
-def _present(result: Result) -> list[str]:
-    return [name for name in (GROWTH, SCALE) if rounds_of(result, name)]
+def _engine_free(result: Result) -> list[str]:
+    return [name for name in ENGINE_FREE if rounds_of(result, name)]
 
 
 def _section(result: Result) -> str:
@@ -163,25 +166,19 @@ def _times_table(result: Result) -> str:
 def _aims_table(result: Result) -> str:
     rows = []
     for ours, peer in PEERS.items():
-        for step, factor in FACTORS.items():
+        for step, wanted in FACTORS.items():
             found = ratios(result, step, peer, ours) if rounds_of(result, ours) else []
             if found:
-                aim = Aim(step, peer, factor)
-                text = f"{statistics.median(found):.2f}x ({min(found):.2f} to {max(found):.2f})"
-                cpu = _cpu_ratio(result, step, peer, ours)
+                aim = Aim(step, peer, wanted)
+                cpu = ratios(result, step, peer, ours, "cpu_seconds")
                 rows.append(
-                    f"| {ours}, {TITLES[step]}: {aim.text()} | {text} | {cpu:.2f}x "
+                    f"| {ours}, {TITLES[step]}: {aim.text()} | {factors(found)} | {factor(cpu)} "
                     f"| {met(aim.holds(found))} |"
                 )
     if not rows:
         return ""
     head = "| aim | found, median (min to max) of the rounds | by processor time | |"
     return "\n".join(["### Aims", "", head, "|---|---:|---:|---|", *rows])
-
-
-def _cpu_ratio(result: Result, step: str, peer: str, ours: str) -> float:
-    theirs, own = (values(result, name, step, "cpu_seconds") for name in (peer, ours))
-    return statistics.median(t / o for t, o in zip(theirs, own, strict=False))
 
 
 def _sizes_table(result: Result) -> str:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common import command
@@ -27,6 +26,7 @@ from benchmarks.common.rows import DataSet
 from benchmarks.record_index.keys import prepare_keys
 from benchmarks.record_index.steps import (
     BUILD,
+    ENGINE_FREE,
     GROWTH,
     GROWTH_STEPS,
     KEY_KINDS,
@@ -65,12 +65,9 @@ class RecordIndexRace(Race):
             contenders=("bucketlake-spark4", "bucketlake-mor-spark4"),
         ),
         Family(f"{CONTENDERS}.hudi", spark35=True, contenders=("hudi-cow", "hudi-mor")),
-        Family(f"{CONTENDERS}.engine_free", spark35=False, contenders=(GROWTH, SCALE)),
+        Family(f"{CONTENDERS}.engine_free", spark35=False, contenders=ENGINE_FREE),
     )
-
-    def contenders_in(self, number: int | None) -> list[str]:
-        names = [name for name in self.options.contenders if name not in (GROWTH, SCALE)]
-        return [*self.options.contenders] if number == 0 else names
+    in_first_round = ENGINE_FREE
 
     def steps_of(self, name: str) -> tuple[str, ...]:
         if name == GROWTH:
@@ -128,12 +125,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.record_index.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 def _add_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     add = parser.add_argument
     add("--key-counts", type=_counts, default=[200_000, 2_000_000], help="sizes (200k,2m)")
@@ -157,6 +148,5 @@ BENCHMARK = command.Benchmark(
     description="The record-level index beside Hudi's, as it grows, and in a very large table.",
     examples=EXAMPLES,
     race=RecordIndexRace,
-    render=_render,
     add_options=_add_options,
 )

@@ -14,6 +14,9 @@ KEY_KINDS = (HEX, UUID)
 """Kinds of random keys of which the size of the index is told."""
 
 GROWTH, SCALE = "growth", "scale"
+ENGINE_FREE = (GROWTH, SCALE)
+"""Contenders without Spark, which answer questions of their own."""
+
 MAKE = "make"
 LOOKUP, LOCATE, INSERT_ROW = "lookup", "locate", "insert_row"
 GROWTH_STEPS = (LOAD, BUILD, LOOKUP, LOCATE, UPSERT_ROW, INSERT_ROW)

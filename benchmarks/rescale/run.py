@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,17 +131,10 @@ def _add_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     return ("new_buckets",)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.rescale.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 BENCHMARK = command.Benchmark(
     name="rescale",
     description="Another bucket count for one partition, and for all: bucketlake beside Hudi.",
     examples=EXAMPLES,
     race=RescaleRace,
-    render=_render,
     add_options=_add_options,
 )

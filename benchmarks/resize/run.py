@@ -16,7 +16,7 @@ and plots are made by `render.py`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,16 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.resize.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 BENCHMARK = command.Benchmark(
     name="resize",
     description="A resize of a hash ring, and writes meanwhile: bucketlake beside Hudi.",
     examples=EXAMPLES,
     race=ResizeRace,
-    render=_render,
 )

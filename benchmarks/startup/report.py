@@ -15,10 +15,10 @@ from benchmarks.common.report import (
     met,
     origin_text,
     ratios_table,
-    rounds_text,
     seconds,
     settings_text,
     spread,
+    tables_head,
     values,
 )
 from benchmarks.startup.run import STEPS
@@ -50,13 +50,8 @@ def _names(result: Result) -> list[str]:
 
 
 def _section(result: Result) -> str:
-    data, settings = result["data"], result["settings"]
-    head = (
-        f"## {data['rows']:,} rows, {data['partitions']} partitions x {settings['buckets']} "
-        f"buckets, {rounds_text(result)}"
-    )
     parts = [
-        head,
+        tables_head(result),
         machine_line(result, STEPS),
         _checked_text(result),
         _times_table(result),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.startup.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 def _add_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     parser.set_defaults(rows=1_000_000, warmup_rounds=1, warmup_rows=100_000)
     return ()
@@ -99,6 +93,5 @@ BENCHMARK = command.Benchmark(
     "Parquet, Delta and Hudi. One million rows and one round of warm-up unless told otherwise.",
     examples=EXAMPLES,
     race=StartupRace,
-    render=_render,
     add_options=_add_options,
 )

@@ -19,10 +19,10 @@ from benchmarks.common.report import (
     ratios,
     ratios_table,
     rounds_of,
-    rounds_text,
     seconds,
     settings_text,
     spread,
+    tables_head,
     values,
     worker_memory,
 )
@@ -69,13 +69,8 @@ def _names(result: Result) -> list[str]:
 
 
 def _section(result: Result) -> str:
-    data, settings = result["data"], result["settings"]
-    head = (
-        f"## {data['rows']:,} rows, {data['partitions']} partitions x {settings['buckets']} "
-        f"buckets, {rounds_text(result)}"
-    )
     parts = [
-        head,
+        tables_head(result),
         machine_line(result, STEPS),
         _times_table(result),
         *aims_blocks(result, AIMS, TITLES, _further_aims),

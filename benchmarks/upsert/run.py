@@ -8,8 +8,7 @@ a result that differs from the generator's checksum ends its run. Tables and plo
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common import command
@@ -77,16 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return command.main(BENCHMARK, arguments)
 
 
-def _render(results: Path, docs: Path) -> Iterator[Path]:
-    from benchmarks.upsert.render import render  # It needs matplotlib, which no run does.
-
-    return render(results, docs)
-
-
 BENCHMARK = command.Benchmark(
     name="upsert",
     description="Load, upsert and read order-like rows: bucketlake beside Hudi, Delta, polars.",
     examples=EXAMPLES,
     race=UpsertRace,
-    render=_render,
 )
