@@ -44,6 +44,8 @@ def change(table: bl.Table, key: str, value: str | None) -> None:
 EDITS = [
     ("hoodie.table.recordkey.fields", "v"),
     ("hoodie.table.partition.fields", "id"),
+    ("hoodie.table.keygenerator.type", "NON_PARTITION"),
+    ("hoodie.table.keygenerator.type", "COMPLEX"),
     ("hoodie.table.ordering.fields", "v"),
     ("hoodie.table.ordering.fields", None),
     ("hoodie.datasource.write.hive_style_partitioning", "true"),

@@ -35,6 +35,7 @@ _LASTING = (
     keys.TABLE_TYPE,
     keys.RECORD_KEY_FIELDS,
     keys.PARTITION_FIELDS,
+    keys.KEY_GENERATOR_TYPE,
     keys.HIVE_STYLE,
     keys.URL_ENCODE,
     keys.MERGE_MODE,
@@ -42,7 +43,7 @@ _LASTING = (
 )
 """Entries that nobody may change: stored keys, partition paths and winners follow from them."""
 
-_OTHER_SPELLINGS = (keys.ORDERING_FIELDS_OLD, keys.KEY_GENERATOR_TYPE, keys.KEY_GENERATOR_CLASS)
+_OTHER_SPELLINGS = (keys.ORDERING_FIELDS_OLD, keys.KEY_GENERATOR_CLASS)
 
 
 def recorded_entries(config: TableConfig) -> str:
@@ -116,6 +117,7 @@ def _facts(config: TableConfig) -> tuple[str, ...]:
         config.table_type.value,
         ",".join(spec.record_key_fields),
         ",".join(spec.partition_fields),
+        spec.generator.value,
         str(spec.hive_style).lower(),
         str(spec.url_encode).lower(),
         config.merge_mode.value,

@@ -19,12 +19,14 @@ from bucketlake.errors import (
     AlreadyExistsError,
     CommitConflictError,
     ConfigError,
+    ObjectNotFoundError,
     StorageError,
     TimelineError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.index.settings import resolve_index
+from bucketlake.metadata.file_listing import lists_files
 from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import InstantTime
@@ -32,6 +34,7 @@ from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.shown import Shown
 from bucketlake.model.table_type import TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -272,16 +275,33 @@ def _worth_it(
         and (file_slice.partition_path, file_slice.file_id) not in planned
     ]
     found.sort(key=_log_bytes, reverse=True)
-    if limits.max_bytes is None:
-        return found
+    chosen = found if limits.max_bytes is None else _within(limits.max_bytes, found)
+    if lists_files(config):
+        _require_files(storage, chosen)
+    return chosen
+
+
+def _within(max_bytes: int, found: Sequence[FileSlice]) -> list[FileSlice]:
     chosen: list[FileSlice] = []
-    left = limits.max_bytes
     for file_slice in found:
-        left -= file_slice.size_bytes
-        if chosen and left < 0:
+        max_bytes -= file_slice.size_bytes
+        if chosen and max_bytes < 0:
             break
         chosen.append(file_slice)
     return chosen
+
+
+def _require_files(storage: Storage, slices: Sequence[FileSlice]) -> None:
+    """Raise an error if storage lacks a file that the metadata table lists.
+
+    Nobody could execute the plan, and its commits could not be rolled back while it is pending.
+    """
+    partitions = sorted({file_slice.partition_path for file_slice in slices})
+    there = {file.path for file in list_files(storage, partitions)}
+    for path in (path for file_slice in slices for path in file_slice.paths):
+        if path not in there:
+            with telling_what_is_gone(storage):
+                raise ObjectNotFoundError(path, "compact", "there is no such file")
 
 
 def _is_due(

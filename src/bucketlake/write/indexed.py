@@ -19,9 +19,10 @@ from bucketlake.index.record_layout import PinnedIndex, RecordLayout
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.model.file_name import FileId
-from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batches import Batch
@@ -320,8 +321,7 @@ class IndexedWrite:
         base = held.base_file
         if base is None:
             return 0
-        with BaseFileReader(self.write.storage, base.path, base.size_bytes) as reader:
-            rows = reader.row_count
+        rows = self._rows_in(base)
         logged = held.size_bytes - base.size_bytes
         return rows + int(logged * rows / base.size_bytes)
 
@@ -332,10 +332,18 @@ class IndexedWrite:
         bases = [held.base_file for held in live.values() if held.base_file is not None]
         largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
         if largest is not None:
-            with BaseFileReader(self.write.storage, largest.path, largest.size_bytes) as reader:
-                if reader.row_count:
-                    return max(1.0, largest.size_bytes / reader.row_count)
+            rows = self._rows_in(largest)
+            if rows:
+                return max(1.0, largest.size_bytes / rows)
         return weight_of_rows(found)
+
+    def _rows_in(self, base: DataFile) -> int:
+        storage = self.write.storage
+        with (
+            telling_what_is_gone(storage),
+            BaseFileReader(storage, base.path, base.size_bytes) as reader,
+        ):
+            return reader.row_count
 
 
 def _checkpoint(batch: Batch) -> Checkpoint:

@@ -242,3 +242,19 @@ def test_metadata_table_is_not_built_without_a_missing_file(table: bl.Table) -> 
     path = delete_version(table, 2)
     with pytest.raises(MissingFileError, match=path):
         table.rebuild_metadata_table()
+
+
+@pytest.mark.parametrize("table_type", ["merge_on_read"], indirect=True)
+@pytest.mark.parametrize("version", [0, 2], ids=["base file", "log file"])
+def test_compaction_of_a_missing_file_is_not_planned(table: bl.Table, version: int) -> None:
+    """A plan that nobody can execute would keep its commits from being rolled back."""
+    path = delete_version(table, version)
+    before = instants(table)
+    for dry_run in (True, False):
+        with pytest.raises(MissingFileError, match=f"{path} is missing"):
+            table.compact(dry_run=dry_run)
+    assert instants(table) == before
+    table.insert_overwrite(rows(7, range(0, 4, 2)))
+    table.upsert(rows(8))
+    table.compact()
+    assert values(table) == dict.fromkeys(["k0", "k1", "k2", "k3"], 8)
