@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.index.settings import TableIndex
+from bucketlake.metadata.slice_rewriter import Runner as RewriteRunner
+from bucketlake.metadata.slice_rewriter import rewrite_here
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
@@ -55,6 +57,11 @@ def active_session() -> SparkSession | None:
     from bucketlake.spark.read import running_session
 
     return running_session()
+
+
+def session_of(data: object) -> SparkSession | None:
+    """Return the session of a DataFrame; of other data, the active session."""
+    return getattr(data, "sparkSession", None) or active_session()
 
 
 def require_session(spark: SparkSession | None) -> SparkSession:
@@ -193,3 +200,12 @@ def index_runner(session: SparkSession | None) -> IndexRunner:
     from bucketlake.spark.index_build import build_in
 
     return partial(build_in, session)
+
+
+def rewrite_runner(session: SparkSession | None) -> RewriteRunner:
+    """Return the function that rewrites the slices of a compaction of the metadata table."""
+    if session is None:
+        return rewrite_here
+    from bucketlake.spark.metadata_compaction import rewrite_in
+
+    return partial(rewrite_in, session)

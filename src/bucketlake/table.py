@@ -24,6 +24,8 @@ from bucketlake.engine import (
     rehash_runner,
     require_session,
     resize_runner,
+    rewrite_runner,
+    session_of,
     source_of,
     stored_rows,
 )
@@ -1324,9 +1326,14 @@ class Table:
         plan = plan_slices(snapshot, snapshot.partition_slices(partitions))
         return stored_rows(plan, snapshot.storage, self.path, session)
 
-    def _target(self, storage: Storage, config: TableConfig) -> Target:
+    def _target(self, storage: Storage, config: TableConfig, data: object = None) -> Target:
         return open_target(
-            storage, config, self._given_index, log_format=self.log_format, lock=self.lock
+            storage,
+            config,
+            self._given_index,
+            log_format=self.log_format,
+            lock=self.lock,
+            rewrite=rewrite_runner(session_of(data)),
         )
 
     def _snapshot(self) -> Snapshot:
@@ -1357,7 +1364,11 @@ class Table:
         try:
             return retried(
                 lambda: write_records(
-                    self._target(storage, config), operation, source, batch=batch, merge=merge
+                    self._target(storage, config, data),
+                    operation,
+                    source,
+                    batch=batch,
+                    merge=merge,
                 )
             )
         finally:

@@ -13,7 +13,7 @@ from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.schema import record_schema_json
-from bucketlake.metadata import cleaning, compaction
+from bucketlake.metadata import cleaning, slice_rewriter
 from bucketlake.metadata.compaction import compact_metadata
 from bucketlake.metadata.inner_table import inner_table
 from bucketlake.model.file_name import InstantTime
@@ -169,7 +169,7 @@ def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
     def die(*_: object, **__: object) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr(compaction, "rewrite_slice", die)
+    monkeypatch.setattr(slice_rewriter, "rewrite_slice", die)
     with pytest.raises(SimulatedCrash):
         compact(table.path)
     monkeypatch.undo()

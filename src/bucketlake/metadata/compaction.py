@@ -31,19 +31,16 @@ from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.schema import commit_schema_json
-from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.inner_table import InnerTable, inner_table
-from bucketlake.metadata.log_files import created_ms, is_birth_log
-from bucketlake.metadata.rewriting import rewrite_slice
+from bucketlake.metadata.log_files import is_birth_log
+from bucketlake.metadata.slice_rewriter import PlannedSlice, Runner, SliceRewriter, rewrite_here
 from bucketlake.metadata.table import (
-    MetadataSlice,
     MetadataTable,
     files_of_instants,
     load_metadata_table,
 )
-from bucketlake.model.file_name import InstantTime, file_path
-from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat, by_partition
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
@@ -121,6 +118,7 @@ def compact_metadata(
     *,
     delta_commits: int = DELTA_COMMITS,
     lock: TableLock = NO_LOCK,
+    run: Runner = rewrite_here,
 ) -> InstantTime | None:
     """Compact the metadata table if that is due.
 
@@ -136,6 +134,8 @@ def compact_metadata(
         Number of delta commits after which a compaction is due.
     lock : TableLock
         Held while the compaction is planned, and while it is published.
+    run : callable
+        Rewrites slices on an engine; by default in this process.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def compact_metadata(
             require_held()
             if not work.begin(plan, stack):
                 return None
-        stats = work.rewrite_all(plan)
+        stats = work.rewrite_all(plan, run)
         with lock.held(storage) as require_held:
             require_held()
             work.complete(plan.instant, stats)
@@ -196,24 +196,10 @@ def withdraw_compactions(
 
 
 @dataclass(frozen=True, slots=True)
-class _PlannedSlice:
-    """A slice to rewrite, with the log files that completed before the compaction."""
-
-    partition: MetadataPartition
-    held: MetadataSlice
-
-    @property
-    def as_planned(self) -> FileSlice:
-        base, logs = self.held.base, self.held.logs
-        instant = base.name.instant if base else min(log.name.instant for log in logs)
-        return FileSlice(self.partition, self.held.file_id, instant, base, logs)
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     instant: InstantTime
     metadata: MetadataTable
-    slices: Sequence[_PlannedSlice]
+    slices: Sequence[PlannedSlice]
 
     @property
     def included(self) -> set[InstantTime]:
@@ -277,41 +263,14 @@ class _Work:
             known.is_completed(included) for included in plan.included
         )
 
-    def rewrite_all(self, plan: _Plan) -> list[WriteStat]:
+    def rewrite_all(self, plan: _Plan, run: Runner) -> list[WriteStat]:
         """Write the new base files; a compaction that fails withdraws itself."""
         try:
-            stats = [self._rewrite(plan, planned) for planned in plan.slices]
+            return run(SliceRewriter(plan.metadata, plan.instant), plan.slices)
         except BucketLakeError:
             with suppress(BucketLakeError):  # The next compaction tries again.
                 _end(self.table, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
             raise
-        return [stat for stat in stats if stat is not None]
-
-    def _rewrite(self, plan: _Plan, planned: _PlannedSlice) -> WriteStat | None:
-        """Write the new base file of a slice; None if its log files change nothing."""
-        timezone = self.table.config.timeline_timezone
-        rewritten = rewrite_slice(
-            plan.metadata,
-            planned.partition,
-            planned.held,
-            created_at_ms=created_ms(plan.instant, timezone),
-        )
-        if rewritten is None:
-            return None
-        name = base_file_name(planned.held.file_id, plan.instant).to_file_name()
-        path = file_path(planned.partition, name)
-        self.table.storage.put(path, rewritten.data)
-        base = planned.held.base
-        return WriteStat(
-            file_id=planned.held.file_id,
-            path=path,
-            partition_path=planned.partition,
-            previous_commit=NO_PREVIOUS_COMMIT if base is None else base.name.instant,
-            previous_base_file=None if base is None else base.name.to_file_name(),
-            record_count=rewritten.entry_count,
-            update_count=rewritten.entry_count,
-            file_size_bytes=len(rewritten.data),
-        )
 
     def complete(self, instant: InstantTime, stats: Sequence[WriteStat]) -> None:
         """Decide and publish the compaction; raise CommitConflictError if it was withdrawn."""
@@ -369,7 +328,7 @@ def _is_undoing(data: Timeline) -> bool:
     return any(pending.action in UNDOING for pending in data.pending())
 
 
-def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[_PlannedSlice]:
+def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[PlannedSlice]:
     """Return the slices with log files that completed before an instant, with these log files."""
     maintained = {partition.value: partition for partition in MetadataPartition}
     planned = []
@@ -383,7 +342,7 @@ def _slices_before(metadata: MetadataTable, instant: InstantTime) -> list[_Plann
                 if (metadata.completion_time(log.name.instant) or log.name.instant) < instant
             )
             if any(not is_birth_log(log.name) for log in logs):
-                planned.append(_PlannedSlice(maintained[name], replace(held, logs=logs)))
+                planned.append(PlannedSlice(maintained[name], replace(held, logs=logs)))
     return planned
 
 

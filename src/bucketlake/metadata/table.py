@@ -474,12 +474,13 @@ def _known_until(build: Instant) -> InstantTime:
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:
     for stored in objects:
         folder, _, file_name = stored.path.rpartition("/")
-        name = _file_name(file_name)
+        name = parse_file_name(file_name)
         if folder == partition and name is not None:
             yield DataFile(partition, name, stored.size_bytes)
 
 
-def _file_name(text: str) -> BaseFileName | LogFileName | None:
+def parse_file_name(text: str) -> BaseFileName | LogFileName | None:
+    """Parse the name of a file of the metadata table; None if it is another file."""
     log, base = _LOG.fullmatch(text), _BASE.fullmatch(text)
     if log is not None:
         instant, version = InstantTime(log["instant"]), int(log["version"])

@@ -37,7 +37,7 @@ def compact_in(
         stat = compactor.compact(FileSlice.from_text(text))
         return [json.dumps(stat.to_facts())]
 
-    return [WriteStat.from_facts(json.loads(text)) for text in _run(work, compact)]
+    return [WriteStat.from_facts(json.loads(text)) for text in results_of(work, compact)]
 
 
 def rehash_in(
@@ -66,7 +66,7 @@ def resize_in(
     return [*map(ResizeResult.from_text, results), *written]
 
 
-def _run(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
+def results_of(work: DataFrame, run: Callable[[str], list[str]]) -> list[str]:
     """Run each piece of work in a task; return all results as text."""
     done = map_in_arrow(work, _reporting_results(run), _RESULTS)
     return [row.result for row in collect(done)]
@@ -80,7 +80,7 @@ def _run_with_index(
 ) -> tuple[list[str], list[ShardResult]]:
     """Run each piece of work in a task, and then write shards of the index, if there is one."""
     if index is None:
-        return _run(work, lambda text: run(text, None)), []
+        return results_of(work, lambda text: run(text, None)), []
     spark = work.sparkSession
     with changed_settings(spark, SHUFFLE_SETTINGS):
         return with_index(spark, work, _with_keys(run, index), shards, index)

@@ -45,6 +45,7 @@ from bucketlake.index.conflict_keys import (
 )
 from bucketlake.metadata.cleaning import clean_metadata
 from bucketlake.metadata.compaction import compact_metadata
+from bucketlake.metadata.slice_rewriter import Runner, rewrite_here
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
@@ -220,7 +221,9 @@ def begin_write(
         yield PendingWrite(storage, config, clock, instant, operation, timeline, begun, lock)
 
 
-def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
+def commit_write(
+    write: PendingWrite, plan: CommitPlan, rewrite: Runner = rewrite_here
+) -> InstantTime:
     """Publish a write; return its completion time.
 
     Parameters
@@ -229,6 +232,8 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
         From :func:`begin_write`.
     plan : CommitPlan
         What to commit.
+    rewrite : callable
+        Rewrites slices of the metadata table on an engine, if their compaction is due.
 
     Raises
     ------
@@ -258,7 +263,7 @@ def commit_write(write: PendingWrite, plan: CommitPlan) -> InstantTime:
             )
         completed_at = _complete_decided(write, outcome.publication)
     if prepared is not None and prepared.is_compaction_next:
-        _serve_metadata_table(write, checked.timeline)
+        _serve_metadata_table(write, checked.timeline, rewrite)
     return completed_at
 
 
@@ -405,7 +410,7 @@ def _complete_decided(write: PendingWrite, publication: Publication) -> InstantT
     return publication.completed_at
 
 
-def _serve_metadata_table(write: PendingWrite, timeline: Timeline) -> None:
+def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runner) -> None:
     """Compact and clean the metadata table; a failure does not undo the commit.
 
     ``timeline`` is that of the table right before the commit.
@@ -421,7 +426,7 @@ def _serve_metadata_table(write: PendingWrite, timeline: Timeline) -> None:
             from bucketlake.write.cleaner import end_dead_cleans
 
             end_dead_cleans(storage, config, clock, write.lock)
-        compact_metadata(storage, config, clock, wait, lock=write.lock)
+        compact_metadata(storage, config, clock, wait, lock=write.lock, run=rewrite)
         clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
         warnings.warn(

@@ -18,6 +18,7 @@ from bucketlake.index.settings import (
     require_index,
     store_index,
 )
+from bucketlake.metadata.slice_rewriter import Runner, rewrite_here
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import LogFormat, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -50,6 +51,8 @@ class Target:
         The block type of records in log files.
     lock : TableLock
         The lock that Hudi's writers share.
+    rewrite : callable
+        Rewrites slices of the metadata table on an engine.
     """
 
     snapshot: Snapshot
@@ -59,6 +62,7 @@ class Target:
     adopts: bool = False
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
+    rewrite: Runner = rewrite_here
 
     @property
     def storage(self) -> Storage:
@@ -92,6 +96,7 @@ def open_target(
     now_ms: Callable[[], int] = system_now_ms,
     log_format: LogFormat = LogFormat.PARQUET,
     lock: TableLock = NO_LOCK,
+    rewrite: Runner = rewrite_here,
 ) -> Target:
     """Open a table for a write: check that it can be written, settle failed writes, pin it.
 
@@ -114,7 +119,7 @@ def open_target(
         known = require_index(storage, timeline, index, stored)
     pinned = load_snapshot(storage, config, timeline)
     adopts = not is_stored(storage, timeline, stored)
-    return Target(pinned, clock, known, stored, adopts, log_format, lock)
+    return Target(pinned, clock, known, stored, adopts, log_format, lock, rewrite)
 
 
 def adopt_index(target: Target, slices: Sequence[FileSlice]) -> None:
