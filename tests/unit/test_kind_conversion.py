@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
@@ -21,7 +22,6 @@ from bucketlake.errors import (
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kind_versions import KINDS
 from bucketlake.index.settings import SETTINGS_FILE
-from bucketlake.metadata.creation import delete_partition
 from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.table_type import Operation
@@ -295,7 +295,7 @@ def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
     def later(*given: Any) -> Any:
         monkeypatch.undo()
         list_partitions_as(storage, lost=["record_index"])
-        delete_partition(storage, "record_index")
+        storage.delete_folder(f"{METADATA_TABLE_FOLDER}/record_index")
         if shards is not None:
             build_metadata_table(storage, ["record_index"], limits=shards)
         return write_slots(*given)

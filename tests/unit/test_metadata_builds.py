@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError
+from bucketlake.metadata.creation import withdraw_initialisations
+from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.index_build import IndexBuilder, build_here
 from bucketlake.services.index_plan import IndexBuildPlan
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
@@ -72,5 +77,41 @@ def test_a_build_that_another_process_continues_ends_well(
 ) -> None:
     storage = filled(new_path(), bl.RecordIndex())
     built_beside(storage, lambda: build_metadata_table(storage, INDEX), writes_first=writes_first)
+    assert INDEX[0] in read_table_config(storage).metadata_partitions
+    require_true_metadata(storage)
+
+
+def test_a_build_does_not_continue_one_of_the_other_kind_of_index(new_path: NewPath) -> None:
+    table = make(new_path(), bl.RecordIndex())
+    table.upsert(rows("a1", "b2"))
+    storage = open_storage(table.path)
+
+    def die(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
+        build_here(builder, plan)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        build_metadata_table(storage, INDEX, run=die)
+    build_metadata_table(storage, INDEX, is_partitioned=False)
+    config = read_table_config(storage)
+    index = RecordIndexReader(load_snapshot(storage, config).metadata_table)
+    assert not index.shards.is_partitioned
+    [found] = index.find_everywhere(pa.array(["1", "2", "3"]))
+    assert found.to_table()["partition_path"].to_pylist() == ["a", "b", None]
+
+
+def test_a_build_that_is_late_deletes_no_file_of_a_later_build(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = filled(new_path(), bl.RecordIndex())
+
+    def other(*given: Any) -> None:
+        monkeypatch.undo()
+        build_metadata_table(storage, INDEX)
+        withdraw_initialisations(*given)
+
+    monkeypatch.setattr("bucketlake.services.metadata_table.withdraw_initialisations", other)
+    with pytest.raises(CommitConflictError, match="build it again"):
+        build_metadata_table(storage, INDEX)
     assert INDEX[0] in read_table_config(storage).metadata_partitions
     require_true_metadata(storage)

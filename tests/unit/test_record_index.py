@@ -10,6 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.config import table_keys
+from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -27,7 +28,6 @@ from bucketlake.index.conflict_keys import (
 )
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.index.settings import index_from_options
-from bucketlake.metadata.creation import delete_partition
 from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.file_name import FileId
@@ -380,7 +380,7 @@ def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
 
     def open_late(*given: Any) -> Any:
         list_partitions_as(storage, lost=["record_index"])
-        delete_partition(storage, "record_index")
+        storage.delete_folder(f"{METADATA_TABLE_FOLDER}/record_index")
         return opened(*given)
 
     monkeypatch.setattr(record_layout, "open_metadata_table", open_late)

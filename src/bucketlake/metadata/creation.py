@@ -28,6 +28,7 @@ from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
 from bucketlake.format.metadata_record.schema import commit_schema_json, record_schema_json
 from bucketlake.format.partition_metadata import (
+    PARTITION_METADATA_PREFIX,
     partition_marker_path,
     render_partition_metadata,
 )
@@ -253,12 +254,14 @@ def base_file_name(file_id: FileId, instant: InstantTime) -> BaseFileName:
     return BaseFileName(file_id, WRITE_TOKEN, instant, BASE_EXTENSION)
 
 
-def delete_partition(storage: Storage, partition: str) -> None:
-    """Delete the files of a partition that the properties of the data table do not list any more.
-
-    Writers that read the properties before may still put log files there.
-    """
-    storage.delete_folder(f"{METADATA_TABLE_FOLDER}/{partition}")
+def files_of_partitions(storage: Storage, partitions: Iterable[str]) -> list[str]:
+    """Return the paths of the files of partitions, without those that make a folder a partition."""
+    return [
+        stored.path
+        for partition in partitions
+        for stored in storage.list(f"{METADATA_TABLE_FOLDER}/{partition}")
+        if not stored.path.rpartition("/")[2].startswith(PARTITION_METADATA_PREFIX)
+    ]
 
 
 def delete_metadata_table(storage: Storage) -> None:

@@ -45,7 +45,7 @@ from bucketlake.metadata.creation import (
     claim_initial_instant,
     create_metadata_table,
     delete_metadata_table,
-    delete_partition,
+    files_of_partitions,
     initialise_partitions,
     usual_file_groups,
     withdraw_initialisations,
@@ -145,11 +145,12 @@ def build_metadata_table(
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     work = _Work(storage, config, clock, lock)
-    begun = _begun(storage, config, chosen)
     index = None
     if MetadataPartition.RECORD_INDEX in chosen:
         partitioned = _is_partitioned(storage, config, is_partitioned)
         index = _IndexBuild(storage, config, partitioned, limits, run)
+    content = _BuildContent(tuple(chosen), None if index is None else index.is_partitioned)
+    begun = _begun(storage, config, content)
     if begun is None:
         columns = _columns(storage, config)
         owner = work.turn_off(chosen)
@@ -168,7 +169,7 @@ def build_metadata_table(
     else:
         turn = work.turn_again(begun)
     with turn as (instant, timeline):
-        storage.put(_BUILD_FILE, _render(instant, chosen))
+        storage.put(_BUILD_FILE, content.render(instant))
         found = _Found(storage, config, timeline)
         built = [] if index is None else index.build(instant, timeline, work.require_owner)
         usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
@@ -213,25 +214,42 @@ def partitions_to_build(
     return tuple(partition for partition in MetadataPartition if partition in wanted)
 
 
-def _begun(
-    storage: Storage, config: TableConfig, chosen: Sequence[MetadataPartition]
-) -> InstantTime | None:
-    """Return the instant of a build of these partitions that took its turn and died."""
+@dataclass(frozen=True, slots=True)
+class _BuildContent:
+    """What a build makes; another process continues only a build of the same content.
+
+    Attributes
+    ----------
+    partitions : tuple of MetadataPartition
+        The partitions.
+    is_partitioned : bool or None
+        The kind of the record-level index; None if the build does not make one.
+    """
+
+    partitions: tuple[MetadataPartition, ...]
+    is_partitioned: bool | None
+
+    def to_json(self) -> dict[str, object]:
+        return {"partitions": [*self.partitions], "partitioned": self.is_partitioned}
+
+    def render(self, instant: InstantTime) -> bytes:
+        """Return the bytes of the build file."""
+        return json.dumps({"instant": instant, **self.to_json()}).encode()
+
+
+def _begun(storage: Storage, config: TableConfig, content: _BuildContent) -> InstantTime | None:
+    """Return the instant of a build of this content that took its turn and died."""
     try:
         held = json.loads(storage.read(_BUILD_FILE))
-        instant, partitions = InstantTime(str(held["instant"])), held["partitions"]
+        instant = InstantTime(str(held.pop("instant")))
     except ObjectNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None  # Damaged: the build begins again.
-    is_maintained = set(chosen) <= set(config.metadata_partitions_inflight)
+    is_maintained = {*content.partitions} <= {*config.metadata_partitions_inflight}
     turn = last_turn(storage)
     is_last = turn is not None and turn.metadata_instant == instant
-    return instant if is_maintained and is_last and partitions == [*chosen] else None
-
-
-def _render(instant: InstantTime, partitions: Sequence[MetadataPartition]) -> bytes:
-    return json.dumps({"instant": instant, "partitions": [*partitions]}).encode()
+    return instant if is_maintained and is_last and held == content.to_json() else None
 
 
 def _columns(storage: Storage, config: TableConfig) -> tuple[str, ...]:
@@ -407,14 +425,16 @@ class _Work:
             list_partitions_as(self.storage, lost=lost)
         with self.turn() as (instant, _):
             pass  # Writers with an earlier turn have ended, later ones read the properties.
+        # Listed before the check, so that these are files of earlier builds: another build may take
+        # its turn after the check, and be done before the files are deleted.
+        files = [] if is_whole else files_of_partitions(self.storage, partitions)
         self.require_owner(instant)
         if is_whole:
             delete_metadata_table(self.storage)
             return instant
         withdraw_compactions(self.storage, self.config)
         withdraw_initialisations(self.storage, self.config)
-        for partition in partitions:
-            delete_partition(self.storage, partition)
+        at_once(self.storage, self.storage.delete, files)
         return instant
 
     def require_owner(self, instant: InstantTime) -> None:

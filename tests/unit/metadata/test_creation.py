@@ -17,7 +17,6 @@ from bucketlake.metadata.creation import (
     claim_initial_instant,
     create_metadata_table,
     delete_metadata_table,
-    delete_partition,
     initial_instant,
     initialise_partition,
     next_initial_instant,
@@ -283,7 +282,7 @@ def test_properties_of_the_metadata_table_can_be_read_as_those_of_a_table() -> N
 
 def test_deleted_partition_and_deleted_table_leave_nothing() -> None:
     table = WrittenTable(partitions=[FILES, COLUMN_STATS]).create()
-    delete_partition(table.storage, COLUMN_STATS)
+    table.storage.delete_folder(f"{METADATA_TABLE_FOLDER}/{COLUMN_STATS}")
     assert not [path for path in objects_of(table.storage) if "column_stats" in path]
     delete_metadata_table(table.storage)
     assert [*objects_of(table.storage)] == [PROPERTIES_FILE]
