@@ -34,6 +34,19 @@ def views() -> pa.Table:
     return ROWS.cast(pa.schema([("id", pa.string_view()), ("n", pa.int64())]))
 
 
+def categories() -> pa.Table:
+    """Return the rows with categories as polars has them."""
+    ids = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.uint32()), pa.array(["a", "b"], pa.string_view())
+    )
+    return ROWS.set_column(0, "id", ids)
+
+
+def runs() -> pa.Table:
+    """Return the rows with a run-end encoded column."""
+    return ROWS.set_column(0, "id", pa.RunEndEncodedArray.from_arrays([1, 2], ["a", "b"]))
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -41,9 +54,11 @@ def views() -> pa.Table:
         lambda: pa.RecordBatchReader.from_batches(SCHEMA, ROWS.to_batches(1)),
         lambda: Frame(ROWS),
         lambda: Frame(views()),
+        lambda: Frame(categories()),
+        runs,
         lambda: pytest.importorskip("pandas").DataFrame(ROWS.to_pydict()).astype({"n": "Int64"}),
     ],
-    ids=["batch", "reader", "frame", "views", "pandas"],
+    ids=["batch", "reader", "frame", "views", "categories", "runs", "pandas"],
 )
 def test_rows_with_the_arrow_interface_are_written_and_deleted(
     new_path: NewPath, given: Callable[[], Any]
@@ -52,6 +67,16 @@ def test_rows_with_the_arrow_interface_are_written_and_deleted(
     assert table.upsert(given()).inserted == 2
     assert table.to_arrow(columns=["id", "n"]).sort_by("id").to_pylist() == ROWS.to_pylist()
     assert table.delete(given()).deleted == 2
+
+
+def test_list_views_are_written(new_path: NewPath) -> None:
+    values = [[1, 2], None, [], [3]]
+    views = pa.array(values, pa.list_view(pa.int64()))
+    rows = pa.table({"id": [*"abcd"], "l": views})
+    table = bl.create_table(new_path(), schema=rows.schema, record_key="id")
+    assert table.upsert(rows).inserted == 4
+    assert table.to_arrow(columns="l", where="id > ''").num_rows == 4
+    assert table.to_arrow(columns=["id", "l"]).sort_by("id")["l"].to_pylist() == values
 
 
 def test_save_takes_rows_with_the_arrow_interface(new_path: NewPath) -> None:

@@ -25,6 +25,10 @@ from bucketlake.model.schema_merge import how_to_allow
 Columns = TypeVar("Columns", pa.Table, pa.RecordBatch)
 
 _INTEGER_DIGITS = {pa.int32(): 10, pa.int64(): 19}
+_WITHOUT_VIEWS = {
+    pa.string_view().id: pa.large_string(),
+    pa.binary_view().id: pa.large_binary(),
+}
 
 
 def cast_table(
@@ -137,7 +141,7 @@ class _Cast:
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), to)
         if pa.types.is_dictionary(array.type):
-            return self._array(array.dictionary_decode(), to, path)
+            return self._array(_decoded(array), to, path)
         if pa.types.is_run_end_encoded(array.type):
             return self._array(pc.run_end_decode(array), to, path)
         if pa.types.is_struct(to) and pa.types.is_struct(array.type):
@@ -200,6 +204,13 @@ class _Cast:
         if not (self._exact and are_decimals and is_whole and is_wider_decimal(source, to)):
             return ""
         return f", or widen the table's column with {how_to_allow(['widen_types'])}"
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary; Arrow cannot select from views, as polars makes them."""
+    values = array.dictionary
+    plain = _WITHOUT_VIEWS.get(values.type.id)
+    return values.cast(plain).take(array.indices) if plain else array.dictionary_decode()
 
 
 def _first_unfit(array: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> str:

@@ -85,6 +85,8 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     >>> stored_type(pa.list_(pa.uint16()), "sizes", "orders")
     ListType(list<element: int32>)
     """
+    if isinstance(data_type, pa.BaseExtensionType):  # Some have no hash.
+        raise refused(data_type, path, where, f"cast it to {data_type.storage_type}")
     if data_type in _STORED_AS:
         return _STORED_AS[data_type]
     for holds, store in _BY_KIND:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import stored_type
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, TaskResult, WriteTask, written_in_threads
@@ -25,7 +26,7 @@ class ArrowSource:
     """Records of an Arrow table; its row order decides between equal ordering values."""
 
     def __init__(self, rows: pa.Table, threads: int | None = None) -> None:
-        self._rows = _without_views(rows)
+        self._rows = _selectable(rows)
         self._threads = threads or _cpu_count()
         self._tagged: TaggedRecords | None = None
 
@@ -94,13 +95,17 @@ def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _without_views(rows: pa.Table) -> pa.Table:
-    """Return the rows without string views, as polars makes them: Arrow cannot select rows of them.
+def _selectable(rows: pa.Table) -> pa.Table:
+    """Return the rows in layouts of which Arrow can select rows.
 
+    Arrow cannot select from views, as polars makes them, and not from run-end encoded columns.
     Other columns keep their type, which later steps check and cast in chunks.
     """
     fields = list(rows.schema)
     for number, field in enumerate(fields):
-        if "_view" in str(field.type):
+        if any(layout in str(field.type) for layout in ("_view", "run_end_encoded")):
             fields[number] = field.with_type(stored_type(field.type, field.name, "the records"))
-    return rows.cast(pa.schema(fields)) if fields != list(rows.schema) else rows
+            column = rows.select([number])
+            column = cast_table(column, pa.schema([fields[number]]), where="the records")
+            rows = rows.set_column(number, fields[number], column.column(0))
+    return rows

@@ -95,6 +95,22 @@ def test_type_that_cannot_be_stored_is_refused_with_its_path(
     assert caught.value.next_step
 
 
+def test_extension_type_of_a_user_is_refused_although_it_has_no_hash() -> None:
+    class Point(pa.ExtensionType):
+        def __init__(self) -> None:
+            super().__init__(pa.string(), "geo.point")
+
+        def __arrow_ext_serialize__(self) -> bytes:
+            return b""
+
+        @classmethod
+        def __arrow_ext_deserialize__(cls, _type: pa.DataType, _text: bytes) -> Point:
+            return cls()
+
+    with pytest.raises(InputError, match=r"column c\[\]: .*geo.point.*cast it to string"):
+        stored_type(pa.list_(Point()), "c", "orders")
+
+
 @pytest.mark.parametrize("name", ["a", "_a", "A1", "é", "日本", "a٣", "_"])
 def test_name_of_letters_and_digits_is_taken_as_hudi_takes_it(name: str) -> None:
     assert is_avro_name(name)
