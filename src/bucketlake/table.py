@@ -82,8 +82,8 @@ from bucketlake.services.compaction import (
     compact,
 )
 from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
-from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
-from bucketlake.services.findings import Finding
+from bucketlake.services.doctor import diagnose
+from bucketlake.services.findings import MIN_AGE_SECONDS, Finding
 from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.repair import RepairReport, repair

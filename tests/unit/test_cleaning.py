@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -33,6 +36,7 @@ from bucketlake.read.plan import plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean
+from bucketlake.storage.local import STAGING_FOLDER
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
@@ -650,3 +654,20 @@ def test_plans_and_metadata_are_read_as_they_were_written() -> None:
     assert decode_clean_plan(encode_clean_plan(bare, "s3://b/t"), "p") == bare
     hostile = CleanPlan("KEEP_LATEST_COMMITS", {"a": ("../../../etc/passwd",)})
     assert decode_clean_plan(encode_clean_plan(hostile, "/t"), "p").paths == ["a/passwd"]
+
+
+@pytest.mark.parametrize("verb", [bl.Table.clean, bl.Table.repair])
+def test_temporary_files_of_killed_processes_go_with_a_clean_and_a_repair(
+    tmp_path: Path, verb: Callable[..., object]
+) -> None:
+    table = bl.create_table(str(tmp_path / "t"), schema=SCHEMA, record_key=["id"], index=INDEX)
+    table.upsert(rows(range(4), 1))
+    left, young = (tmp_path / "t" / STAGING_FOLDER / name for name in ("left", "young"))
+    for staged, age_seconds in ((left, 3_700), (young, 3_500)):
+        staged.write_bytes(b"half")
+        os.utime(staged, (time.time() - age_seconds,) * 2)
+    verb(table, dry_run=True)
+    assert left.exists()
+    verb(table)
+    assert not left.exists()
+    assert young.exists(), "it may belong to a running writer"

@@ -10,8 +10,7 @@ import click
 import bucketlake as bl
 from bucketlake.cli.options import CommandWithExample, run_option, table_path
 from bucketlake.cli.output import Output
-from bucketlake.services.doctor import MIN_AGE_SECONDS
-from bucketlake.services.findings import Finding
+from bucketlake.services.findings import MIN_AGE_SECONDS, Finding
 
 
 def _checks(command: Callable[..., None]) -> Callable[..., Any]:

@@ -24,7 +24,8 @@ from bucketlake.model.shown import Shown
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.storage.base import Storage
+from bucketlake.services.findings import MIN_AGE_SECONDS
+from bucketlake.storage.base import Storage, clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, shift_instant
@@ -121,6 +122,8 @@ def clean(
         content = encode_clean_plan(plan, storage.root)
         instant = put_plan(storage, config, timeline, clock, Action.CLEAN, content)
         done.append(carry_out_clean(storage, config, clock, instant, lock))
+    if not dry_run:
+        clear_staging(storage, now_ms() - MIN_AGE_SECONDS * 1000)
     return CleanReport(
         _described(files), None if earliest is None else earliest.requested_at, tuple(done)
     )

@@ -45,7 +45,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.shown import ShownList
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
-from bucketlake.services.findings import Finding, FindingKind, Severity
+from bucketlake.services.findings import MIN_AGE_SECONDS, Finding, FindingKind, Severity
 from bucketlake.services.metadata_checks import METADATA_CHECKS, check_metadata_files
 from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
@@ -59,9 +59,6 @@ from bucketlake.timeline.locks import lock_left_behind
 from bucketlake.timeline.markers import marker_folder
 from bucketlake.timeline.outcome import old_commits
 from bucketlake.timeline.table_properties import read_table_config
-
-MIN_AGE_SECONDS = 3600
-"""Younger objects may belong to a running writer, and are not checked."""
 
 Check = Callable[[Examination], Iterator[Finding]]
 

@@ -11,6 +11,9 @@ from enum import Enum
 
 from bucketlake.model.shown import Shown
 
+MIN_AGE_SECONDS = 3600
+"""Younger leftovers may belong to a running writer, and are left alone."""
+
 
 class Severity(Enum):
     """The severity of a finding."""

@@ -36,13 +36,13 @@ from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import data_file
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
-from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
-from bucketlake.services.findings import Finding, FindingKind, Remedy
+from bucketlake.services.doctor import diagnose
+from bucketlake.services.findings import MIN_AGE_SECONDS, Finding, FindingKind, Remedy
 from bucketlake.services.index_build import Runner, build_here
 from bucketlake.services.metadata_checks import partition_to_rebuild
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.properties_repair import mend_properties
-from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.base import Storage, StoredObject, clear_staging
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.heartbeat import is_alive
@@ -155,6 +155,7 @@ def repair(
         return RepairReport(
             mendable, tuple(finding for finding in found if finding not in mendable)
         )
+    clear_staging(storage, now_ms() - min_age_seconds * 1000)
     work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, run)
     tried: dict[Finding, None] = {}
     for remedies, step in (

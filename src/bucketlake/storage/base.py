@@ -11,6 +11,7 @@ The promises of each operation are written here once; backends only add their ow
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -131,6 +132,25 @@ class Storage(Protocol):
     def local_path(self, path: str) -> Path | None:
         """Return the local file of an object for memory-mapped reads; None if it is not local."""
         ...
+
+
+@runtime_checkable
+class StagingStorage(Storage, Protocol):
+    """Storage that writes temporary files first; a killed process leaves them behind."""
+
+    def clear_staging(self, written_before_ms: int) -> int:
+        """Delete temporary files that were last written before a time; return their number."""
+        ...
+
+
+def clear_staging(storage: Storage, written_before_ms: int) -> None:
+    """Delete temporary files that killed processes left behind, if the storage writes such files.
+
+    A file that cannot be deleted is no error: it is not part of the table.
+    """
+    if isinstance(storage, StagingStorage):
+        with suppress(StorageError):
+            storage.clear_staging(written_before_ms)
 
 
 def with_prefixes(

@@ -18,7 +18,7 @@ replaces folders by links at that very moment.
 
 Hadoop keeps a checksum beside each local file (``.name.crc``) and fails if it is out of date, so
 the checksum is deleted before its file changes. Listings do not show temporary files that a killed
-process leaves behind; :meth:`LocalStorage.clear_staging` deletes them.
+process leaves behind; a clean and a repair delete them by :meth:`LocalStorage.clear_staging`.
 """
 
 # For small files, pathlib objects cost more than the system calls.
@@ -109,7 +109,8 @@ class LocalStorage:
         check_folder(folder, "list folders of")
         self._require_inside(self._full(folder), "list folders of")
         start = below(folder)
-        folders = (start + entry.name for entry in self._entries(folder) if entry.is_dir())
+        with self._naming(folder, "list folders of"):
+            folders = [start + entry.name for entry in self._entries(folder) if entry.is_dir()]
         return sorted(path for path in folders if not _is_staging(path))
 
     def put(self, path: str, data: Buffer) -> None:

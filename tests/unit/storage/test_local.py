@@ -645,3 +645,11 @@ def test_empty_folder_is_a_folder_without_objects(local: LocalStorage) -> None:
     Path(local.root, "t/empty").mkdir(parents=True)
     assert local.list_folders("t") == ["t/empty"]
     assert list(local.list("t")) == []
+
+
+def test_link_to_itself_is_a_storage_error_of_each_listing(local: LocalStorage) -> None:
+    local.put("a", b"1")
+    Path(local.root, "b").symlink_to("b")
+    for look in (lambda: list(local.list("")), lambda: local.list_folders("")):
+        with pytest.raises(StorageError, match="symbolic links form a loop"):
+            look()
