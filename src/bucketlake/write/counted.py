@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bucketlake.errors import IndexStateError
 from bucketlake.index.layout import Slot
-from bucketlake.write.plan import UNCOUNTED
+
+UNCOUNTED = -1
+"""In place of a number of records or keys that is not known before they arrive."""
 
 INPUT_CHANGED = "the input changed between two evaluations of it"
 STABLE_INPUT = "write from a stable input, or cache it to storage first"

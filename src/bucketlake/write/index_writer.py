@@ -32,7 +32,7 @@ from bucketlake.metadata.table import MetadataSlice
 from bucketlake.model.file_name import FileId
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
-from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, UNCOUNTED
 from bucketlake.write.index_log import IndexLogWriter
 from bucketlake.write.key_changes import (
     CHANGE,
@@ -45,16 +45,13 @@ from bucketlake.write.key_changes import (
     parse_group,
 )
 from bucketlake.write.located import KEY, NO_RANK, RANK, SLOT, Group, Routes
-from bucketlake.write.lookups import slice_of_text, text_of_slice
+from bucketlake.write.slice_text import slice_of_text, text_of_slice
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""
 
 PLACED_ENTRIES = pa.schema([(KEY, pa.string()), (SLOT, pa.int32()), (SHARD, pa.int32())])
 """Keys whose entries change, on the way to the tasks of their shards."""
-
-UNCOUNTED = -1
-"""The number of changed keys of a shard is not known before they arrive."""
 
 _TASK = 1  # Part of the write token; 0 is that of files that the driver writes.
 

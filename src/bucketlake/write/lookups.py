@@ -16,16 +16,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.hashing.key_parts import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
 from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice
-from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.write import plan
 from bucketlake.write.plan import NO_TASK, spread, task_count_of
+from bucketlake.write.slice_text import slice_of_text, text_of_slice
 from bucketlake.write.tag import TaggedRecords
 
 LOOKED_UP_MAX = 1 << 20
@@ -207,18 +205,3 @@ def plan_lookups(
         partitions, shard_counts, part_counts, first, np.array(tasks, np.int32)
     )
     return LookupPlan(placed, placement, task_count)
-
-
-def text_of_slice(stored: MetadataSlice) -> str:
-    """Return a slice of the index as text, to send it to a task."""
-    at = InstantTime("")  # Its files tell the slice.
-    return FileSlice("", stored.file_id, at, stored.base, stored.logs).to_text()
-
-
-def slice_of_text(text: str) -> MetadataSlice:
-    """Parse a slice of the index; undoes :func:`text_of_slice`."""
-    held = FileSlice.from_text(text)
-    place = MetadataPartition.RECORD_INDEX.value
-    files = [replace(file, partition_path=place) for file in held.files]
-    base = files.pop(0) if held.base_file is not None else None
-    return MetadataSlice(held.file_id, base, tuple(files))

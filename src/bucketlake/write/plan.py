@@ -42,9 +42,6 @@ A slot with more records is cut into parts, if the layout allows it.
 
 NO_TASK = -1
 
-UNCOUNTED = -1
-"""The number of records was not counted."""
-
 RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; weighs records against stored and full files.
 
 

@@ -18,14 +18,8 @@ from bucketlake.errors import IndexStateError
 from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.write.plan import (
-    NO_TASK,
-    UNCOUNTED,
-    Placement,
-    SlotPlan,
-    SlotResult,
-    WritePlan,
-)
+from bucketlake.write.counted import UNCOUNTED
+from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 

@@ -18,11 +18,11 @@ from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.table_type import Operation
+from bucketlake.write.counted import UNCOUNTED
 from bucketlake.write.plan import (
     NO_TASK,
     RECORD_SIZE_BYTES_ESTIMATE,
     RECORDS_PER_TASK_MAX,
-    UNCOUNTED,
     Placement,
     SlotPlan,
     WritePlan,
