@@ -18,7 +18,7 @@ from bucketlake.format.savepoint_metadata import encode_savepoint
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.rollback_service import why_absent
+from bucketlake.services.undoable_commits import why_absent
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
