@@ -6,18 +6,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 
 from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Damage
-from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.schema import PARTITION_PATH
+from bucketlake.model.table_type import TableType
+from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.missing_files import CommittedFile, lost_files
 from bucketlake.services.examination import Examination
 from bucketlake.services.findings import Finding, FindingKind
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.instant import Action, Instant
 
 
 def _not_marked(table: Examination) -> Iterator[Finding]:
@@ -84,6 +88,44 @@ def _missing(table: Examination) -> Iterator[Finding]:
                 found.file.partition_path,
                 (path,),
             )
+
+
+def _skipped(table: Examination) -> Iterator[Finding]:
+    """Find missing base files that are not live any more: the next commit built on older ones.
+
+    bucketlake's writes raise an error instead. Hudi's do not, unless it uses the metadata table.
+    The log files of a compaction still have the rows of its base files.
+    """
+    bases: dict[tuple[str, FileId], list[tuple[Instant, WriteStat]]] = defaultdict(list)
+    for instant, stat in table.committed.values():
+        if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
+            bases[stat.partition_path, stat.file_id].append((instant, stat))
+    is_merged = table.config.table_type is TableType.MERGE_ON_READ
+    skipped = [
+        (commit.requested_at, lost, skipper.requested_at)
+        for held in bases.values()
+        for (commit, lost), (skipper, stat) in pairwise(sorted(held, key=_requested_at))
+        if stat.previous_commit < commit.requested_at
+        and not (is_merged and commit.action is Action.COMMIT)
+        and table.storage.stat(lost.path) is None
+    ]
+    if not skipped:
+        return
+    slices = table.snapshot.live_slices(table.files)
+    live = {(held.partition_path, held.file_id) for held in slices}
+    for commit, lost, skipper in skipped:
+        if (lost.partition_path, lost.file_id) in live:
+            yield Finding(
+                FindingKind.FILE_MISSING,
+                f"instant {commit} committed a file that is missing, and instant {skipper} was "
+                "written without its rows",
+                lost.partition_path,
+                (lost.path,),
+            )
+
+
+def _requested_at(written: tuple[Instant, WriteStat]) -> InstantTime:
+    return written[0].requested_at
 
 
 def rows_lost_by(commit: InstantTime) -> str:
@@ -209,6 +251,7 @@ _DAMAGE = {
 FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
     _not_marked,
     _missing,
+    _skipped,
     _sizes,
     _strays,
     _groups,

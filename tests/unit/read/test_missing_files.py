@@ -258,3 +258,33 @@ def test_compaction_of_a_missing_file_is_not_planned(table: bl.Table, version: i
     table.upsert(rows(8))
     table.compact()
     assert values(table) == dict.fromkeys(["k0", "k1", "k2", "k3"], 8)
+
+
+def test_doctor_finds_a_missing_base_file_that_a_commit_without_this_check_skipped(
+    bare: bl.Table, table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a commit of Hudi without the metadata table, or of an earlier version."""
+    is_merged = table_type == "merge_on_read"  # The log files still have the rows.
+    for value in (4, 5):
+        if is_merged:
+            bare.compact()
+        bare.upsert(rows(value))
+    if is_merged:
+        bare.compact()
+    held = [file.path for file in storage_of(bare).list("a") if file.path.endswith(".parquet")]
+    path = max(held, key=lambda held: held.rpartition("_")[2])
+    storage_of(bare).delete(path)
+    assert [found.files for found in bare.doctor(min_age_seconds=0)] == [(path,)]
+    with monkeypatch.context() as patch:
+        patch.setattr("bucketlake.read.snapshot.require_committed_files", lambda *_: None)
+        bare.upsert(rows(6, range(1)))
+        if is_merged:
+            bare.compact()
+    assert values(bare) == {"k0": 6, "k1": 5, "k2": 5 if is_merged else 4, "k3": 5}
+    found = bare.doctor(min_age_seconds=0)
+    if not is_merged:
+        assert [(one.kind, one.files) for one in found] == [(FindingKind.FILE_MISSING, (path,))]
+        assert "was written without its rows" in found[0].meaning
+        bare.insert_overwrite(rows(7, range(0, 4, 2)))
+        found = bare.doctor(min_age_seconds=0)
+    assert found == []
