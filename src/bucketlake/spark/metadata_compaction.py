@@ -20,8 +20,11 @@ from bucketlake.spark.slices import results_of
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.data_file import put_data_file
 
-HERE_BYTES_MAX = 16 * 2**20
-"""Up to this size of their files, slices are rewritten in the driver, in about a second."""
+HERE_BYTES_MAX = 64 * 2**20
+"""Up to this size of their files, slices are rewritten in the driver, in a few seconds.
+
+50 MB, an index of 4 million keys, took 3.2 processor seconds in the driver and 5.3 in tasks.
+"""
 
 
 def rewrite_in(
