@@ -93,7 +93,7 @@ def plan_index(
         Number of shards; by default as in Hudi.
     opened : IndexShards, optional
         Shards that writers use already, because the index is listed as being built. Data partitions
-        without shards get some.
+        without shards get as many as a writer would open.
 
     Raises
     ------
@@ -109,6 +109,10 @@ def plan_index(
     counts = {} if is_partitioned else {"": 0}
     for path, key_count in sorted({**counts, **key_counts}.items()):
         wanted = (limits or usual).shard_count(key_count)
+        if is_partitioned and opened is not None:
+            # A partition that is newer than the first step of the build: a writer that opens its
+            # shards at the same time opens the least number.
+            wanted = PARTITIONED_LIMITS.least
         counts[path] = (opened.count(path) if opened else 0) or attempt.shard_count(path, wanted)
     shards = IndexShards(None, counts) if is_partitioned else IndexShards(counts[""])
     missing = [s for s in shards.shards() if s.file_id not in attempt.file_ids]
