@@ -578,9 +578,7 @@ def test_a_plan_whose_files_are_gone_is_an_error_that_names_them(table: bl.Table
     planned = table.compact(schedule_only=True).scheduled
     lost = logs_of(table)[0]
     storage_of(table).delete(lost)
-    with pytest.raises(
-        TimelineError, match=f"{planned}: plans to compact {lost}, which is missing"
-    ):
+    with pytest.raises(TimelineError, match=f"{planned}: plans to read {lost}, which is missing"):
         table.compact()
 
 

@@ -6,8 +6,9 @@ the error. Without a metadata table, the commits of the active timeline are comp
 in storage. The cost follows the partitions that are touched, after the first look of a process at a
 commit (``timeline/written_files.py``).
 
-Files of archived commits are not compared. Once the cleaner has run, such a file is the only
-version of its file group, so its rows are missing and not old; the doctor finds it.
+Files of archived commits are not compared, because the whole archive would be read. If such a file
+is lost in a table without a metadata table, an older row may be read for it, for example one of the
+base file without its log file; the doctor finds it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ several times gives the same rows. No row changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -276,8 +276,7 @@ def _worth_it(
     ]
     found.sort(key=_log_bytes, reverse=True)
     chosen = found if limits.max_bytes is None else _within(limits.max_bytes, found)
-    if lists_files(config):
-        _require_files(storage, chosen)
+    require_files(storage, config, chosen)
     return chosen
 
 
@@ -291,17 +290,19 @@ def _within(max_bytes: int, found: Sequence[FileSlice]) -> list[FileSlice]:
     return chosen
 
 
-def _require_files(storage: Storage, slices: Sequence[FileSlice]) -> None:
-    """Raise an error if storage lacks a file that the metadata table lists.
+def require_files(storage: Storage, config: TableConfig, slices: Iterable[FileSlice]) -> None:
+    """Raise MissingFileError if storage lacks a file of a plan that the metadata table lists.
 
     Nobody could execute the plan, and its commits could not be rolled back while it is pending.
     """
-    partitions = sorted({file_slice.partition_path for file_slice in slices})
-    there = {file.path for file in list_files(storage, partitions)}
-    for path in (path for file_slice in slices for path in file_slice.paths):
-        if path not in there:
-            with telling_what_is_gone(storage):
-                raise ObjectNotFoundError(path, "compact", "there is no such file")
+    if not lists_files(config):
+        return  # The slices were listed in storage.
+    wanted = {path: held.partition_path for held in slices for path in held.paths}
+    there = {file.path for file in list_files(storage, sorted(set(wanted.values())))}
+    for path in wanted.keys() - there:
+        # If a clean deleted it, a newer slice took a turn, and this plan takes none.
+        with suppress(CommitConflictError), telling_what_is_gone(storage):
+            raise ObjectNotFoundError(path, "plan to read", "there is no such file")
 
 
 def _is_due(
@@ -434,7 +435,8 @@ def with_sizes(
         if file.path not in listed:
             raise TimelineError(
                 instant,
-                f"plans to compact {file.path}, which is missing: roll the plan back with Hudi",
+                f"plans to read {file.path}, which is missing: restore it, or roll the plan back "
+                "(a resize with table.rollback(), a compaction with Hudi)",
             )
         return listed[file.path]
 

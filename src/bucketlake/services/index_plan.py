@@ -25,6 +25,7 @@ from bucketlake.metadata.inner_table import InnerTable
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
@@ -209,7 +210,7 @@ def _key_counts(
     sampled = bases[:: -(-len(bases) // _SAMPLED_FILES) or 1]
 
     def rows_of(path: str) -> int:
-        with BaseFileReader(storage, path) as reader:
+        with telling_what_is_gone(storage), BaseFileReader(storage, path) as reader:
             return reader.row_count
 
     paths = [file.path for file in sampled]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, MissingFileError
+from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import FindingKind
@@ -19,6 +21,7 @@ from bucketlake.timeline.active import load_timeline
 from tests.broken_tables import SCHEMA
 
 TYPES = ("copy_on_write", "merge_on_read")
+ONE_BUCKET = bl.SimpleBucket(1)
 
 
 @pytest.fixture(params=TYPES)
@@ -43,7 +46,9 @@ def bare(table_type: str) -> Iterator[bl.Table]:
     yield from _made(table_type, has_metadata_table=False)
 
 
-def _made(table_type: str, *, has_metadata_table: bool) -> Iterator[bl.Table]:
+def _made(
+    table_type: str, *, has_metadata_table: bool, index: TableIndex = ONE_BUCKET
+) -> Iterator[bl.Table]:
     name = f"missing-{table_type}-{has_metadata_table}"
     forget(name)
     made = bl.create_table(
@@ -52,7 +57,7 @@ def _made(table_type: str, *, has_metadata_table: bool) -> Iterator[bl.Table]:
         record_key=["id"],
         partition_by=["day"],
         ordering="at",
-        index=bl.SimpleBucket(1),
+        index=index,
         table_type=table_type,
         metadata_table=has_metadata_table,
     )
@@ -288,3 +293,21 @@ def test_doctor_finds_a_missing_base_file_that_a_commit_without_this_check_skipp
         bare.insert_overwrite(rows(7, range(0, 4, 2)))
         found = bare.doctor(min_age_seconds=0)
     assert found == []
+
+
+def test_resize_of_a_missing_file_is_not_planned(table_type: str, has_metadata_table: bool) -> None:
+    index = bl.ConsistentBucket(1, 1, 8)
+    made = contextmanager(_made)
+    with made(table_type, has_metadata_table=has_metadata_table, index=index) as table:
+        path = delete_version(table, 2)
+        before = instants(table)
+        for dry_run in (True, False):
+            with pytest.raises(MissingFileError, match=f"{path} is missing"):
+                table.resize(max_file_size=500, dry_run=dry_run)
+        assert instants(table) == before
+
+
+def test_conversion_that_needs_the_keys_of_a_missing_file_is_an_error(table: bl.Table) -> None:
+    path = delete_version(table, 2)
+    with pytest.raises(MissingFileError, match=f"{path} is missing"):
+        bl.convert(table.path, index=bl.DynamicBucket())

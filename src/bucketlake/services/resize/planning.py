@@ -30,6 +30,7 @@ from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.compaction import require_files
 from bucketlake.services.resize.candidates import Candidate, candidates_of_ring, within_limits
 from bucketlake.services.resize.overtaking import overtaking
 from bucketlake.services.resize.report import ResizedBuckets
@@ -212,6 +213,8 @@ def worth_it(
             points_of=points_of,
         )
     chosen = within_limits(candidates, limits)
+    planned = [file_slice for candidate in chosen for file_slice in candidate.slices]
+    require_files(storage, service.config, planned)
     return chosen, len(candidates) - len(chosen)
 
 
