@@ -75,7 +75,7 @@ def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
     """Return a Spark or Arrow schema as an Arrow schema."""
     if isinstance(schema, pa.Schema):
         return schema
-    if isinstance(schema, type) or not hasattr(schema, "fieldNames"):  # Without importing Spark.
+    if not hasattr(type(schema), "fieldNames"):  # Without importing Spark.
         raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
     from bucketlake.spark.schema import arrow_from_spark
 
@@ -97,11 +97,11 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
     InputError
         If the data is of another type, or cannot be read.
     """
-    is_class = isinstance(data, type)  # It has the methods of its objects.
-    if not is_class and (isinstance(data, pa.Table) or hasattr(data, "mapInArrow")):
+    kind: Any = type(data)  # Not the data: a class has the methods of its objects, a Column any.
+    if isinstance(data, pa.Table) or hasattr(kind, "mapInArrow"):
         return data
-    problem = f"data of type {type(data).__name__} cannot be written"
-    if not is_class and hasattr(data, "__arrow_c_stream__"):
+    problem = f"data of type {kind.__name__} cannot be written"
+    if hasattr(kind, "__arrow_c_stream__"):
         try:
             return pa.table(data)
         except (pa.ArrowException, TypeError, ValueError) as error:

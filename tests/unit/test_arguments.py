@@ -38,6 +38,29 @@ class Anything:
     """An object that no argument accepts."""
 
 
+class LikeColumn:
+    """As a Column of Spark: it has every attribute, but no truth value and no items."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return LikeColumn()
+
+    def __call__(self, *_: object) -> Any:
+        raise TypeError("'Column' object is not callable")
+
+    def __iter__(self) -> Any:
+        raise TypeError("Column is not iterable")
+
+    def __bool__(self) -> bool:
+        raise ValueError("Cannot convert column into bool")
+
+    def __eq__(self, _other: object) -> Any:
+        return LikeColumn()
+
+    __hash__ = object.__hash__
+
+
 ODD = {
     "none": None,
     "true": True,
@@ -92,6 +115,8 @@ ODD = {
     "type": int,
     "function": lambda *_: "abc",
     "object": Anything(),
+    "column of Spark": LikeColumn(),
+    "list of columns": [LikeColumn()],
     "arrow table": ROWS,
     "arrow schema": SCHEMA,
     "arrow table without columns": pa.table({}),

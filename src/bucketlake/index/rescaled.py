@@ -67,7 +67,7 @@ def rescaled_index(
     if isinstance(held, SimpleBucket):
         default = held.count if default is None else default
         fields, size = held.hash_fields, held.max_file_size
-        return PartitionBucket(pairs, default, rule or "regex", fields, size)
+        return PartitionBucket(pairs, default, "regex" if rule is None else rule, fields, size)
     if add is not None:
         if rule is not None and rule != held.rule:
             raise ConfigError("rule", rule, f"the table's rules are of kind {held.rule_name!r}")

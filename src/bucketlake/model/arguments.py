@@ -8,7 +8,7 @@ Limits of numbers are checked by the value that holds them (``CompactionLimits``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bucketlake.errors import ConfigError
@@ -72,7 +72,8 @@ def check_kinds(kinds: tuple[type, ...], **given: object) -> None:
 def check_methods(method: str, what: str, **given: object) -> None:
     """Raise ConfigError for a value without a method, or for a class."""
     for name, value in given.items():
-        if isinstance(value, type) or not callable(getattr(value, method, None)):
+        # The class is asked, because a Column of Spark has every attribute.
+        if not callable(getattr(type(value), method, None)):
             raise ConfigError(name, value, f"give {what}")
 
 
@@ -108,12 +109,21 @@ def names_of(given: Names, argument: str, *, in_order: bool = True) -> tuple[str
         names: tuple[Any, ...] = (given,)
     else:
         refused = (bytes, bytearray, Mapping) + ((set, frozenset) if in_order else ())
-        if isinstance(given, refused) or not isinstance(given, Iterable):
-            raise ConfigError(argument, given, "give a text, or a list of texts")
-        names = tuple(given)
+        allowed = "give a text, or a list of texts"
+        if isinstance(given, refused):
+            raise ConfigError(argument, given, allowed)
+        names = tuple(items_of(given, argument, allowed))
     for name in names:
         check_texts(**{argument: name})
     return names
+
+
+def items_of(given: Any, argument: str, allowed: str) -> list[Any]:
+    """Return the items of a list or another iterable; a Column of Spark only looks like one."""
+    try:
+        return [*given]
+    except TypeError:
+        raise ConfigError(argument, given, allowed) from None
 
 
 def path_of(given: object) -> str:
@@ -145,10 +155,10 @@ def pairs_of(given: object, argument: str) -> tuple[tuple[str, int], ...]:
     """Return the bucket counts of rules, from a mapping or from pairs."""
     items: object = given.items() if isinstance(given, Mapping) else given
     allowed = "give a mapping from text to bucket count, or a list of such pairs"
-    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+    if isinstance(items, str | bytes):
         raise ConfigError(argument, given, allowed)
     pairs = []
-    for pair in items:
+    for pair in items_of(items, argument, allowed):
         if not isinstance(pair, Sequence) or isinstance(pair, str | bytes) or len(pair) != 2:
             raise ConfigError(argument, pair, allowed)
         check_texts(**{argument: pair[0]})

@@ -7,11 +7,12 @@ changes is asked for: new columns, wider types, and nulls for columns that the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.arguments import items_of
 
 MergeSchema = bool | str | Sequence[str]
 """``False``: no change; ``True``: every change; or the words of the changes, one or several."""
@@ -56,12 +57,10 @@ class SchemaMerge:
         known = [field.name for field in fields(cls)]
         if isinstance(given, bool):
             return cls(**dict.fromkeys(known, given))
-        words = [given] if isinstance(given, str) else given
-        if not isinstance(words, Iterable) or isinstance(words, bytes):
-            raise ConfigError("merge_schema", given, _ALLOWED.format(", ".join(known)))
-        asked = [*words]
-        if any(word not in known for word in asked):
-            raise ConfigError("merge_schema", given, _ALLOWED.format(", ".join(known)))
+        allowed = _ALLOWED.format(", ".join(known))
+        asked = [given] if isinstance(given, str) else items_of(given, "merge_schema", allowed)
+        if not all(isinstance(word, str) and word in known for word in asked):
+            raise ConfigError("merge_schema", given, allowed)
         return cls(**dict.fromkeys(asked, True))
 
     @property
