@@ -168,6 +168,15 @@ def test_a_read_needs_a_session_and_columns_that_there_are(
     assert in_order(rows_of(written.table.read())) == in_order(written.rows)  # The active one.
 
 
+@pytest.mark.parametrize("where", ["1", "sum(v) > 1", "upper(id)", "nowhere(id) = 1"])
+def test_a_condition_that_spark_refuses_is_an_error_of_the_library(
+    spark: SparkSession, written: Written, where: str
+) -> None:
+    with pytest.raises(InputError, match=r"^where .*; correct the condition") as caught:
+        written.table.read(spark, where=where)
+    assert "\n" not in str(caught.value)
+
+
 def test_reading_before_any_write_gives_the_columns_and_no_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
@@ -75,8 +76,17 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
     if frame is None:
         frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
     if plan.where is not None:
-        frame = frame.where(plan.where)
+        frame = _filtered(frame, plan.where)
     return frame if plan.columns is None else frame.select(*plan.columns)
+
+
+def _filtered(frame: DataFrame, where: str) -> DataFrame:
+    """Return the rows that match a condition; a Spark Connect server may check it later."""
+    try:
+        return frame.where(where)
+    except AnalysisException as error:
+        problem = str(error).partition("\n")[0].rstrip(";")  # The plan follows.
+        raise InputError(f"where {where!r}", problem, "correct the condition") from error
 
 
 def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
