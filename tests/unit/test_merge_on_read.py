@@ -238,13 +238,14 @@ def test_logs_that_are_too_large_at_once_are_merged_in_several_passes(
     table.delete(rows(range(30, 33), 0, 0).select(["id", "day"]))
     expected = values(table)
     passes: list[int] = []
-    share = slice_reader._in_share
+    of_slice = slice_reader._passes
 
-    def counted(keys: pa.Array, number: int, count: int) -> Any:
-        passes.append(count)
-        return share(keys, number, count)
+    def counted(file_slice: FileSlice) -> Any:
+        found = list(of_slice(file_slice))
+        passes.append(len(found))
+        return iter(found)
 
-    monkeypatch.setattr(slice_reader, "_in_share", counted)
+    monkeypatch.setattr(slice_reader, "_passes", counted)
     monkeypatch.setattr(slice_reader, "LOG_BYTES_PER_PASS", 700)
     assert values(table) == expected
     assert min(passes) > 1
