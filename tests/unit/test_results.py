@@ -12,7 +12,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import ConfigError, MetadataTableWarning
-from bucketlake.storage.memory import MemoryStorage
+from bucketlake.storage.memory import MemoryStorage, forget
 
 SCHEMA = pa.schema({"id": pa.int64(), "at": pa.int64()})
 BUCKETS = [bl.SimpleBucket(2), bl.PartitionBucket({"a": 2}, 2), bl.ConsistentBucket(2)]
@@ -158,3 +158,14 @@ def test_each_verb_acts_unless_a_dry_run_is_asked_for() -> None:
     }
     assert set(defaults.values()) == {False}
     assert len(defaults) == 9
+
+
+def test_facts_of_the_metadata_table_print_as_a_small_table() -> None:
+    table = bl.create_table(
+        "memory://results-facts", schema=pa.schema({"id": pa.string()}), record_key="id"
+    )
+    facts = table.metadata_table()
+    forget("results-facts")
+    assert "  name  " in str(facts)
+    assert "  files  " in str(facts)
+    assert facts._repr_html_().startswith("<table>")

@@ -14,12 +14,13 @@ from bucketlake.metadata.log_files import is_birth_log
 from bucketlake.metadata.table import MetadataTable, list_files_of, load_metadata_table
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import DataFile
+from bucketlake.model.shown import Shown
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataPartitionFacts:
+class MetadataPartitionFacts(Shown):
     """A partition of the metadata table.
 
     Attributes
@@ -45,7 +46,7 @@ class MetadataPartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataTableFacts:
+class MetadataTableFacts(Shown):
     """The metadata table of a table.
 
     Attributes
