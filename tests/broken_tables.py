@@ -21,6 +21,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
+from tests.edited_json import edited_json
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("day", pa.string()), ("v", pa.int64()), ("at", pa.int64())]
@@ -147,7 +148,7 @@ def write_with_other_count(table: bl.Table, other: int, *, below: int | None = N
     """Write as a job with another bucket count does; ``below`` leaves out further buckets."""
     storage = storage_of(table)
     setting = storage.read(SETTINGS_FILE)
-    storage.put(SETTINGS_FILE, setting.replace(b": 4", f": {other}".encode()))
+    storage.put(SETTINGS_FILE, edited_json(setting, bucketCount=other))
     batch = rows(range(20), 2)
     kept = assign_buckets(batch["id"], other) < (below or other)
     bl.Table(table.path).upsert(batch.filter(pa.array(kept)))

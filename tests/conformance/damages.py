@@ -47,6 +47,7 @@ from tests.broken_tables import (
     objects,
     storage_of,
 )
+from tests.edited_json import edited_json
 
 LONG_AGO = InstantTime("20200101000000000")
 _OTHER_ID = "-0000-4000-8000-00000000000a-0"
@@ -380,7 +381,9 @@ KEYS_IN_TWO_GROUPS = (
 def _rules_that_a_recorded_count_does_not_follow_from(table: bl.Table) -> None:
     table.rescale({"a": 4}, dry_run=False)
     storage, path = storage_of(table), config_path(table.rule_versions()[-1].instant)
-    storage.put(path, storage.read(path).replace(b"a,4", b"a,5"))
+    content = storage.read(path)
+    expressions = str(json.loads(content)["expressions"]).replace("a,4", "a,5")
+    storage.put(path, edited_json(content, expressions=expressions))
 
 
 def _rules_of_no_commit(table: bl.Table) -> None:
@@ -420,15 +423,15 @@ def _a_ring_was_cut_off(table: bl.Table) -> None:
 
 def _a_ring_with_two_nodes_of_one_value(table: bl.Table) -> None:
     storage, path = storage_of(table), _ring(table)
-    entries = json.loads(storage.read(path))
-    nodes = [{**node, "value": 5} for node in entries["nodes"]]
-    storage.put(path, json.dumps({**entries, "nodes": nodes}).encode())
+    content = storage.read(path)
+    nodes = [{**node, "value": 5} for node in json.loads(content)["nodes"]]
+    storage.put(path, edited_json(content, nodes=nodes))
 
 
 def _a_ring_lost_a_node(table: bl.Table) -> None:
     storage, path = storage_of(table), _ring(table)
-    entries = json.loads(storage.read(path))
-    storage.put(path, json.dumps({**entries, "nodes": entries["nodes"][:-1]}).encode())
+    content = storage.read(path)
+    storage.put(path, edited_json(content, nodes=json.loads(content)["nodes"][:-1]))
 
 
 def _a_ring_is_missing(table: bl.Table) -> None:

@@ -19,6 +19,13 @@ import pyarrow.parquet as pq
 from bucketlake.config.inner_path import require_inner_name
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.records import avro_schema
+from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.parquet_checksums import (
+    CHECKSUMS,
+    CheckedFooter,
+    blank_checksums,
+    fill_checksums,
+)
 from bucketlake.model.file_name import InstantTime
 
 CONTENT = ("metadata", "plan")
@@ -116,13 +123,13 @@ class ArchiveFile:
 def encode_manifest(files: Iterable[ArchiveFile]) -> bytes:
     """Encode a list of valid files."""
     entries = [{"fileName": file.name, "fileLen": file.size_bytes} for file in files]
-    return json.dumps({"files": entries}).encode()
+    return render_checked({"files": entries})
 
 
 def decode_manifest(data: bytes, path: str) -> tuple[ArchiveFile, ...]:
     """Decode a list of valid files; raise FormatError if it is no manifest."""
     try:
-        entries = json.loads(data)["files"]
+        entries = parse_checked(data, path)["files"]
         files = tuple(
             ArchiveFile(str(entry["fileName"]), int(entry["fileLen"])) for entry in entries
         )
@@ -150,12 +157,17 @@ def encode_archive_file(entries: Sequence[ArchivedInstant]) -> bytes:
         compression="zstd",
         use_dictionary=["action"],
         write_statistics=list(_KEYS),
+        write_page_checksum=True,
         store_schema=False,
     ) as writer:
-        writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+        table = pa.Table.from_arrays(columns, schema=_SCHEMA)
+        writer.write_table(table, row_group_size=max(len(entries), 1))
         schema = json.dumps(avro_schema("HoodieLSMTimelineInstant"))
-        writer.add_key_value_metadata({_AVRO_SCHEMA_KEY: schema})
-    return sink.getvalue()
+        checksums = blank_checksums(_SCHEMA, 1)
+        writer.add_key_value_metadata({_AVRO_SCHEMA_KEY: schema, CHECKSUMS: checksums})
+    data = bytearray(sink.getvalue())
+    fill_checksums(memoryview(data), pq.read_metadata(pa.BufferReader(data)))
+    return bytes(data)
 
 
 def decode_archive_file(
@@ -177,12 +189,16 @@ def decode_archive_file(
     Raises
     ------
     FormatError
-        If the bytes are not a file of instants.
+        If the bytes are not a file of instants, or do not have their checksums.
     """
     columns = [*_KEYS, *content]
     wanted = None if action is None else [("action", "=", action)]
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=columns, filters=wanted)
+        source = pa.BufferReader(data)
+        footer = CheckedFooter(source)
+        for group in range(footer.metadata.num_row_groups):
+            footer.check_chunks(group, columns)
+        table = pq.read_table(source, columns=columns, filters=wanted)
         rows = table.select(columns).to_pylist()  # At most a few thousand small rows.
     except Exception as error:  # For broken bytes, Arrow may raise any exception.
         raise FormatError(path, f"Parquet with columns {', '.join(columns)}", str(error)) from error

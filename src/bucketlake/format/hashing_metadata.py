@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.hashing.ring import ChildNode, NodeTag, Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX
 from bucketlake.model.file_name import InstantTime
@@ -110,7 +111,7 @@ def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
             prefix: {"rows": stats.row_count, "quantiles": list(stats.quantiles)}
             for prefix, stats in metadata.stats.items()
         }
-    return _render(entries).encode()
+    return render_checked(entries, _render)
 
 
 def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
@@ -257,7 +258,7 @@ def _is_prefix(text: str | None) -> bool:
 
 def _load(data: bytes | str, path: str) -> Any:
     try:
-        return json.loads(data)
+        return parse_checked(data, path) if isinstance(data, bytes) else json.loads(data)
     except (ValueError, RecursionError):
         raise FormatError(path, "JSON", repr(data[:80])) from None
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from bucketlake.errors import FormatError
+from bucketlake.format.checked_json import parse_checked, render_checked
 
 _DEFINITIONS = "indexDefinitions"
 _IS_PARTITIONED = "isPartitioned"
@@ -70,7 +72,7 @@ def decode_index_definitions(data: bytes, path: str) -> dict[str, IndexDefinitio
         If the bytes are not definitions.
     """
     try:
-        found: Mapping[str, Any] = json.loads(data)[_DEFINITIONS]
+        found: Mapping[str, Any] = parse_checked(data, path)[_DEFINITIONS]
         return {name: _decode(name, dict(fields)) for name, fields in found.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         found_bytes = f"{type(error).__name__} ({error}) in bytes {data[:32]!r}"
@@ -80,7 +82,7 @@ def decode_index_definitions(data: bytes, path: str) -> dict[str, IndexDefinitio
 def encode_index_definitions(definitions: Mapping[str, IndexDefinition]) -> bytes:
     """Encode the file."""
     fields = {name: _encode(definition) for name, definition in definitions.items()}
-    return json.dumps({_DEFINITIONS: fields}, indent=2).encode()
+    return render_checked({_DEFINITIONS: fields}, partial(json.dumps, indent=2))
 
 
 def _decode(name: str, fields: dict[str, Any]) -> IndexDefinition:

@@ -7,10 +7,10 @@ commit of that instant (``index/setting_versions.py``).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from bucketlake.errors import FormatError
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.index.setting_versions import SettingVersions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -39,7 +39,7 @@ class GroupSize:
 
 def save_size(storage: Storage, size: GroupSize) -> None:
     """Save a new version; raise AlreadyExistsError if its instant already has a version."""
-    data = json.dumps({"version": _VERSION, "maxFileSize": size.max_file_size}).encode()
+    data = render_checked({"version": _VERSION, "maxFileSize": size.max_file_size})
     SIZES.save(storage, size.instant, data)
 
 
@@ -53,7 +53,7 @@ def _read(storage: Storage, instant: InstantTime) -> GroupSize:
     path = SIZES.path(instant)
     data = storage.read(path)
     try:
-        held = json.loads(data)
+        held = parse_checked(data, path)
         size = held["maxFileSize"]
         if held["version"] != _VERSION or not (size is None or type(size) is int):
             raise ValueError(held)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bucketlake.config.layout import HOODIE_FOLDER
@@ -19,6 +20,7 @@ from bucketlake.errors import (
     FormatError,
     ObjectNotFoundError,
 )
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -82,8 +84,8 @@ class HashingConfig:
             "version": _VERSION,
             "instant": self.instant,
         }
-        text = json.dumps(entries, indent=2, separators=(",", " : "), ensure_ascii=False)
-        return text.encode()
+        render = partial(json.dumps, indent=2, separators=(",", " : "), ensure_ascii=False)
+        return render_checked(entries, render)
 
 
 def config_path(instant: InstantTime) -> str:
@@ -203,7 +205,7 @@ def _read_map(storage: Storage, path: str) -> Iterator[HashingConfig]:
 def _load(storage: Storage, path: str) -> dict[str, Any]:
     data = storage.read(path)
     try:
-        loaded = json.loads(data)
+        loaded = parse_checked(data, path)
     except ValueError:
         loaded = None
     if not isinstance(loaded, dict):

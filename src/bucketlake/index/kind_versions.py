@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from bucketlake.errors import FormatError
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.index.setting_versions import SettingVersions
 from bucketlake.index.stored_kind import StoredKind, kind_entries, parse_kind
 from bucketlake.model.file_name import InstantTime
@@ -54,7 +56,8 @@ def is_conversion(commit: CommitMetadata) -> bool:
 
 def save_kind(storage: Storage, kind: KindVersion) -> None:
     """Save a new version; raise AlreadyExistsError if its instant already has a version."""
-    data = json.dumps({"version": _VERSION, "index": kind_entries(kind.index)}, indent=2).encode()
+    entries = {"version": _VERSION, "index": kind_entries(kind.index)}
+    data = render_checked(entries, partial(json.dumps, indent=2))
     KINDS.save(storage, kind.instant, data)
 
 
@@ -66,7 +69,7 @@ def latest_kind(storage: Storage, timeline: Timeline) -> KindVersion | None:
     path = KINDS.path(instant)
     data = storage.read(path)
     try:
-        held = json.loads(data)
+        held = parse_checked(data, path)
         if held["version"] != _VERSION:
             raise ValueError(f"version {held['version']}")
         return KindVersion(parse_kind(held["index"], storage.root), instant)

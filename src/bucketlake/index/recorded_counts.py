@@ -18,6 +18,7 @@ from functools import cache, partial
 
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
@@ -130,9 +131,10 @@ def record_counts(
         return
     entries = sorted((held | news).items())
     partitions = {path: [entry.count, entry.instant] for path, entry in entries}
-    data = json.dumps({"version": _VERSION, "partitions": partitions}, ensure_ascii=False)
+    held_now = {"version": _VERSION, "partitions": partitions}
+    data = render_checked(held_now, partial(json.dumps, ensure_ascii=False))
     mark_instant(storage, instant)
-    storage.put(record_path(instant), data.encode())
+    storage.put(record_path(instant), data)
     for old in _dispensable(_versions(storage), timeline):
         storage.delete(record_path(old))
 
@@ -164,7 +166,7 @@ def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:
     with suppress(ObjectNotFoundError):  # Another commit deleted the version after the listing.
         data = storage.read(path)
         try:
-            held = json.loads(data)
+            held = parse_checked(data, path)
             if held["version"] != _VERSION:
                 raise ValueError(f"version {held['version']}")
             return {

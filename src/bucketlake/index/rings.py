@@ -13,7 +13,6 @@ timeline, the outcome object and the archive decide.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from bucketlake.errors import (
     HashingMetadataError,
     ObjectNotFoundError,
 )
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.hashing_metadata import (
     HashingMetadata,
     decode_hashing_metadata,
@@ -135,7 +135,7 @@ def save_rings(
     """
     if not versions:
         return
-    storage.put(_note_path(instant), json.dumps(sorted(versions)).encode())
+    storage.put(_note_path(instant), render_checked({"partitions": sorted(versions)}))
 
     def save(metadata: HashingMetadata) -> None:
         with suppress(AlreadyExistsError):
@@ -302,8 +302,11 @@ def _noted(storage: Storage, instant: InstantTime) -> list[str]:
     except ObjectNotFoundError:
         return []
     try:
-        return [str(partition) for partition in json.loads(data)]
-    except (ValueError, TypeError):
+        held = parse_checked(data, path)
+        # Earlier releases wrote the array alone, without a checksum.
+        partitions = held["partitions"] if isinstance(held, dict) else held
+        return [str(partition) for partition in partitions]
+    except (ValueError, KeyError, TypeError):
         raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
 
 

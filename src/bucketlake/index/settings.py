@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
@@ -28,6 +29,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
@@ -107,7 +109,7 @@ class StoredSetting:
         if self.has_kinds:
             entries = {"engine": _VERSIONS_ENGINE, "version": _VERSIONS, "before": entries}
         assert entries is not None, "a setting has a kind, or versions of it"
-        return json.dumps(entries, indent=2).encode()
+        return render_checked(entries, partial(json.dumps, indent=2))
 
 
 def read_stored(storage: Storage) -> StoredSetting | None:
@@ -117,7 +119,7 @@ def read_stored(storage: Storage) -> StoredSetting | None:
     except ObjectNotFoundError:
         return None
     try:
-        entries = json.loads(data)
+        entries = parse_checked(data, SETTINGS_FILE)
         has_kinds = (entries["engine"], entries["version"]) == (_VERSIONS_ENGINE, _VERSIONS)
         held = entries["before"] if has_kinds else entries
         if held is None:

@@ -1,4 +1,4 @@
-"""Mending ``hoodie.properties`` that were cut off or edited, by what the newest commits record."""
+"""Mending ``hoodie.properties``: a damaged byte by its checksum, else by what commits record."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, newest_archived
-from bucketlake.timeline.table_properties import replace_properties
+from bucketlake.timeline.table_properties import replace_properties, restore_properties
 
 
 def mend_properties(storage: Storage, now_ms: Callable[[], int]) -> bool | None:
-    """Restore lost and changed entries; a cut line is dropped.
+    """Restore the file: a changed byte, or lost and changed entries; a cut line is dropped.
 
     Returns
     -------
@@ -29,6 +29,8 @@ def mend_properties(storage: Storage, now_ms: Callable[[], int]) -> bool | None:
         Whether the metadata table must be removed, because the file had lost which of its
         partitions are valid. None if nothing was changed, because no commit records the entries.
     """
+    if restore_properties(storage):
+        return False
     try:
         data = storage.read(PROPERTIES_FILE)
     except ObjectNotFoundError:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from bucketlake.config.inner_path import require_instant
 from bucketlake.config.layout import COMMIT_ORDER_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
+from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 
@@ -35,6 +36,7 @@ _DIGITS = 12
 _METADATA_CHANGED = "metadata-changed"
 _METADATA_TURN = "metadata="
 _FLOOR = "floor="
+_CHECKSUM = "checksum="
 _KEPT = 8  # Turns that are kept. Only the last one is needed; slow writers may look for older ones.
 
 
@@ -99,7 +101,9 @@ def take_turn(
         words.append(f"{_METADATA_TURN}{metadata_instant}")
     if after is not None and after.floor > instant:
         words.append(f"{_FLOOR}{after.floor}")
-    path, content = _path(number), " ".join(words).encode()
+    words.append(_CHECKSUM + BLANK.decode())  # The last word.
+    path, text = _path(number), " ".join(words).encode()
+    content = seal(text, len(text) - DIGITS)
     try:
         storage.put_if_absent(path, content)
     except AlreadyExistsError:
@@ -119,6 +123,8 @@ def _parsed(path: str, number: int, content: bytes) -> Turn:
     if not words:
         raise FormatError(path, "an instant and a claim", repr(instant)[:80])
     require_instant(instant, path)
+    if words[-1].startswith(_CHECKSUM) and not is_sealed(content, len(content) - DIGITS):
+        raise FormatError(path, "a turn with its checksum", "another checksum: it is damaged")
     floor, metadata = (_instant_in(words, prefix, path) for prefix in (_FLOOR, _METADATA_TURN))
     return Turn(number, InstantTime(instant), _METADATA_CHANGED in words, metadata, floor)
 

@@ -19,7 +19,6 @@ committer may sleep for any time and must find it.
 from __future__ import annotations
 
 import base64
-import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
@@ -106,7 +106,7 @@ class Outcome:
     def from_json(cls, data: bytes, path: str) -> Self:
         """Parse the content of the object; raise FormatError if it is not an outcome."""
         try:
-            fields = json.loads(data)
+            fields = parse_checked(data, path)
             committed = OutcomeKind(fields["outcome"]) is OutcomeKind.COMMIT
             return cls(
                 str(fields["claim"]), _parse_publication(fields, path) if committed else None
@@ -127,7 +127,7 @@ class Outcome:
             if self.publication.metadata_commit is not None:
                 content = base64.b64encode(self.publication.metadata_commit).decode()
                 fields["metadataCommit"] = content
-        return json.dumps(fields | {"claim": self.claim}).encode()
+        return render_checked(fields | {"claim": self.claim})
 
 
 def _parse_publication(fields: dict[str, Any], path: str) -> Publication:

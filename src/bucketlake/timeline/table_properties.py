@@ -3,6 +3,10 @@
 The file is replaced in steps with a backup beside it, as in Hudi. A reader may come, and a writer
 may die, between any two steps. If the file is missing or truncated, the backup is valid, and the
 next update restores it first. The backup also keeps a second update waiting.
+
+Hudi's checksum covers only the name of the table. A file that bucketlake writes also has a checksum
+of its content, in a comment. Hudi's writers drop comments, so a file that Hudi changed is not
+checked. Neither is a file that somebody edited: a file is damaged if exactly one byte was changed.
 :class:`~bucketlake.config.table_config.TableConfig` interprets the entries.
 """
 
@@ -22,6 +26,7 @@ from bucketlake.errors import (
     StorageError,
     TableNotFoundError,
 )
+from bucketlake.format.checksum import BLANK, is_sealed, seal, with_one_byte_restored
 from bucketlake.format.properties import java_date, parse_properties, render_properties
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import system_now_ms
@@ -33,6 +38,7 @@ _UPDATE_ATTEMPTS = 20
 _UPDATE_PAUSE_S = 0.2
 _DEAD_AFTER_S = 2.0
 _NAMES_SHOWN = 3
+_SEAL = b"#bucketlake.checksum="
 
 
 def _pause(seconds: float) -> None:
@@ -54,7 +60,7 @@ def read_table_config(storage: Storage, *, sleep: Callable[[float], None] = _pau
     TableNotFoundError
         If there is no Hudi table; the error names what is there.
     FormatError
-        If the properties are invalid or do not describe a table that bucketlake understands.
+        If the properties are damaged, or do not describe a table that bucketlake understands.
     """
     try:
         return TableConfig.from_properties(read_properties(storage, sleep=sleep))
@@ -150,6 +156,20 @@ def update_table_properties(
     raise AlreadyExistsError(f"{storage.root}/{PROPERTIES_FILE}", "update", reason)
 
 
+def restore_properties(storage: Storage) -> bool:
+    """Restore a file in which one byte was changed; return False if it is not that.
+
+    The caller knows that no update is running.
+    """
+    try:
+        content = undamaged_properties(storage.read(PROPERTIES_FILE))
+    except ObjectNotFoundError:
+        return False
+    if content is not None:
+        storage.put(PROPERTIES_FILE, content)
+    return content is not None
+
+
 def replace_properties(
     storage: Storage, entries: Mapping[str, str], *, now_ms: Callable[[], int] = system_now_ms
 ) -> None:
@@ -227,10 +247,27 @@ def _read_valid(storage: Storage) -> tuple[str, dict[str, str]] | None:
 
 def _read_if_valid(storage: Storage, path: str) -> dict[str, str] | None:
     try:
-        properties = parse_properties(storage.read(path))
+        data = storage.read(path)
     except ObjectNotFoundError:
         return None
+    if undamaged_properties(data) is not None:
+        raise FormatError(
+            f"{storage.root}/{path}",
+            "table properties with their checksum",
+            "one changed byte: the file is damaged; a repair restores it. If the byte was edited, "
+            f"delete the line of the file that begins with {_SEAL.decode()}",
+        )
+    properties = parse_properties(data)
     return properties if is_whole(properties) else None
+
+
+def undamaged_properties(data: bytes) -> bytes | None:
+    """Return the content that was written if one byte of it was changed; else None."""
+    begin = data.find(_SEAL)
+    place = begin + len(_SEAL)
+    if begin < 0 or is_sealed(data, place):
+        return None
+    return with_one_byte_restored(data, place)
 
 
 def _what_is_wrong(storage: Storage) -> str:
@@ -257,7 +294,9 @@ def _has_properties(storage: Storage) -> bool:
 def _render(properties: Mapping[str, str], occasion: str, now_ms: int) -> bytes:
     at = instant_from_ms(now_ms, "UTC")
     iso = f"{at[:4]}-{at[4:6]}-{at[6:8]}T{at[8:10]}:{at[10:12]}:{at[12:14]}.{at[14:]}Z"
-    return render_properties(properties, f"{occasion} {iso}\n{java_date(now_ms)}")
+    comments = (f"{occasion} {iso}", java_date(now_ms), f"{_SEAL[1:].decode()}{BLANK.decode()}")
+    content = render_properties(properties, "\n".join(comments))
+    return seal(content, content.index(_SEAL) + len(_SEAL))
 
 
 def _what_is_there(storage: Storage) -> str:

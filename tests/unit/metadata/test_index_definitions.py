@@ -32,7 +32,9 @@ INDEX = IndexDefinition.of_record_index(is_partitioned=True)
 def test_definitions_of_hudi_are_read_and_written_without_a_change(name: str) -> None:
     data = objects_of_table(name)[PATH]
     again = encode_index_definitions(decode_index_definitions(data, PATH))
-    assert json.loads(again) == json.loads(data)
+    held = json.loads(again)
+    assert held.pop("checksum")
+    assert held == json.loads(data)
 
 
 def test_our_definitions_are_those_of_hudi() -> None:

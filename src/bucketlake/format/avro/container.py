@@ -2,6 +2,10 @@
 
 A timeline has many small files, and parsing the schema in their headers takes most of the time that
 it takes to read them. A writer puts the same schema text into all files of a kind.
+
+A container has a sync marker of 16 bytes in its header and after each block. Its writer may choose
+it freely. bucketlake's marker is the word ``checksum`` and the checksum of the file, in which both
+markers have zeros; other readers see nothing but a marker.
 """
 
 from __future__ import annotations
@@ -10,11 +14,17 @@ import io
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
+
+from bucketlake.format.checksum import BLANK, is_sealed, seal
 
 _MAGIC_SIZE_BYTES = 4
 _SYNC_SIZE_BYTES = 16
 _META = {"type": "map", "values": "bytes"}
+_MARKED = b"checksum"
+
+BLANK_MARKER: Final = _MARKED + BLANK
+"""The sync marker with which a container is written before :func:`seal_container`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,20 @@ class WrittenRecord:
     name: str
     schema: Any
     content: bytes
+
+
+def seal_container(data: bytes) -> bytes:
+    """Put the checksum into the two blank markers of a container with one block."""
+    return seal(data, *_digits(data, BLANK_MARKER))
+
+
+def is_damaged(data: bytes) -> bool:
+    """Return whether a container ends in a marker of bucketlake that is not its checksum."""
+    marker = data[-_SYNC_SIZE_BYTES:]
+    if not marker.startswith(_MARKED):
+        return False  # Of another writer, or damaged: then it is not the marker in the header.
+    header, end = _digits(data, marker)
+    return header == end or not is_sealed(data, header, end)
 
 
 def only_record(data: bytes) -> WrittenRecord | None:
@@ -70,3 +94,8 @@ def _writer_schema(text: bytes) -> tuple[str, Any]:
 
     schema = json.loads(text)
     return str(schema["name"]).rpartition(".")[2], fastavro.parse_schema(schema)
+
+
+def _digits(data: bytes, marker: bytes) -> tuple[int, int]:
+    """Return where the checksums of the first and the last marker begin."""
+    return data.index(marker) + len(_MARKED), len(data) - len(BLANK)

@@ -18,7 +18,12 @@ from itertools import islice
 from typing import Any
 
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.container import only_record
+from bucketlake.format.avro.container import (
+    BLANK_MARKER,
+    is_damaged,
+    only_record,
+    seal_container,
+)
 
 NAMESPACE = "org.apache.hudi.avro.model"
 CONTAINER_MAGIC = b"Obj\x01"
@@ -149,7 +154,6 @@ _RECORDS: Mapping[str, str] = {
 
 _PRIMITIVES = frozenset({"boolean", "int", "long", "double", "bytes", "string"})
 _STRING = {"type": "string", "avro.java.string": "String"}  # So that Java decodes to String.
-_SYNC_MARKER = b"bucketlake:block"  # A file has one block, so the marker separates nothing.
 
 
 def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
@@ -166,8 +170,8 @@ def encode_record(name: str, record: Mapping[str, Any]) -> bytes:
 
     buffer = io.BytesIO()
     schema = _parsed_schema(name)
-    fastavro.writer(buffer, schema, [record], codec="null", sync_marker=_SYNC_MARKER)
-    return buffer.getvalue()
+    fastavro.writer(buffer, schema, [record], codec="null", sync_marker=BLANK_MARKER)
+    return seal_container(buffer.getvalue())
 
 
 def decode_record(data: bytes, path: str, *names: str) -> Record:
@@ -186,13 +190,15 @@ def decode_record(data: bytes, path: str, *names: str) -> Record:
     Raises
     ------
     FormatError
-        If the bytes are not a container with such a record.
+        If the bytes are not a container with such a record, or do not have their checksum.
     """
     if not data:
         return empty_record(names[0])
     expected = f"an Avro container of {' or '.join(names)}"
     if not data.startswith(CONTAINER_MAGIC):
         raise FormatError(path, expected, f"bytes {data[:16]!r}", 0)
+    if is_damaged(data):
+        raise FormatError(path, expected, "bytes without their checksum: the file is damaged")
     import fastavro
 
     fast = _only_record(data, names)
