@@ -37,15 +37,24 @@ def counted_blocks(storage: Storage, file_slice: FileSlice, timeline: Timeline) 
 
 
 def _counted(storage: Storage, file_slice: FileSlice, timeline: Timeline) -> Iterator[LogBlock]:
+    opens_group = file_slice.base_file is None  # The first block of the first file.
     for file in file_slice.log_files:
         for block in read_log_blocks(storage, file.path, file.size_bytes):
-            is_data = block.kind in _DATA and _is_committed(block, file, file_slice, timeline)
+            is_data = block.kind in _DATA and _is_committed(
+                block, file, file_slice, timeline, opens_group=opens_group
+            )
+            opens_group = False
             if is_data or block.kind is BlockKind.COMMAND:
                 yield block
 
 
 def _is_committed(
-    block: LogBlock, file: DataFile, file_slice: FileSlice, timeline: Timeline
+    block: LogBlock,
+    file: DataFile,
+    file_slice: FileSlice,
+    timeline: Timeline,
+    *,
+    opens_group: bool,
 ) -> bool:
     name = file.name
     assert isinstance(name, LogFileName), file.path
@@ -55,8 +64,9 @@ def _is_committed(
     if timeline.is_completed(block.instant):
         return True
     # Log files from before an upgrade have the instant of their base file in their names, and
-    # blocks of later instants.
+    # blocks of later instants. But the block that opened a group has the instant in the name.
     is_of_base = name.instant == file_slice.instant and block.instant > name.instant
+    is_of_base = is_of_base and not opens_group
     if timeline.layout_version > 1 and not is_of_base:
         expected = f"blocks of instant {writer}, which is in the name"
         raise FormatError(file.path, expected, f"a block of instant {block.instant}")

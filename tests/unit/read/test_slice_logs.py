@@ -122,3 +122,9 @@ def test_from_version_8_on_blocks_of_another_instant_than_their_files_are_asked_
     files = [block("1"), block("11"), block("12")]
     assert order(files, completed=("1", "11")) == ["1", "11"]
     assert order(files, completed=("12",)) == ["1", "12"]
+
+
+def test_a_block_that_opens_a_group_is_of_the_instant_in_the_name_or_of_a_commit() -> None:
+    assert order([block("1"), block("9")]) == ["1"]
+    with pytest.raises(FormatError, match=r"\.log\.1.*blocks of instant 1, .*of instant 9"):
+        order([block("9"), block("1")])
