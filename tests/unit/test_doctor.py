@@ -45,6 +45,7 @@ from tests.broken_tables import (
     storage_of,
     write_with_other_count,
 )
+from tests.edited_json import edited_json
 
 NOW = 0  # Age from which on things count, in seconds: all that is there.
 
@@ -325,7 +326,8 @@ def test_a_recorded_count_that_the_rules_do_not_give_is_found(table: bl.Table) -
     table.upsert(rows(range(40), 2))
     storage = storage_of(table)
     rescaled = table.rule_versions()[-1].instant
-    storage.put(config_path(rescaled), storage.read(config_path(rescaled)).replace(b"a,3", b"a,5"))
+    path = config_path(rescaled)
+    storage.put(path, edited_json(storage.read(path), expressions="a,5"))
     found = only_finding(table, FindingKind.COUNT_OUT_OF_STEP)
     assert found.partition == "a"
     assert "3 buckets" in found.meaning
