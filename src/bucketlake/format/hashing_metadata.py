@@ -74,7 +74,7 @@ class HashingMetadata:
 
 
 def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
-    """Encode a version as Hudi prints it.
+    """Encode a version as Hudi prints it, and a checksum.
 
     Examples
     --------
@@ -91,7 +91,8 @@ def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
         "value" : 2147483647,
         "fileIdPrefix" : "13bf80ae-ea5e-3871-a8c3-2e516e20bd75",
         "tag" : "NORMAL"
-      } ]
+      } ],
+      "checksum" : "92ed1526"
     }
     """
     ring = metadata.ring

@@ -63,7 +63,7 @@ class HashingConfig:
     instant: InstantTime
 
     def to_json(self) -> bytes:
-        """Return the version as JSON, formatted as by Hudi.
+        """Return the version as JSON, formatted as by Hudi, with a checksum.
 
         Examples
         --------
@@ -74,7 +74,8 @@ class HashingConfig:
           "defaultBucketNumber" : 2,
           "rule" : "regex",
           "version" : 1,
-          "instant" : "20261120232955071"
+          "instant" : "20261120232955071",
+          "checksum" : "6640ce31"
         }
         """
         entries = {
