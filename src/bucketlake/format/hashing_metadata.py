@@ -1,10 +1,11 @@
 """Hashing metadata: a partition's hash ring, as Hudi stores it for consistent hashing (RFC-42).
 
-``<instant>.hashing_meta`` is the JSON of a ring, printed as Hudi's Jackson prints it, so that all
-writers make the same bytes for a new partition. The children of a clustering group say what a
-resize does to the ring; they are JSON of the same nodes. The field ``stats`` is bucketlake's own:
-it describes the distribution of keys inside the nodes, for balanced splits. Hudi ignores ``stats``,
-and drops it when Hudi publishes its next version. ``index/`` decides which version is valid.
+``<instant>.hashing_meta`` is the JSON of a ring, printed as Hudi's Jackson prints it. All writers
+of bucketlake make the same bytes for a new partition. The children of a clustering group say what a
+resize does to the ring; they are JSON of the same nodes. Two fields are bucketlake's own: ``stats``
+describes the distribution of keys inside the nodes, for balanced splits, and ``checksum`` covers
+the file. Hudi ignores both, and drops them when Hudi publishes its next version. ``index/`` decides
+which version is valid.
 """
 
 from __future__ import annotations
