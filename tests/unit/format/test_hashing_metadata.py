@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -49,9 +50,16 @@ def decode(loaded: Any) -> HashingMetadata:
     return decode_hashing_metadata(json.dumps(loaded).encode(), "p/1.hashing_meta")
 
 
+def _without_checksum(data: bytes) -> str:
+    """Return the text as Hudi prints it: the checksum is the last member, and bucketlake's own."""
+    text, count = re.subn(r',\n  "checksum" : "[0-9a-f]{8}"\n}$', "\n}", data.decode())
+    assert count == 1
+    return text
+
+
 def test_a_new_partition_is_printed_as_hudi_prints_it() -> None:
     metadata = HashingMetadata("0", InstantTime("00000000000000"), 2, 0, initial_ring("0", 2))
-    assert encode_hashing_metadata(metadata).decode() == (
+    assert _without_checksum(encode_hashing_metadata(metadata)) == (
         "{\n"
         '  "version" : 0,\n'
         '  "partitionPath" : "0",\n'
@@ -76,7 +84,7 @@ def test_stats_are_printed_behind_the_nodes() -> None:
     ring = Ring.of({END: FIRST})
     metadata = HashingMetadata("ключ", InstantTime("1"), 1, 3, ring, stats)
     data = encode_hashing_metadata(metadata)
-    assert data.decode().endswith(
+    assert _without_checksum(data).endswith(
         "  } ],\n"
         '  "stats" : {\n'
         f'    "{FIRST}" : {{\n'
