@@ -10,15 +10,21 @@ which version is valid.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.checked_json import render_checked
+from bucketlake.format.json_fields import (
+    is_prefix,
+    load_json,
+    number_of,
+    render_json,
+    shown,
+    text_of,
+)
 from bucketlake.hashing.ring import ChildNode, NodeTag, Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX
 from bucketlake.model.file_name import InstantTime
@@ -26,8 +32,6 @@ from bucketlake.model.file_name import InstantTime
 QUANTILE_COUNT = 7  # The hashes at 1/8 to 7/8 of a node's keys.
 
 _VERSION = 0
-_PREFIX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-_FOUND_MAX = 200  # Characters of bad content that an error shows.
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def encode_hashing_metadata(metadata: HashingMetadata) -> bytes:
             prefix: {"rows": stats.row_count, "quantiles": list(stats.quantiles)}
             for prefix, stats in metadata.stats.items()
         }
-    return render_checked(entries, _render)
+    return render_checked(entries, render_json)
 
 
 def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
@@ -128,23 +132,23 @@ def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
     UnsupportedFeatureError
         If the JSON is of a later version.
     """
-    loaded = _load(data, path)
+    loaded = load_json(data, path)
     if not isinstance(loaded, dict):
-        raise FormatError(path, "hashing metadata as a JSON object", _shown(loaded))
-    version = _number(loaded, "version", path)
+        raise FormatError(path, "hashing metadata as a JSON object", shown(loaded))
+    version = number_of(loaded, "version", path)
     if version != _VERSION:
         raise UnsupportedFeatureError(
             f"version {version} of hashing metadata", path, "use Hudi for this table"
         )
     nodes = loaded.get("nodes")
     if not isinstance(nodes, list):
-        raise FormatError(path, "nodes as a JSON array", _shown(nodes))
+        raise FormatError(path, "nodes as a JSON array", shown(nodes))
     ring = _decode_ring([_decode_node(node, path) for node in nodes], path)
     return HashingMetadata(
-        _text(loaded, "partitionPath", path),
-        InstantTime(_text(loaded, "instant", path)),
-        _number(loaded, "numBuckets", path),
-        _number(loaded, "seqNo", path),
+        text_of(loaded, "partitionPath", path),
+        InstantTime(text_of(loaded, "instant", path)),
+        number_of(loaded, "numBuckets", path),
+        number_of(loaded, "seqNo", path),
         ring,
         _decode_stats(loaded.get("stats"), ring),
     )
@@ -162,7 +166,7 @@ def encode_child_nodes(children: Iterable[ChildNode]) -> str:
       "tag" : "DELETE"
     } ]
     """
-    return _render(
+    return render_json(
         [_node_entries(child.value, child.file_id_prefix, child.tag) for child in children]
     )
 
@@ -175,16 +179,16 @@ def decode_child_nodes(text: str, path: str) -> tuple[ChildNode, ...]:
     FormatError
         If the text is not the JSON of nodes that are replaced or deleted.
     """
-    loaded = _load(text, path)
+    loaded = load_json(text, path)
     if not isinstance(loaded, list):
-        raise FormatError(path, "child nodes as a JSON array", _shown(loaded))
+        raise FormatError(path, "child nodes as a JSON array", shown(loaded))
     children = tuple(_decode_node(node, path) for node in loaded)
     for child in children:
-        replaced = child.tag is NodeTag.REPLACE and _is_prefix(child.file_id_prefix)
+        replaced = child.tag is NodeTag.REPLACE and is_prefix(child.file_id_prefix)
         deleted = child.tag is NodeTag.DELETE
         if not (replaced or deleted) or not 0 <= child.value <= RING_HASH_MAX:
             expected = f"a child node that is replaced or deleted, with a value to {RING_HASH_MAX}"
-            raise FormatError(path, expected, _shown(child))
+            raise FormatError(path, expected, shown(child))
     return children
 
 
@@ -194,15 +198,15 @@ def _node_entries(value: int, prefix: str | None, tag: NodeTag) -> dict[str, Any
 
 def _decode_node(node: Any, path: str) -> ChildNode:
     if not isinstance(node, dict):
-        raise FormatError(path, "a node as a JSON object", _shown(node))
+        raise FormatError(path, "a node as a JSON object", shown(node))
     prefix, tag = node.get("fileIdPrefix"), node.get("tag")
     if prefix is not None and type(prefix) is not str:
-        raise FormatError(path, "fileIdPrefix as text", _shown(node))
+        raise FormatError(path, "fileIdPrefix as text", shown(node))
     if type(tag) is not str or tag not in NodeTag.__members__:
-        raise FormatError(path, f"a tag out of {', '.join(NodeTag.__members__)}", _shown(node))
+        raise FormatError(path, f"a tag out of {', '.join(NodeTag.__members__)}", shown(node))
     value = node.get("value")
     if type(value) is not int:
-        raise FormatError(path, "a node value as a number", _shown(node))
+        raise FormatError(path, "a node value as a number", shown(node))
     return ChildNode(value, prefix, NodeTag(tag))
 
 
@@ -217,7 +221,7 @@ def _decode_ring(nodes: list[ChildNode], path: str) -> Ring:
                 path, f"node values from 0 to {RING_HASH_MAX}", str(node.value)
             )
         prefix = node.file_id_prefix
-        if prefix is None or not _is_prefix(prefix):
+        if prefix is None or not is_prefix(prefix):
             expected = "a UUID as the file id prefix of each node"
             raise HashingMetadataError(path, expected, f"{prefix!r} at {node.value}")
         if node.tag is not NodeTag.NORMAL:
@@ -252,43 +256,3 @@ def _decode_node_stats(entries: Any) -> NodeStats | None:
     if rows < 0 or not all(0 <= value <= RING_HASH_MAX for value in quantiles):
         return None
     return NodeStats(rows, tuple(quantiles))
-
-
-def _is_prefix(text: str | None) -> bool:
-    return text is not None and _PREFIX.fullmatch(text) is not None
-
-
-def _load(data: bytes | str, path: str) -> Any:
-    try:
-        return parse_checked(data, path) if isinstance(data, bytes) else json.loads(data)
-    except (ValueError, RecursionError):
-        raise FormatError(path, "JSON", repr(data[:80])) from None
-
-
-def _number(entries: Mapping[str, Any], name: str, path: str) -> int:
-    value = entries.get(name)
-    if type(value) is not int or value < 0:
-        raise FormatError(path, f"{name} as a number", _shown(value))
-    return value
-
-
-def _text(entries: Mapping[str, Any], name: str, path: str) -> str:
-    value = entries.get(name)
-    if type(value) is not str:
-        raise FormatError(path, f"{name} as text", _shown(value))
-    return value
-
-
-def _shown(found: object) -> str:
-    return repr(found)[:_FOUND_MAX]
-
-
-def _render(value: Any, indent: str = "") -> str:
-    """Print JSON as Jackson's default pretty printer does: an array goes on in the same line."""
-    if isinstance(value, list):
-        return f"[ {', '.join(_render(item, indent) for item in value)} ]"
-    if isinstance(value, dict):
-        inner = indent + "  "
-        lines = [f"{inner}{_render(name)} : {_render(item, inner)}" for name, item in value.items()]
-        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
-    return json.dumps(value, ensure_ascii=False)
