@@ -55,7 +55,8 @@ import bucketlake as bl
 
 FUNCTIONS = ("create_table", "open_table", "convert", "save")
 VALUES = (
-    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "DynamicBucket", "RecordIndex"),
+    *("SimpleBucket", "PartitionBucket", "ConsistentBucket", "ExtendibleBucket"),
+    *("DynamicBucket", "RecordIndex"),
     *("TimestampPartition", "WriteResult"),
     *("FileSystemLock", "StorageLock", "InProcessLock"),
 )

@@ -13,6 +13,7 @@ import pyarrow as pa
 import bucketlake as bl
 from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import hash_ring_texts
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.index.rings import load_ring
 from bucketlake.model.file_name import LogFileName
@@ -36,7 +37,7 @@ TEXT_BYTES = 400
 
 def make_table(
     path: str | Path,
-    index: bl.ConsistentBucket | None = None,
+    index: bl.ConsistentBucket | bl.ExtendibleBucket | None = None,
     *,
     table_type: str = "merge_on_read",
     partition_by: str | list[str] = "day",
@@ -104,7 +105,9 @@ def timeline_of(table: bl.Table) -> Timeline:
 
 def ring_of(table: bl.Table, partition: str = "a") -> Ring:
     """Return the ring of a partition that counts now."""
-    metadata = load_ring(storage_of(table), timeline_of(table), partition)
+    index = table.index
+    assert isinstance(index, RingKind)
+    metadata = load_ring(storage_of(table), timeline_of(table), partition, index.engine)
     assert metadata is not None, f"partition {partition!r} has no ring"
     return metadata.ring
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bucketlake.hudi_job import save
     from bucketlake.index.consistent import ConsistentBucket
     from bucketlake.index.dynamic import DynamicBucket
+    from bucketlake.index.extendible import ExtendibleBucket
     from bucketlake.index.partition import PartitionBucket
     from bucketlake.index.record import RecordIndex
     from bucketlake.index.simple import SimpleBucket
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConsistentBucket",
     "DynamicBucket",
+    "ExtendibleBucket",
     "FileSystemLock",
     "InProcessLock",
     "PartitionBucket",
@@ -43,6 +45,7 @@ __all__ = [
 _MODULES = {
     "ConsistentBucket": "index.consistent",
     "DynamicBucket": "index.dynamic",
+    "ExtendibleBucket": "index.extendible",
     "FileSystemLock": "timeline.locks",
     "InProcessLock": "timeline.locks",
     "PartitionBucket": "index.partition",

@@ -17,6 +17,7 @@
     ├── LockError                         the lock, its owner, how long the caller waited
     ├── IndexStateError                   what the index believes, what the table holds
     │   ├── HashingMetadataError          path, expected, found: no hash ring
+    │   │   └── DirectoryMetadataError    the same for extendible hashing: no directory
     │   ├── BucketOutOfRangeError         file_id, bucket_id, bucket_count
     │   └── MetadataTableError            table, what is wrong
     └── UnsupportedFeatureError           feature, where, next step
@@ -180,12 +181,20 @@ class IndexStateError(BucketLakeError):
 class HashingMetadataError(IndexStateError):
     """The nodes of a partition do not make a hash ring."""
 
+    what = "hash ring"
+
     def __init__(self, path: str, expected: str, found: str) -> None:
         BucketLakeError.__init__(self, path, expected, found)
         self.path, self.expected, self.found = path, expected, found
         self.believed = f"{path}: expected {expected}"
-        self.held = f"the hash ring has {found}"
+        self.held = f"the {self.what} has {found}"
         self.next_step = "restore the file, or run table.doctor() (bucketlake doctor)"
+
+
+class DirectoryMetadataError(HashingMetadataError):
+    """The buckets of a partition do not make a directory of extendible hashing."""
+
+    what = "directory"
 
 
 class BucketOutOfRangeError(IndexStateError):

@@ -13,7 +13,7 @@ from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import arrow_schema, readable_records
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
-from bucketlake.index.consistent import ConsistentBucket
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
 from bucketlake.model.result import WriteResult
@@ -275,7 +275,7 @@ def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] 
     asked = index_from_options(job.index_options)
     held = open_table(path, storage_options=storage_options)
     index = index_when_opened(held)
-    if isinstance(asked, ConsistentBucket):
+    if isinstance(asked, RingKind):
         asked = asked.with_limits_of(index, job.index_options)
     if index == asked:
         return held

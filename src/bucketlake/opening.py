@@ -73,7 +73,7 @@ def create_table(
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex, optional
+    index : SimpleBucket, DynamicBucket, or another index kind, optional
         How keys find their file group; by default ``DynamicBucket()``, whose buckets are opened as
         the data grows.
     partition_by : str or sequence of str
@@ -170,7 +170,7 @@ def open_table(
     ----------
     path : str
         Folder of the table.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket or RecordIndex, optional
+    index : SimpleBucket, DynamicBucket, or another index kind, optional
         Needed only to *write* to a table of Hudi, which stores no bucket setting.
     storage_options : mapping of str to str, optional
         Credentials and settings of the object store.

@@ -134,7 +134,7 @@ class Table:
     ----------
     path : str
         Folder of the table, as the user passed it.
-    index : SimpleBucket, PartitionBucket, ConsistentBucket, DynamicBucket, RecordIndex or None
+    index : SimpleBucket, DynamicBucket, or another index kind, or None
         The index that a table of Hudi has, which stores none; as for :func:`open_table`.
     storage_options : mapping of str to str
         The options of the caller. ``repr`` does not show their values, and a pickle holds them in
@@ -582,7 +582,8 @@ class Table:
     def buckets(self) -> list[Bucket]:
         """Return the live file groups with their sizes, by partition and bucket.
 
-        Buckets of a hash ring have their hash range, too; a node without records has no file group.
+        Buckets of a hash ring have their hash range, too, and those of a directory the last bits of
+        their hashes; a bucket without records has no file group.
 
         Returns
         -------
@@ -786,12 +787,12 @@ class Table:
         spark: SparkSession | None = None,
         dry_run: bool = False,
     ) -> ResizeReport:
-        """Split large buckets and merge small ones of a consistent hashing index.
+        """Split large buckets and merge small ones of a hash ring or a directory.
 
         Only these buckets are rewritten. Readers and writers continue meanwhile; no row changes.
-        Pending plans are executed first. Hudi can execute a plan of bucketlake on a merge-on-read
-        table, and bucketlake a plan of Hudi. One call does as much as the limits allow; the report
-        says how much is left.
+        Pending plans are executed first. Hudi can execute a plan of bucketlake for a hash ring of a
+        merge-on-read table, and bucketlake a plan of Hudi. One call does as much as the limits
+        allow; the report says how much is left.
 
         Parameters
         ----------
@@ -800,11 +801,13 @@ class Table:
         split_threshold : float
             A bucket of more than ``max_file_size`` times this is split.
         merge_threshold : float
-            Neighbours on the hash ring of at most ``max_file_size`` times this are merged.
+            Neighbours on the hash ring of at most ``max_file_size`` times this are merged; buddies
+            of a directory if they have at most so many bytes together.
         split_into : int
-            Largest number of parts of a split; a split makes as many as the size asks for.
+            Largest number of parts of a split of a hash ring; a split makes as many as the size
+            asks for. Buckets of a directory split in halves, and the halves again.
         split_at : {"middle", "balanced"}
-            Split a range into equal parts, or into parts with equal numbers of keys.
+            Split a range of a hash ring into equal parts, or into parts with equal numbers of keys.
         max_bytes : int, optional
             Largest number of bytes to read in total; the largest buckets are split first.
         max_partitions : int, optional
@@ -831,14 +834,14 @@ class Table:
         ConfigError
             If the table has another index, or a limit is out of range.
         IndexStateError
-            If a hash ring is broken, or a file group is not on its ring.
+            If a hash ring or a directory is broken, or a file group is not in it.
         CommitConflictError
             If another process executes the same plan, or programs that know no resize kept writing
             to the same buckets.
 
         Notes
         -----
-        RFC-42. Examples: ``docs/how-to/resize-buckets.md``.
+        RFC-42 and RFC-29. Examples: ``docs/how-to/resize-buckets.md``.
         """
         check_session(spark)
         check_flags(schedule_only=schedule_only, dry_run=dry_run)

@@ -747,6 +747,29 @@ def test_a_resize_is_shown_as_a_table_of_ranges(ring: Run) -> None:
     assert "all" in whole
 
 
+def test_a_directory_is_created_shown_and_resized(ring: Run) -> None:
+    kind = ("--index", "extendible", "--buckets", "2", "--max-depth", "4")
+    ring("create", "directory", *RING[:8], *kind, "--table-type", "merge_on_read")
+    ring("upsert", "directory", "ring.csv")
+    facts = answer(ring("show", "directory", "--output", "json"))
+    assert (facts["index"], facts["initial_buckets"]) == ("extendible_bucket", 2)
+    assert (facts["max_depth"], facts["pending_resizes"]) == (4, [])
+    done = answer(ring("resize", "directory", *SMALL, "--run", "--output", "json"))
+    assert done["completed"] == [done["scheduled"]]
+    found = answer(ring("buckets", "directory", "--output", "json"))["rows"]
+    suffixes = [bucket["hash_suffix"] for bucket in found if bucket["partition_path"] == "Bonn"]
+    splits = [split for split in done["buckets"] if split["partition_path"] == "Bonn"]
+    assert suffixes == sorted(suffixes, key=lambda bits: bits[::-1])
+    assert sorted(suffixes) == sorted(new for split in splits for new in split["new_suffixes"])
+    assert "hash_suffix" in ring("buckets", "directory").stdout
+
+
+def test_limits_of_another_kind_are_an_error(run: Run) -> None:
+    for option, kind in (("--max-depth", "consistent"), ("--max-buckets", "extendible")):
+        result = run("create", "t", *RING[:8], "--index", kind, option, "8", exit_code=2)
+        assert f"{option}" in result.stderr
+
+
 def test_a_resize_that_is_only_planned_is_executed_by_the_next(ring: Run) -> None:
     resize = ("resize", "ring", *SMALL, "--output", "json")
     planned = answer(ring(*resize, "--plan-only", "--run"))

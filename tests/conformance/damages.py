@@ -24,10 +24,9 @@ from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     encode_clustering_plan,
 )
-from bucketlake.format.hashing_metadata import decode_hashing_metadata, encode_hashing_metadata
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
-from bucketlake.index.ring_layout import new_prefix
-from bucketlake.index.rings import RINGS_FOLDER, metadata_path, ring_after
+from bucketlake.index.ring_engine import ENGINES, new_prefix
+from bucketlake.index.rings import metadata_path, ring_after
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
@@ -412,7 +411,8 @@ RULES = (
 
 
 def _ring(table: bl.Table) -> str:
-    [path] = [path for path in objects(table) if path.startswith(f"{RINGS_FOLDER}/a/")]
+    folders = tuple(f"{engine.folder}/a/" for engine in ENGINES)
+    [path] = [path for path in objects(table) if path.startswith(folders)]
     return path
 
 
@@ -434,6 +434,19 @@ def _a_ring_lost_a_node(table: bl.Table) -> None:
     storage.put(path, edited_json(content, nodes=json.loads(content)["nodes"][:-1]))
 
 
+def _a_directory_with_two_buckets_of_one_suffix(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    content = storage.read(path)
+    buckets = [{**bucket, "suffix": 0} for bucket in json.loads(content)["buckets"]]
+    storage.put(path, edited_json(content, buckets=buckets))
+
+
+def _a_directory_lost_a_bucket(table: bl.Table) -> None:
+    storage, path = storage_of(table), _ring(table)
+    content = storage.read(path)
+    storage.put(path, edited_json(content, buckets=json.loads(content)["buckets"][:-1]))
+
+
 def _a_ring_is_missing(table: bl.Table) -> None:
     storage_of(table).delete(_ring(table))
 
@@ -441,14 +454,15 @@ def _a_ring_is_missing(table: bl.Table) -> None:
 def _a_ring_of_no_commit(table: bl.Table) -> None:
     """Leave the ring of a split that was rolled back by a program that forgot it."""
     storage, instant = storage_of(table), later(newest(table))
-    metadata = decode_hashing_metadata(storage.read(_ring(table)), _ring(table))
+    [engine] = [engine for engine in ENGINES if _ring(table).endswith(engine.ending)]
+    metadata = engine.decode(storage.read(_ring(table)), _ring(table))
     ring = metadata.ring
     value = int(ring.values[0])
     middle = ring.middle(value)
     assert middle is not None
-    prefixes = [new_prefix(instant, "a", point) for point in (middle, value)]
+    prefixes = [new_prefix(instant, "a", point, engine) for point in (middle, value)]
     orphan = ring_after(metadata, ring.split(value, [middle], prefixes), instant)
-    storage.put(metadata_path("a", instant), encode_hashing_metadata(orphan))
+    storage.put(metadata_path("a", instant, engine), engine.encode(orphan))
 
 
 def _a_file_group_that_is_not_on_its_ring(table: bl.Table) -> None:
@@ -468,11 +482,9 @@ def _a_planned_resize_lacks_a_file(table: bl.Table) -> None:
     _a_base_file_is_gone(table)
 
 
-RINGS = (
+_OF_RINGS = (
     _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False),
     _damage(_a_ring_was_cut_off, Found.UNREADABLE, is_repaired=False, for_logs_only=True),
-    _damage(_a_ring_with_two_nodes_of_one_value, Found.UNREADABLE, is_repaired=False),
-    _damage(_a_ring_lost_a_node, Found.BUCKET_UNKNOWN, for_logs_only=True),
     _damage(_a_ring_is_missing, Found.RING_MISSING),
     _damage(_a_ring_is_missing, Found.RING_MISSING, for_logs_only=True),
     _damage(_a_ring_of_no_commit, Found.RING_OF_NO_COMMIT),
@@ -486,4 +498,16 @@ RINGS = (
         needs_base_file=True,
     ),
 )
+RINGS = (
+    *_OF_RINGS,
+    _damage(_a_ring_with_two_nodes_of_one_value, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_ring_lost_a_node, Found.BUCKET_UNKNOWN, for_logs_only=True),
+)
 """Hash rings (RFC-42)."""
+
+DIRECTORIES = (
+    *_OF_RINGS,
+    _damage(_a_directory_with_two_buckets_of_one_suffix, Found.UNREADABLE, is_repaired=False),
+    _damage(_a_directory_lost_a_bucket, Found.UNREADABLE, is_repaired=False, for_logs_only=True),
+)
+"""Directories of extendible hashing (RFC-29)."""

@@ -33,6 +33,7 @@ import bucketlake as bl
 from bucketlake.index.settings import TableIndex
 from tests.conformance.damages import (
     COMMON,
+    DIRECTORIES,
     FOREIGN_BUCKETS,
     KEYS_IN_TWO_GROUPS,
     RINGS,
@@ -151,6 +152,12 @@ KINDS = (
     ),
     Kind("consistent", bl.ConsistentBucket(2), bl.ConsistentBucket(3), damages=(*COMMON, *RINGS)),
     Kind(
+        "extendible",
+        bl.ExtendibleBucket(2, max_depth=5),
+        bl.ExtendibleBucket(3),
+        damages=(*COMMON, *DIRECTORIES),
+    ),
+    Kind(
         "record_index",
         bl.RecordIndex(max_file_size=FULL_BYTES),
         bl.RecordIndex(partitioned=False),
@@ -178,6 +185,13 @@ KINDS = (
         "consistent_hash_fields",
         bl.ConsistentBucket(2, hash_fields=["id"]),
         bl.ConsistentBucket(2),
+        keyed_by_partition=True,
+        is_variant=True,
+    ),
+    Kind(
+        "extendible_hash_fields",
+        bl.ExtendibleBucket(2, hash_fields=["id"]),
+        bl.ExtendibleBucket(2),
         keyed_by_partition=True,
         is_variant=True,
     ),

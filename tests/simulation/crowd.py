@@ -186,7 +186,7 @@ class Crowd:
         """Write rows, and mostly plan a resize, so that most writers meet one."""
         self._upsert("writer 0", fails=False, rows_max=10)
         if self.random.random() < 0.8:
-            limits = replace(drawn_limits(self.random), max_file_size=1)
+            limits = replace(drawn_limits(self.random, self.kind.index), max_file_size=1)
             self._resize("writer 0", limits, schedule_only=True, fails=False)
 
     def _write(self, name: str) -> None:
@@ -314,7 +314,7 @@ class Crowd:
         self._perform(name, Deed("convert", same), lambda target: convert(target(), lock=self.lock))
 
     def _draw_resize(self, name: str) -> None:
-        limits = drawn_limits(self.random)
+        limits = drawn_limits(self.random, self.kind.index)
         self._resize(name, limits, schedule_only=self.random.random() < 0.4)
 
     def _resize(

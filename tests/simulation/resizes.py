@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from bucketlake.format.log_block import read_log_blocks
-from bucketlake.index.consistent import ConsistentBucket
+from bucketlake.index.extendible import ExtendibleBucket
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.rings import FIRST_VERSION, stored_versions
 from bucketlake.index.settings import TableIndex
 from bucketlake.model.file_name import InstantTime
@@ -29,17 +31,20 @@ from tests.simulation.indexes import run_in_turn
 
 def has_rings(index: TableIndex) -> bool:
     """Return whether tables of an index are resized, and not rescaled."""
-    return isinstance(index, ConsistentBucket)
+    return isinstance(index, RingKind)
 
 
-def drawn_limits(drawn: random.Random) -> ResizeLimits:
+def drawn_limits(drawn: random.Random, index: TableIndex) -> ResizeLimits:
     """Draw limits: sometimes all buckets are split, sometimes all are merged, sometimes both."""
-    return ResizeLimits(
+    limits = ResizeLimits(
         max_file_size=drawn.choice([1, 1, FULL_BYTES, 2 * FULL_BYTES, 1 << 30]),
         split_into=drawn.choice([2, 2, 3]),
         split_at=drawn.choice(["middle", "balanced"]),
         max_groups=drawn.choice([None, None, 1, 2]),
     )
+    if isinstance(index, ExtendibleBucket):  # Its buckets split in halves.
+        return replace(limits, split_into=2, split_at="middle")
+    return limits
 
 
 def resize_one_by_one(

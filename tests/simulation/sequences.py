@@ -168,7 +168,9 @@ class Player:
         """Split and merge buckets, or only plan to; no row changes."""
         if not has_rings(self.shape.index):
             return
-        asked = asdict(drawn_limits(self.random)) | {"schedule_only": self.random.random() < 0.5}
+        asked = asdict(drawn_limits(self.random, self.shape.index)) | {
+            "schedule_only": self.random.random() < 0.5
+        }
         self.log.append(f"  {asked}")
         report = self.table.resize(**asked)
         self.log.append(f"  -> {report.instants}, planned {report.scheduled}")

@@ -266,7 +266,7 @@ class World:
 
     def resize(self) -> None:
         """Split and merge buckets, or only plan to; no row changes."""
-        limits = drawn_limits(self.random)
+        limits = drawn_limits(self.random, self.kind.index)
         schedule_only = self.random.random() < 0.5
         self.log.append(f"  {limits}, schedule_only={schedule_only}")
 

@@ -199,6 +199,7 @@ REQUIRED: dict[str, Callable[[bl.Table], Any]] = {
     "PartitionBucket.rules": lambda _: {"a": 1},
     "PartitionBucket.default": lambda _: 2,
     "ConsistentBucket.initial": lambda _: 2,
+    "ExtendibleBucket.initial": lambda _: 2,
     "TimestampPartition.timestamp_type": lambda _: "EPOCHMICROSECONDS",
     "TimestampPartition.output_format": lambda _: "yyyy/MM/dd",
     "WriteResult.instant": lambda _: None,

@@ -146,7 +146,7 @@ def test_a_job_that_failed_on_its_first_rows_writes_when_it_runs_again(
     ("key", "value"),
     [
         ("hoodie.index.type", "BLOOM"),
-        ("hoodie.index.bucket.engine", "EXTENDIBLE_HASHING"),
+        ("hoodie.index.bucket.engine", "LINEAR_HASHING"),
         ("hoodie.clustering.inline", "true"),
         ("hoodie.clustering.schedule.inline", "true"),
         ("hoodie.clustering.async.enabled", "true"),
@@ -435,6 +435,32 @@ def test_a_job_with_the_engine_of_hash_rings_makes_such_a_table(table_path: Path
     assert resizes(table_path) == []
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"hoodie.index.bucket.engine": "EXTENDIBLE_HASHING"},
+        {"hoodie.bucket.index.ext.engine": "extendible_hashing"},
+    ],
+)
+def test_a_job_with_the_engine_of_extendible_hashing_makes_such_a_table(
+    table_path: Path, named: dict[str, str]
+) -> None:
+    depth = {"hoodie.bucket.index.ext.extendible.max.depth": "5"}
+    with warnings.catch_warnings(action="error"):
+        bl.save(MANY, str(table_path), options=OPTIONS | named | depth | INLINE)
+        limits = {"hoodie.clustering.inline.max.commits": "1", "hoodie.parquet.max.file.size": "1"}
+        bl.save(MANY, str(table_path), options=OPTIONS | named | INLINE | limits)
+    table = bl.open_table(str(table_path))
+    assert table.index == bl.ExtendibleBucket(4, max_depth=5)
+    assert resizes(table_path) == ["done"]
+    assert max(len(bucket.hash_suffix or "") for bucket in table.buckets()) > 2
+    with pytest.warns(UserWarning, match="max.num.buckets"):
+        bl.save(MANY, str(table_path), options=OPTIONS | named | {RINGS_MAX: "8"})
+    with pytest.raises(IndexStateError, match="was asked for"):
+        bl.save(MANY, str(table_path), options=OPTIONS)
+
+
+RINGS_MAX = "hoodie.bucket.index.max.num.buckets"
 INLINE = {"hoodie.clustering.inline": "true", "hoodie.clustering.inline.max.commits": "2"}
 SCHEDULE = {
     "hoodie.clustering.schedule.inline": "true",

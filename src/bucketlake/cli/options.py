@@ -14,15 +14,20 @@ import click
 import bucketlake as bl
 from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
+from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
+from bucketlake.hashing.directory import DEPTH_MAX
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
 # Names before "=" in an argument whose -o was forgotten.
 _NAME_OF_A_SECRET = re.compile(r"(?i)key|secret|token|sas|password|credential")
 _OUTPUTS = {"text": TextOutput, "json": JsonOutput}
-GivenIndex: TypeAlias = bl.SimpleBucket | bl.ConsistentBucket | bl.RecordIndex | bl.DynamicBucket
+GivenIndex: TypeAlias = (
+    bl.SimpleBucket | bl.ConsistentBucket | bl.ExtendibleBucket | bl.RecordIndex | bl.DynamicBucket
+)
 """An index that options name."""
 
+_RESIZED = ("consistent", "extendible")
 _RECORD_KINDS = {"record": True, "global-record": False}
 """Record-level indexes by name; whether each partition has an index of its own."""
 
@@ -198,18 +203,19 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             buckets: int | None,
             min_buckets: int | None,
             max_buckets: int | None,
+            max_depth: int | None,
             max_records: int | None,
             assigners: int | None,
             hash_fields: list[str],
             **others: Any,
         ) -> Any:
             dynamic = given_of({"max_records": max_records, "assigners": assigners})
-            limits = given_of({"min": min_buckets, "max": max_buckets})
+            limits = given_of({"min": min_buckets, "max": max_buckets, "max_depth": max_depth})
             # --rules is an option of "create" alone.
             computed = bool(buckets or limits or hash_fields or others.get("rules"))
             if kind is None:
                 kind = "dynamic" if of_new_table and not computed else "simple"
-            if of_new_table and kind in ("simple", "consistent"):
+            if of_new_table and kind in ("simple", *_RESIZED):
                 buckets = buckets or _BUCKETS_DEFAULT
             index = _index_of(kind, buckets, limits, dynamic, hash_fields)
             return command(*arguments, index=index, **others)
@@ -218,16 +224,18 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             click.option(
                 "--index",
                 "kind",
-                type=click.Choice(["simple", "consistent", "dynamic", *_RECORD_KINDS]),
-                help="Buckets of a fixed number; buckets of a hash ring, which "
-                '"bucketlake resize" splits and merges; buckets that are opened as the data grows; '
-                "or a record-level index, which has no buckets: of each partition, or global, of "
+                type=click.Choice(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
+                help="Buckets of a fixed number; buckets of a hash ring (consistent) or of a "
+                'directory (extendible), which "bucketlake resize" splits and merges; buckets '
+                "that are opened as the data grows; or a record-level index, which has no "
+                "buckets: of each partition, or global, of "
                 f"the whole table.{default_kind}{where}",
             ),
             click.option(
                 "--buckets",
                 type=click.IntRange(min=1),
-                help="Buckets in each partition; a hash ring begins with this number."
+                help="Buckets in each partition; a hash ring or a directory begins with this "
+                "number."
                 f"{default_count}{where}",
             ),
             click.option(
@@ -239,6 +247,12 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
                 "--max-buckets",
                 type=click.IntRange(min=1),
                 help=f"Most buckets of a hash ring; if not set: 10,000.{where}",
+            ),
+            click.option(
+                "--max-depth",
+                type=click.IntRange(min=0, max=DEPTH_MAX),
+                help="Most bits of the hash that choose a bucket of a directory; if not set: "
+                f"{MAX_DEPTH_DEFAULT}.{where}",
             ),
             *_bucket_limit_options(where),
             click.option(
@@ -271,14 +285,19 @@ def _index_of(
         if kind == "dynamic":
             return bl.DynamicBucket(**dynamic)
         return bl.RecordIndex(_RECORD_KINDS[kind])
-    if kind == "simple" and limits:
+    if kind != "consistent" and {"min", "max"}.intersection(limits):
         raise click.UsageError("--min-buckets and --max-buckets need --index consistent")
+    if kind != "extendible" and "max_depth" in limits:
+        raise click.UsageError("--max-depth needs --index extendible")
     if buckets is None:
         if hash_fields or kind != "simple":
-            raise click.UsageError("--hash-field and --index consistent need --buckets")
+            named = kind if kind != "simple" else "consistent"
+            raise click.UsageError(f"--hash-field and --index {named} need --buckets")
         return None
     if kind == "simple":
         return bl.SimpleBucket(buckets, hash_fields or None)
+    if kind == "extendible":
+        return bl.ExtendibleBucket(buckets, **limits, hash_fields=hash_fields or None)
     return bl.ConsistentBucket(buckets, **limits, hash_fields=hash_fields or None)
 
 

@@ -126,12 +126,18 @@ def buckets(path: str, storage_options: dict[str, str], output: Output) -> None:
     """Show the file of each bucket, and its size.
 
     Buckets of a hash ring are shown in the order of the ring, with their ranges of hash values and,
-    as text, a picture of their sizes. A range (10..20] holds the hash values 11 to 20.
+    as text, a picture of their sizes. A range (10..20] holds the hash values 11 to 20. Buckets of a
+    directory are shown with the last bits of their hash values.
     """
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("listing"):
         found = table.buckets()
     ring = [bucket for bucket in found if bucket.hash_range is not None]
+    if any(bucket.hash_suffix is not None for bucket in found):
+        found.sort(key=lambda bucket: (bucket.partition_path, bucket.bucket_id or 0))
+        columns = [*_BUCKET_COLUMNS[:2], "hash_suffix", *_BUCKET_COLUMNS[2:]]
+        output.rows([asdict(bucket) for bucket in found], columns, len(found))
+        return
     if not ring:
         output.rows([asdict(bucket) for bucket in found], _BUCKET_COLUMNS, len(found))
         return

@@ -169,10 +169,11 @@ def resize(
     plan_only: bool,
     run: bool,
 ) -> None:
-    """Split large buckets of a hash ring and merge small ones.
+    """Split large buckets of a hash ring or a directory and merge small ones.
 
     Only these buckets are rewritten. Pending plans are executed first. Writers may continue
-    meanwhile. A range (10..20] holds the hash values 11 to 20.
+    meanwhile. A range (10..20] holds the hash values 11 to 20, a suffix 01 those that end in these
+    bits. For a directory, which splits in halves, leave out --split-into and --split-at.
     """
     table = bl.open_table(path, index=index, storage_options=storage_options)
     with output.progress("resizing" if run else "looking at the buckets"):
@@ -199,13 +200,18 @@ def resize(
     )
 
 
+def _spans(buckets: ResizedBuckets) -> dict[str, object]:
+    if buckets.new_suffixes:
+        return {"old_suffixes": buckets.old_suffixes, "new_suffixes": buckets.new_suffixes}
+    return {"old_ranges": buckets.old_ranges, "new_ranges": buckets.new_ranges}
+
+
 def _resized(buckets: ResizedBuckets) -> dict[str, object]:
     return {
         "partition_path": buckets.partition_path,
         "action": buckets.action,
         "size_bytes": buckets.size_bytes,
-        "old_ranges": buckets.old_ranges,
-        "new_ranges": buckets.new_ranges,
+        **_spans(buckets),
         "file_ids": buckets.file_ids,
     }
 

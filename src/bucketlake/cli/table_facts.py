@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import bucketlake as bl
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex
 from bucketlake.read.history import TimelineEntry
 from bucketlake.timeline.instant import Action, Instant, State
@@ -44,7 +45,7 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
 
 
 def _ring_facts(table: bl.Table, index: TableIndex | None) -> dict[str, object]:
-    if not isinstance(index, bl.ConsistentBucket):
+    if not isinstance(index, RingKind):
         return {}
     pending = [i for i in table.timeline() if i.action is Action.CLUSTERING and not i.completed_at]
     return {"pending_resizes": [instant.requested_at for instant in pending]}

@@ -25,6 +25,7 @@ from bucketlake.cli.output import Output, TextOutput
 from bucketlake.cli.schema_text import parse_schema
 from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
@@ -218,7 +219,7 @@ def _whole_index(
     max_file_size: int | None,
 ) -> TableIndex:
     """Return the index with rules and a maximum file size, where the command has them."""
-    if isinstance(index, bl.ConsistentBucket):
+    if isinstance(index, RingKind):
         if rules is not None or max_file_size is not None:
             raise click.UsageError("--rules and --max-file-size need --index simple")
         return index

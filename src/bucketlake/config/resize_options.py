@@ -1,7 +1,8 @@
 """The options by which a Hudi job resizes the buckets of hash rings after its write (RFC-42).
 
 Hudi resizes by its clustering service, so these are options of clustering. They are followed for
-the bucket engine ``CONSISTENT_HASHING`` alone: bucketlake has no other clustering.
+the bucket engines ``CONSISTENT_HASHING`` and ``EXTENDIBLE_HASHING`` alone: bucketlake has no other
+clustering.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from bucketlake.errors import ConfigError
 
 ENGINE_OPTION = "hoodie.index.bucket.engine"
 ENGINE = "CONSISTENT_HASHING"
+EXTENDIBLE_ENGINE = "EXTENDIBLE_HASHING"
+EXTENSION_ENGINE = "hoodie.bucket.index.ext.engine"
+MAX_DEPTH = "hoodie.bucket.index.ext.extendible.max.depth"
+MAX_DEPTH_DEFAULT = 20
 
 MIN_COUNT = "hoodie.bucket.index.min.num.buckets"
 MAX_COUNT = "hoodie.bucket.index.max.num.buckets"
@@ -39,14 +44,19 @@ USED = {
     "1.",
     MAX_COUNT: f"Engine `{ENGINE}`: most buckets of a partition. Default: that of the table, or "
     "10000.",
-    INLINE: f"Whether a write resizes the buckets of hash rings (engine `{ENGINE}`) when it is "
-    "committed. With engine `SIMPLE` it must be `false`, the default.",
+    EXTENSION_ENGINE: f"`{EXTENDIBLE_ENGINE}`, the engine that only bucketlake has; the same as "
+    f"`{ENGINE_OPTION}`. Default: none.",
+    MAX_DEPTH: f"Engine `{EXTENDIBLE_ENGINE}`: most bits of a bucket's suffix. Default: that of "
+    f"the table, or {MAX_DEPTH_DEFAULT}.",
+    INLINE: f"Whether a write resizes the buckets (engines `{ENGINE}` and `{EXTENDIBLE_ENGINE}`) "
+    "when it is committed. With engine `SIMPLE` it must be `false`, the default.",
     _INLINE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
     SCHEDULE: "Whether a write puts the plan of a resize on the timeline, which another process "
     "executes; not together with the option before. With engine `SIMPLE` it must be `false`, the "
     "default.",
     _SCHEDULE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
-    MAX_FILE_SIZE: f"Engine `{ENGINE}`: bytes that a bucket should have. Index types "
+    MAX_FILE_SIZE: f"Engines `{ENGINE}` and `{EXTENDIBLE_ENGINE}`: bytes that a bucket should "
+    "have. Index types "
     "`RECORD_LEVEL_INDEX` and `GLOBAL_RECORD_LEVEL_INDEX`: bytes to which new keys fill a file "
     "group. Default: 120 MiB. With engine `SIMPLE` it has no effect.",
     _SPLIT_THRESHOLD: "Buckets of more than this times the file size are split. Default: 2.0.",
@@ -72,6 +82,10 @@ CHECKED = {
 """Options that name a class of Hudi, and the classes of this engine."""
 
 
+_OF_RINGS = (MIN_COUNT, MAX_COUNT, _SPLIT_POLICY)
+_OF_DIRECTORIES = (EXTENSION_ENGINE, MAX_DEPTH)
+
+
 @dataclass(frozen=True, slots=True)
 class ResizeOptions:
     """The resize that follows a write.
@@ -90,12 +104,27 @@ class ResizeOptions:
 
 def names_rings(given: Mapping[str, str]) -> bool:
     """Return whether the options name the engine of hash rings."""
-    return given.get(ENGINE_OPTION, "").strip().upper() == ENGINE
+    return given.get(ENGINE_OPTION, "").strip().upper() == ENGINE and not names_directory(given)
+
+
+def names_directory(given: Mapping[str, str]) -> bool:
+    """Return whether the options name the engine of extendible hashing."""
+    engine = given.get(EXTENSION_ENGINE, "").strip() or given.get(ENGINE_OPTION, "").strip()
+    return engine.upper() == EXTENDIBLE_ENGINE
+
+
+def resizes(given: Mapping[str, str]) -> bool:
+    """Return whether the options name an engine whose buckets split and merge."""
+    return names_rings(given) or names_directory(given)
 
 
 def is_understood(key: str, given: Mapping[str, str]) -> bool:
     """Return whether an option has a meaning for the engine that the options name."""
-    return key in SWITCHES or (names_rings(given) and (key in USED or key in CHECKED))
+    if key in SWITCHES:
+        return True
+    if names_directory(given):
+        return key in USED and key not in _OF_RINGS
+    return names_rings(given) and (key in USED or key in CHECKED) and key not in _OF_DIRECTORIES
 
 
 def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
@@ -111,7 +140,7 @@ def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
     after_inline, after_schedule = (
         entries.option(key, _AFTER_DEFAULT) for key in (_INLINE_AFTER, _SCHEDULE_AFTER)
     )
-    if not names_rings(given):
+    if not resizes(given):
         for key in SWITCHES:
             if entries.boolean(key):
                 raise ConfigError(
@@ -156,6 +185,6 @@ def _limits(entries: Entries, given: Mapping[str, str]) -> dict[str, Any]:
     }
     thresholds = {"split_threshold": _SPLIT_THRESHOLD, "merge_threshold": _MERGE_THRESHOLD}
     limits |= {name: entries.factor(key) for name, key in thresholds.items() if key in given}
-    if _SPLIT_POLICY in given:
+    if _SPLIT_POLICY in given and names_rings(given):
         limits["split_at"] = entries.one_of(_SPLIT_POLICY, ("MIDDLE", "BALANCED")).lower()
     return limits

@@ -65,7 +65,7 @@ CLEAN_COUNTS = {
 
 _NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.values()))
 
-_ENGINES = ("SIMPLE", resizing.ENGINE)
+_ENGINES = ("SIMPLE", resizing.ENGINE, resizing.EXTENDIBLE_ENGINE)
 
 # What each option means and its default; docs/reference.md shows the texts.
 _USED = {
@@ -109,9 +109,10 @@ _USED = {
     CLEAN_COUNTS[CleanPolicy.VERSIONS][0]: "File versions that a clean retains. Default: 3.",
     record.INDEX_TYPE: "`BUCKET`, `RECORD_LEVEL_INDEX` or `GLOBAL_RECORD_LEVEL_INDEX` (also "
     "`RECORD_INDEX`). No default.",
-    resizing.ENGINE_OPTION: "`SIMPLE` (default) or `CONSISTENT_HASHING`.",
+    resizing.ENGINE_OPTION: "`SIMPLE` (default), `CONSISTENT_HASHING` or `EXTENDIBLE_HASHING`, "
+    "which only bucketlake has.",
     "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
-    "a rule; the number with which a hash ring begins. No default.",
+    "a rule; the number with which a hash ring or a directory begins. No default.",
     "hoodie.bucket.index.hash.field": "Record key columns to hash. Default: all.",
     "hoodie.bucket.index.ext.max.file.size": "Bytes of a file group at which a bucket gets another "
     "one; only bucketlake has this option. Default: none.",

@@ -97,7 +97,8 @@ class ClusteringPlan:
     groups : tuple of ClusteringGroup
         What is rewritten.
     strategy_class : str
-        Java class that executes the plan; empty if the plan does not name one.
+        Java class that executes the plan; empty if the plan does not name one. Hudi 1.2.0 takes the
+        class from its own options, and fails on a plan that names none.
     strategy_params : mapping of str to str
         Its parameters.
     extra : mapping of str to str
@@ -136,11 +137,7 @@ def encode_clustering_plan(plan: ClusteringPlan, root: str) -> bytes:
             "operationType": _OPERATION,
             "clusteringPlan": {
                 "inputGroups": [_group_record(group, address) for group in plan.groups],
-                "strategy": {
-                    "strategyClassName": plan.strategy_class,
-                    "strategyParams": dict(plan.strategy_params),
-                    "version": _VERSION,
-                },
+                "strategy": _strategy_record(plan),
                 "extraMetadata": dict(plan.extra),
                 "version": _VERSION,
                 "preserveHoodieMetadata": plan.preserves_meta_columns,
@@ -177,6 +174,16 @@ def decode_clustering_plan(data: bytes, path: str) -> ClusteringPlan:
         bool(record["preserveHoodieMetadata"]),
         None if missing is None else tuple(missing),
     )
+
+
+def _strategy_record(plan: ClusteringPlan) -> Record | None:
+    if not plan.strategy_class:
+        return None
+    return {
+        "strategyClassName": plan.strategy_class,
+        "strategyParams": dict(plan.strategy_params),
+        "version": _VERSION,
+    }
 
 
 def _group_record(group: ClusteringGroup, address: str) -> Record:

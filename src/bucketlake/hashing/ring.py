@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Self, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -124,7 +124,7 @@ class Ring:
         object.__setattr__(self, "_cells", _Cells.of(values))
 
     @classmethod
-    def of(cls, prefixes: dict[int, str]) -> Ring:
+    def of(cls, prefixes: dict[int, str]) -> Self:
         """Make a ring of the file id prefixes by value, in any order."""
         values = sorted(prefixes)
         return cls(np.array(values, np.int32), tuple(prefixes[value] for value in values))
@@ -141,7 +141,7 @@ class Ring:
         return hash(self.prefixes)
 
     def __reduce__(self) -> tuple[type[Ring], tuple[RingHashes, tuple[str, ...]]]:
-        return Ring, (self.values, self.prefixes)
+        return type(self), (self.values, self.prefixes)
 
     def locate(self, hashes: RingHashes) -> RingHashes:
         """Find the node that holds each hash.
@@ -304,7 +304,7 @@ class Ring:
         deleted = [ChildNode(value, None, NodeTag.DELETE) for value in values[:-1]]
         return (*deleted, ChildNode(values[-1], prefix, NodeTag.REPLACE))
 
-    def with_children(self, children: Iterable[ChildNode]) -> Ring:
+    def with_children(self, children: Iterable[ChildNode]) -> Self:
         """Return the ring after a resize.
 
         Raises
@@ -326,7 +326,7 @@ class Ring:
                 "a hash ring needs at least one",
                 "keep a node in the plan",
             )
-        return Ring.of(nodes)
+        return self.of(nodes)
 
 
 def initial_ring(partition_path: str, bucket_count: int) -> Ring:

@@ -148,6 +148,10 @@ class BucketLayout:
         """Return None: a bucket holds a residue, no range."""
         return
 
+    def hash_suffix(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
+        """Return None: a bucket holds a residue, no suffix."""
+        return
+
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)

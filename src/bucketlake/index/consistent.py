@@ -1,7 +1,6 @@
 """The consistent hashing index: buckets that split and merge while the table is written (RFC-42).
 
-A value that users hand in. How a key finds its bucket is in ``index/ring_layout.py``, where the
-rings are stored in ``index/rings.py``, and what splits and merges in ``services/resize/``.
+A value that users hand in; ``index/ring_kind.py`` has what it shares with extendible hashing.
 """
 
 from __future__ import annotations
@@ -16,23 +15,21 @@ from bucketlake.hashing.ring import initial_ring
 from bucketlake.index.hash_fields import (
     COUNT_OPTION,
     TYPE_OPTION,
-    check_hash_fields,
     checked_fields,
     count_option,
     hash_field_options,
     hash_fields_from_options,
     require_engine,
 )
+from bucketlake.index.ring_engine import CONSISTENT, RingEngine
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.ring_state import RingSource
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline
 
 _MAX_DEFAULT = 10_000
 
 
 @dataclass(frozen=True)
-class ConsistentBucket:
+class ConsistentBucket(RingKind):
     """Buckets that are split and merged while the table is written: Hudi's consistent hashing.
 
     Each partition has a hash ring of its own. A bucket is a range of the ring and one file group.
@@ -87,28 +84,19 @@ class ConsistentBucket:
             object.__setattr__(self, "hash_fields", checked_fields(self.hash_fields))
 
     @property
-    def max_file_size(self) -> None:
-        """A bucket has one file group."""
-        return None
+    def engine(self) -> RingEngine:
+        """How the buckets of a partition are stored, and how keys are hashed."""
+        return CONSISTENT
 
-    def with_max_file_size(self, max_file_size: int | None) -> Self:
-        """Return the same index; a bucket of a ring has one file group."""
-        if max_file_size is not None:
-            raise ConfigError("max_file_size", max_file_size, "a ConsistentBucket has none")
-        return self
+    @property
+    def count_min(self) -> int:
+        """Fewest buckets of a partition."""
+        return self.min
 
-    def bound(self, storage: Storage, timeline: Timeline) -> Self:
-        """Return the index with the rings of a table at a point of its timeline."""
-        index = replace(self)
-        source = RingSource(storage, timeline)
-        layout = RingLayout(source, self.initial, tuple(self.hash_fields or ()))
-        object.__setattr__(index, "_layout", layout)
-        return index
-
-    def layout(self) -> RingLayout:
-        """Return how keys find their bucket."""
-        assert self._layout is not None, "the index of a table is bound to its rings"
-        return self._layout
+    @property
+    def count_max(self) -> int:
+        """Most buckets of a partition."""
+        return self.max
 
     def facts(self) -> dict[str, object]:
         """Return the settings as plain facts, ready to be shown."""
@@ -119,10 +107,6 @@ class ConsistentBucket:
             "max_buckets": self.max,
             "hash_fields": list(self.hash_fields or ()),
         }
-
-    def check_hash_fields(self, record_key_fields: Sequence[str]) -> None:
-        """Raise ConfigError for a hash field that is not a record key field."""
-        check_hash_fields(self.hash_fields, record_key_fields)
 
     def to_options(self) -> dict[str, str]:
         """Return the ``hoodie.*`` options that tell Hudi of this index."""

@@ -35,7 +35,7 @@ class KindVersion:
 
     Attributes
     ----------
-    index : SimpleBucket, ConsistentBucket, RecordIndex or DynamicBucket
+    index : SimpleBucket, ConsistentBucket, ExtendibleBucket, RecordIndex or DynamicBucket
         The kind.
     instant : InstantTime
         The commit that set it.

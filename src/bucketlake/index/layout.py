@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.hashing.directory import Suffix
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.merge.records import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
@@ -280,6 +281,10 @@ class Layout(Protocol):
 
     def hash_range(self, partition_path: str, slot: int) -> tuple[int, int] | None:
         """Return the hash range of a slot, start excluded and end included; None without ranges."""
+        ...
+
+    def hash_suffix(self, partition_path: str, slot: int) -> Suffix | None:
+        """Return the last bits of the hashes of a slot; None without a directory."""
         ...
 
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:

@@ -328,6 +328,10 @@ class RecordLayout:
         """Return None: nothing is hashed."""
         return
 
+    def hash_suffix(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
+        """Return None: nothing is hashed."""
+        return
+
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:  # noqa: ARG002
         """Return the key of a partition, which no commit has: writes touch groups and shards."""
         return partition_path, ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bucketlake.errors import ConfigError
-from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler, check_count, check_rule
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.arguments import pairs_of
@@ -41,7 +41,7 @@ def rescaled_index(
     ------
     ConfigError
         If not exactly one of ``rules`` and ``add`` is given, or the rules are invalid; or if the
-        table has hash rings.
+        table's buckets split and merge.
     """
     if (rules is None) == (add is None):
         raise ConfigError("rescale", None, "give rules= for a new list, or add= for further rules")
@@ -49,12 +49,12 @@ def rescaled_index(
         check_rule(rule)
     if default is not None:
         check_count(default, "default")
-    if isinstance(held, ConsistentBucket):
+    if isinstance(held, RingKind):
         raise ConfigError(
             "rescale",
             held,
-            "a rescale sets bucket counts by rules; the buckets of a ConsistentBucket split and "
-            "merge by Table.resize (bucketlake resize)",
+            f"a rescale sets bucket counts by rules; the buckets of a {type(held).__name__} split "
+            "and merge by Table.resize (bucketlake resize)",
         )
     if isinstance(held, INDEXED_KINDS):
         raise ConfigError(

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.format.hashing_metadata import HashingMetadata
-from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import hash_ring_keys
+from bucketlake.hashing.directory import Directory, Suffix
+from bucketlake.hashing.ring import RingHashes
 from bucketlake.index.conflict_keys import ConflictKey, key_of_group
 from bucketlake.index.layout import (
     Damage,
@@ -37,10 +37,11 @@ from bucketlake.index.layout import (
     StoredKeys,
     StrayedKeys,
 )
+from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
 from bucketlake.index.rings import create_ring, publish_rings
 from bucketlake.merge.records import IncomingRecords
-from bucketlake.model.file_name import FileId, InstantTime, derived_uuid
+from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
 from bucketlake.storage.at_once import at_once
@@ -92,7 +93,8 @@ class RingLayout:
             _require_one_resize(state)
             if creates and not state.is_published:  # A process died after the resize.
                 metadata = state.metadata
-                publish_rings(self.source.storage, metadata.instant, [metadata.partition_path])
+                paths = [metadata.partition_path]
+                publish_rings(self.source.storage, metadata.instant, paths, self.engine)
         if creates:
             new = [state.metadata for state in states.values() if not state.is_stored]
             made = at_once(
@@ -102,8 +104,9 @@ class RingLayout:
                 if not is_own:
                     raise CommitConflictError(
                         ring.instant,
-                        f"another writer made the hash ring of partition {ring.partition_path!r} "
-                        "meanwhile, with another number of buckets; retry it",
+                        f"another writer made the {self.engine.ring_word} of partition "
+                        f"{ring.partition_path!r} meanwhile, with another number of buckets; "
+                        "retry it",
                     )
         return replace(self, states=states)
 
@@ -115,6 +118,15 @@ class RingLayout:
         states = {path: RingState(metadata) for path, metadata in renewals.items()}
         return replace(self, states={**self.states, **states}, renewals=renewals)
 
+    @property
+    def engine(self) -> RingEngine:
+        """The engine of the rings."""
+        return self.source.engine
+
+    def _hashes(self, keys: pa.Array | pa.ChunkedArray) -> RingHashes:
+        """Return the places of keys on the rings."""
+        return self.engine.hash_keys(keys, self.hash_fields)
+
     def state(self, partition_path: str) -> RingState:
         """Return the ring of a partition."""
         known = self.states.get(partition_path)
@@ -124,7 +136,7 @@ class RingLayout:
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
     ) -> SlotArray:
         """Return the node of each key."""
-        hashes = hash_ring_keys(keys, self.hash_fields)
+        hashes = self._hashes(keys)
         if len(partitions) == 1:
             return self.state(partitions[0]).ring.locate(hashes)
         slots = np.empty(len(hashes), np.int32)
@@ -140,7 +152,7 @@ class RingLayout:
         self, partitions: Collection[str], keys: Sequence[str]
     ) -> dict[str, frozenset[int]]:
         """Return the nodes that can hold any of some record keys, by partition."""
-        hashes = hash_ring_keys(pa.array(keys, pa.string()), self.hash_fields)
+        hashes = self._hashes(pa.array(keys, pa.string()))
         states = self._states_of(partitions)
         return {path: frozenset(states[path].ring.locate(hashes).tolist()) for path in partitions}
 
@@ -160,16 +172,22 @@ class RingLayout:
 
     def slot_text(self, slot: int) -> str:
         """Return a node in words."""
-        return f"ring node {slot}"
+        return f"{self.engine.slot_word} {slot}"
 
     @property
     def slots_text(self) -> str:
         """What slots are: ``ring nodes``."""
-        return "ring nodes"
+        return f"{self.engine.slot_word}s"
 
-    def hash_range(self, partition_path: str, slot: int) -> tuple[int, int]:
+    def hash_range(self, partition_path: str, slot: int) -> tuple[int, int] | None:
         """Return the hash range of a node: its start, which is excluded, and its end."""
-        return self.state(partition_path).hash_range(slot)
+        state = self.state(partition_path)
+        return None if isinstance(state.ring, Directory) else state.hash_range(slot)
+
+    def hash_suffix(self, partition_path: str, slot: int) -> Suffix | None:
+        """Return the last bits of the hashes of a bucket of a directory."""
+        ring = self.state(partition_path).ring
+        return ring.suffix_at(slot) if isinstance(ring, Directory) else None
 
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a node: that of its file group."""
@@ -229,8 +247,9 @@ class RingLayout:
 
     def setting_of(self, partition_path: str) -> str:
         """Return how many nodes the ring has, and its version."""
-        metadata = self.state(partition_path).metadata
-        return f"a hash ring of {len(metadata.ring)} nodes (version {metadata.instant})"
+        metadata, engine = self.state(partition_path).metadata, self.engine
+        count = f"{len(metadata.ring)} {engine.bucket_word}s"
+        return f"a {engine.ring_word} of {count} (version {metadata.instant})"
 
     def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
         """Return the slice of each node; raise IndexStateError for a group that is not on it."""
@@ -241,7 +260,7 @@ class RingLayout:
             position = states[partition].positions.get(file_slice.file_id)
             if position is None:
                 raise IndexStateError(
-                    f"each file group of partition {partition!r} is on its hash ring",
+                    f"each file group of partition {partition!r} is on its {self.engine.ring_word}",
                     f"file group {file_slice.file_id} (instant {file_slice.instant}) is not on "
                     f"{self.setting_of(partition)}",
                     "a clustering without the index options of the table, or an overwrite by "
@@ -271,7 +290,7 @@ class RingLayout:
         position = state.positions.get(file_id)
         if position is None:
             return None
-        positions = state.ring.locate(hash_ring_keys(keys, self.hash_fields))
+        positions = state.ring.locate(self._hashes(keys))
         wrong = np.flatnonzero(positions != position)
         if not len(wrong):
             return None
@@ -303,7 +322,7 @@ class RingLayout:
         found = state.resize_of(file_id) if appends else None
         if found is None:
             return [GroupChoice(file_id, held)]
-        hashes = hash_ring_keys(incoming.keys, self.hash_fields)
+        hashes = self._hashes(incoming.keys)
         shares = _shares(found[1], found[0].instant, file_id, hashes)
         return [
             GroupChoice(file_id, held, rows, version, copy)
@@ -359,28 +378,13 @@ def _shares(
 
 def _with_new_groups(metadata: HashingMetadata, instant: InstantTime) -> HashingMetadata:
     """Return the next version of a ring, with the same values and new file groups."""
-    values = metadata.ring.values
-    prefixes = tuple(
-        new_prefix(instant, metadata.partition_path, value) for value in values.tolist()
-    )
+    ring, path = metadata.ring, metadata.partition_path
+    engine = engine_of_ring(ring)
+    prefixes = tuple(new_prefix(instant, path, value, engine) for value in ring.values.tolist())
     return replace(
         metadata,
         instant=instant,
         sequence_number=metadata.sequence_number + 1,
-        ring=Ring(values, prefixes),
+        ring=replace(ring, prefixes=prefixes),
         stats={},
     )
-
-
-def new_prefix(instant: InstantTime, partition_path: str, value: int) -> str:
-    """Return the file id prefix of a node that an instant makes.
-
-    Hudi draws a random one. Here it follows from the instant, the partition and the value, so that
-    a repeated attempt makes the same.
-
-    Examples
-    --------
-    >>> new_prefix("20240101120000000", "region=eu", 1073741824)
-    'd01901a2-0f00-4501-8d51-5a5bf8128919'
-    """
-    return derived_uuid(instant, partition_path, str(value))

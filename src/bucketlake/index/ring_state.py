@@ -15,11 +15,9 @@ from typing import Any
 
 from bucketlake.errors import ObjectNotFoundError
 from bucketlake.format.clustering_plan import ClusteringPlan
-from bucketlake.format.hashing_metadata import (
-    HashingMetadata,
-    decode_child_nodes,
-)
+from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.hashing.ring import ChildNode, Ring
+from bucketlake.index.ring_engine import CONSISTENT, RingEngine, engine_of_plan
 from bucketlake.index.rings import find_version, first_version, read_ring
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.at_once import at_once
@@ -133,6 +131,7 @@ class RingSource:
 
     storage: Storage
     timeline: Timeline
+    engine: RingEngine = CONSISTENT
 
     def state(self, partition_path: str, initial_count: int) -> RingState:
         """Return the ring of a partition, and the pending resizes that concern it.
@@ -186,11 +185,12 @@ class RingSource:
         return known
 
     def _load(self, partition_path: str, initial_count: int) -> RingState:
-        found = find_version(self.storage, self.timeline, partition_path)
+        found = find_version(self.storage, self.timeline, partition_path, self.engine)
         resizes = tuple(self.resizes.get(partition_path, ()))
         if found is None:
-            return RingState(first_version(partition_path, initial_count), resizes, False)
-        metadata = read_ring(self.storage, partition_path, found[0])
+            first = first_version(partition_path, initial_count, self.engine)
+            return RingState(first, resizes, False)
+        metadata = read_ring(self.storage, partition_path, found[0], self.engine)
         return RingState(metadata, resizes, is_published=found[1])
 
     @cached_property
@@ -199,7 +199,7 @@ class RingSource:
 
     def __getstate__(self) -> dict[str, Any]:
         # What was loaded stays behind: a task loads the partitions of its own rows.
-        return {"storage": self.storage, "timeline": self.timeline}
+        return {"storage": self.storage, "timeline": self.timeline, "engine": self.engine}
 
 
 def file_id_of_node(prefix: str) -> FileId:
@@ -219,13 +219,14 @@ def pending_resizes(storage: Storage, timeline: Timeline) -> Iterator[PendingRes
 
 def resizes_of_plan(instant: InstantTime, plan: ClusteringPlan) -> Iterator[PendingResize]:
     """Yield what a plan does, a value for each partition."""
+    engine = engine_of_plan(plan)
     groups: dict[str, list[ResizeGroup]] = defaultdict(list)
     numbers: dict[str, int] = {}
     for group in plan.groups:
         facts = group.resize
         if facts is None:
             continue
-        children = decode_child_nodes(facts.child_nodes, f"plan of clustering {instant}")
+        children = engine.decode_children(facts.child_nodes, f"plan of clustering {instant}")
         ids = tuple(planned.file_id for planned in group.slices)
         groups[facts.partition_path].append(ResizeGroup(ids, children))
         numbers[facts.partition_path] = facts.sequence_number

@@ -1,6 +1,7 @@
 """Hash rings in storage: which version of a partition's ring counts, and its life (RFC-42).
 
-Each partition has a folder of versions, ``<instant>.hashing_meta``. The first version has fourteen
+Each partition has a folder of versions, ``<instant>.hashing_meta`` or, for the directories of
+extendible hashing, ``<instant>.extendible_meta`` in another folder. The first version has fourteen
 zeros for an instant and follows from the partition and the number of buckets, so that all writers
 make the same. A resize or an overwrite writes the next version before it commits. The version
 counts once the commit is completed; its ``<instant>.commit`` file tells that to Hudi when the
@@ -17,21 +18,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
-from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
+from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     FormatError,
-    HashingMetadataError,
     ObjectNotFoundError,
 )
 from bucketlake.format.checked_json import parse_checked, render_checked
-from bucketlake.format.hashing_metadata import (
-    HashingMetadata,
-    decode_hashing_metadata,
-    encode_hashing_metadata,
-)
-from bucketlake.hashing.ring import ChildNode, initial_ring
+from bucketlake.format.hashing_metadata import HashingMetadata
+from bucketlake.hashing.ring import ChildNode
+from bucketlake.index.ring_engine import CONSISTENT, ENGINES, RingEngine, engine_of_ring
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage, StoredObject
@@ -40,9 +38,8 @@ from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import is_rolled_back
 
-RINGS_FOLDER = f"{HOODIE_FOLDER}/.bucket_index/consistent_hashing_metadata"
+RINGS_FOLDER = CONSISTENT.folder
 FIRST_VERSION = InstantTime("00000000000000")
-_METADATA = ".hashing_meta"
 _MARKER = ".commit"
 _NOTES_FOLDER = f"{EXTENSION_FOLDER}/rings"
 _VERSIONS_KEPT = 2
@@ -62,26 +59,38 @@ class StoredVersion:
         Its file.
     marker : str or None
         Path of the file that tells Hudi that it counts; None if there is none.
+    engine : RingEngine
+        The engine of the ring.
     """
 
     partition_path: str
     instant: InstantTime
     stored: StoredObject
     marker: str | None = None
+    engine: RingEngine = CONSISTENT
 
 
-def first_version(partition_path: str, initial_count: int) -> HashingMetadata:
+def first_version(
+    partition_path: str, initial_count: int, engine: RingEngine = CONSISTENT
+) -> HashingMetadata:
     """Return the ring that a partition begins with."""
-    ring = initial_ring(partition_path, initial_count)
+    ring = engine.first_ring(partition_path, initial_count)
     return HashingMetadata(partition_path, FIRST_VERSION, initial_count, 0, ring)
 
 
-def has_rings(storage: Storage) -> bool:
-    """Return whether a table has rings, whoever made them."""
-    return next(iter(storage.list(RINGS_FOLDER)), None) is not None
+def engines_of(storage: Storage) -> list[RingEngine]:
+    """Return the engines of which a table has rings."""
+    return [engine for engine in ENGINES if has_rings(storage, engine)]
 
 
-def load_ring(storage: Storage, timeline: Timeline, partition_path: str) -> HashingMetadata | None:
+def has_rings(storage: Storage, engine: RingEngine = CONSISTENT) -> bool:
+    """Return whether a table has rings of an engine, whoever made them."""
+    return next(iter(storage.list(engine.folder)), None) is not None
+
+
+def load_ring(
+    storage: Storage, timeline: Timeline, partition_path: str, engine: RingEngine = CONSISTENT
+) -> HashingMetadata | None:
     """Return the version of a partition's ring that counts as of a timeline; None without one.
 
     Raises
@@ -89,28 +98,31 @@ def load_ring(storage: Storage, timeline: Timeline, partition_path: str) -> Hash
     FormatError, HashingMetadataError
         If it is broken.
     """
-    found = find_version(storage, timeline, partition_path)
-    return None if found is None else read_ring(storage, partition_path, found[0])
+    found = find_version(storage, timeline, partition_path, engine)
+    return None if found is None else read_ring(storage, partition_path, found[0], engine)
 
 
 def find_version(
-    storage: Storage, timeline: Timeline, partition_path: str
+    storage: Storage, timeline: Timeline, partition_path: str, engine: RingEngine
 ) -> tuple[InstantTime, bool] | None:
     """Return the version that counts, and whether Hudi knows that without the timeline."""
-    versions, markers = _listed(storage, partition_path)
+    versions, markers = _listed(storage, partition_path, engine)
     for instant in sorted(versions, reverse=True):
         if _counts(storage, timeline, instant, instant in markers):
             return instant, instant == FIRST_VERSION or instant in markers
     return None
 
 
-def read_ring(storage: Storage, partition_path: str, instant: InstantTime) -> HashingMetadata:
+def read_ring(
+    storage: Storage, partition_path: str, instant: InstantTime, engine: RingEngine
+) -> HashingMetadata:
     """Return one version of a partition's ring."""
-    path = metadata_path(partition_path, instant)
-    metadata = decode_hashing_metadata(storage.read(path), path)
+    path = metadata_path(partition_path, instant, engine)
+    metadata = engine.decode(storage.read(path), path)
     if metadata.partition_path != partition_path:
         found = f"the ring of partition {metadata.partition_path!r}"
-        raise HashingMetadataError(path, f"the ring of partition {partition_path!r}", found)
+        expected = f"the ring of partition {partition_path!r}"
+        raise engine.error(path, expected, found)
     return metadata
 
 
@@ -119,11 +131,12 @@ def create_ring(storage: Storage, metadata: HashingMetadata) -> bool:
 
     It stays if the write that needs it is rolled back.
     """
-    path = metadata_path(metadata.partition_path, metadata.instant)
+    engine = engine_of_ring(metadata.ring)
+    path = metadata_path(metadata.partition_path, metadata.instant, engine)
     with suppress(AlreadyExistsError):
-        storage.put_if_absent(path, encode_hashing_metadata(metadata))
+        storage.put_if_absent(path, engine.encode(metadata))
         return True
-    return decode_hashing_metadata(storage.read(path), path).ring == metadata.ring
+    return engine.decode(storage.read(path), path).ring == metadata.ring
 
 
 def save_rings(
@@ -138,9 +151,10 @@ def save_rings(
     storage.put(_note_path(instant), render_checked({"partitions": sorted(versions)}))
 
     def save(metadata: HashingMetadata) -> None:
+        engine = engine_of_ring(metadata.ring)
         with suppress(AlreadyExistsError):
-            path = metadata_path(metadata.partition_path, instant)
-            storage.put_if_absent(path, encode_hashing_metadata(metadata))
+            path = metadata_path(metadata.partition_path, instant, engine)
+            storage.put_if_absent(path, engine.encode(metadata))
 
     at_once(storage, save, versions.values())
     # A rollback first forbids the commit and then reads the note. Whatever it does not find is
@@ -149,11 +163,18 @@ def save_rings(
         undo_rings(storage, instant, versions)
 
 
-def publish_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]) -> None:
+def publish_rings(
+    storage: Storage,
+    instant: InstantTime,
+    partitions: Iterable[str],
+    engine: RingEngine = CONSISTENT,
+) -> None:
     """Tell Hudi that the versions of a completed commit count, whatever is archived later."""
-    at_once(
-        storage, lambda path: storage.put(_marker_path(path, instant), b""), sorted(set(partitions))
-    )
+
+    def publish(path: str) -> None:
+        storage.put(_marker_path(path, instant, engine), b"")
+
+    at_once(storage, publish, sorted(set(partitions)))
 
 
 def publish_before_archival(
@@ -174,12 +195,14 @@ def publish_before_archival(
         for path in partitions:
             instants[path].add(instant)
 
-    def publish(path: str) -> None:
-        versions, markers = _listed(storage, path)
-        for instant in instants[path] & versions - markers:
-            storage.put(_marker_path(path, instant), b"")
+    for engine in engines_of(storage):
 
-    at_once(storage, publish, sorted(instants))
+        def publish(path: str, engine: RingEngine = engine) -> None:
+            versions, markers = _listed(storage, path, engine)
+            for instant in instants[path] & versions - markers:
+                storage.put(_marker_path(path, instant, engine), b"")
+
+        at_once(storage, publish, sorted(instants))
 
 
 def forget_notes(storage: Storage, instants: Iterable[InstantTime]) -> None:
@@ -195,8 +218,10 @@ def undo_rings(storage: Storage, instant: InstantTime, partitions: Iterable[str]
     paths = {*partitions, *_noted(storage, instant)}
 
     def undo(path: str) -> None:
-        storage.delete(_marker_path(path, instant))  # Hudi fails on a marker without a version.
-        storage.delete(metadata_path(path, instant))
+        for engine in ENGINES:
+            # The marker first: Hudi fails on a marker without a version.
+            storage.delete(_marker_path(path, instant, engine))
+            storage.delete(metadata_path(path, instant, engine))
 
     at_once(storage, undo, sorted(paths))
     storage.delete(_note_path(instant))
@@ -221,8 +246,8 @@ def forget_old_rings(
         The earliest retained commit.
     """
 
-    def forget(path: str) -> int:
-        versions, markers = _listed(storage, path)
+    def forget(path: str, engine: RingEngine) -> int:
+        versions, markers = _listed(storage, path, engine)
         counting = sorted(
             instant
             for instant in versions
@@ -231,33 +256,44 @@ def forget_old_rings(
         before = [instant for instant in counting if instant < earliest]
         old = before[: min(len(before) - 1, len(counting) - _VERSIONS_KEPT)] if before else []
         for instant in old:
-            storage.delete(_marker_path(path, instant))  # Hudi fails on a marker without a version.
-            storage.delete(metadata_path(path, instant))
+            # The marker first: Hudi fails on a marker without a version.
+            storage.delete(_marker_path(path, instant, engine))
+            storage.delete(metadata_path(path, instant, engine))
         return len(old)
 
-    return sum(at_once(storage, forget, sorted(set(partitions))))
+    paths = sorted(set(partitions))
+    return sum(
+        sum(at_once(storage, partial(forget, engine=engine), paths))
+        for engine in engines_of(storage)
+    )
 
 
-def metadata_path(partition_path: str, instant: InstantTime) -> str:
+def metadata_path(
+    partition_path: str, instant: InstantTime, engine: RingEngine = CONSISTENT
+) -> str:
     """Return the path of a version, relative to the table."""
-    return file_path(_folder(partition_path), f"{instant}{_METADATA}")
+    return file_path(_folder(partition_path, engine), f"{instant}{engine.ending}")
 
 
 def stored_versions(storage: Storage) -> list[StoredVersion]:
     """Return all versions of all rings; the cost follows the table."""
+    return [version for engine in ENGINES for version in _stored_versions(storage, engine)]
+
+
+def _stored_versions(storage: Storage, engine: RingEngine) -> list[StoredVersion]:
     found: list[StoredVersion] = []
     markers: set[str] = set()
-    for stored in storage.list(RINGS_FOLDER):
+    for stored in storage.list(engine.folder):
         folder, _, name = stored.path.rpartition("/")
-        partition = folder.removeprefix(RINGS_FOLDER).removeprefix("/")
-        if name.endswith(_METADATA):
-            instant = InstantTime(name.removesuffix(_METADATA))
-            found.append(StoredVersion(partition, instant, stored))
+        partition = folder.removeprefix(engine.folder).removeprefix("/")
+        if name.endswith(engine.ending):
+            instant = InstantTime(name.removesuffix(engine.ending))
+            found.append(StoredVersion(partition, instant, stored, engine=engine))
         elif name.endswith(_MARKER):
             markers.add(stored.path)
     return [
         replace(version, marker=marker)
-        if (marker := _marker_path(version.partition_path, version.instant)) in markers
+        if (marker := _marker_path(version.partition_path, version.instant, engine)) in markers
         else version
         for version in found
     ]
@@ -281,8 +317,8 @@ def ring_after(
     )
 
 
-def _marker_path(partition_path: str, instant: InstantTime) -> str:
-    return file_path(_folder(partition_path), f"{instant}{_MARKER}")
+def _marker_path(partition_path: str, instant: InstantTime, engine: RingEngine) -> str:
+    return file_path(_folder(partition_path, engine), f"{instant}{_MARKER}")
 
 
 def _note_path(instant: InstantTime) -> str:
@@ -310,17 +346,19 @@ def _noted(storage: Storage, instant: InstantTime) -> list[str]:
         raise FormatError(path, "partition paths as a JSON array", repr(data[:80])) from None
 
 
-def _folder(partition_path: str) -> str:
-    return f"{RINGS_FOLDER}/{partition_path}" if partition_path else RINGS_FOLDER
+def _folder(partition_path: str, engine: RingEngine) -> str:
+    return f"{engine.folder}/{partition_path}" if partition_path else engine.folder
 
 
-def _listed(storage: Storage, partition_path: str) -> tuple[set[InstantTime], set[InstantTime]]:
+def _listed(
+    storage: Storage, partition_path: str, engine: RingEngine
+) -> tuple[set[InstantTime], set[InstantTime]]:
     """Return the versions and the markers of a partition."""
     versions, markers = set(), set()
-    for stored in storage.list(_folder(partition_path), recursive=False):
+    for stored in storage.list(_folder(partition_path, engine), recursive=False):
         name = stored.path.rpartition("/")[2]
-        if name.endswith(_METADATA):
-            versions.add(InstantTime(name.removesuffix(_METADATA)))
+        if name.endswith(engine.ending):
+            versions.add(InstantTime(name.removesuffix(engine.ending)))
         elif name.endswith(_MARKER):
             markers.add(InstantTime(name.removesuffix(_MARKER)))
     return versions, markers

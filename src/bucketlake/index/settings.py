@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.config.record_options import names_dynamic, names_record_index
-from bucketlake.config.resize_options import names_rings
+from bucketlake.config.resize_options import names_directory, names_rings
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -33,6 +33,7 @@ from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.group_sizes import latest_size
 from bucketlake.index.hashing_config import (
     INITIAL_INSTANT,
@@ -46,7 +47,9 @@ from bucketlake.index.partition import EXPRESSIONS_OPTION, PartitionBucket
 from bucketlake.index.partition_rules import RuleCompiler, split_expressions
 from bucketlake.index.record import RecordIndex
 from bucketlake.index.recorded_counts import recorded_counts, with_recorded
-from bucketlake.index.rings import has_rings
+from bucketlake.index.ring_engine import CONSISTENT
+from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.rings import engines_of
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.index.stored_kind import StoredKind, has_size, kind_entries, parse_kind
 from bucketlake.storage.base import Storage
@@ -56,10 +59,13 @@ from bucketlake.timeline.table_properties import read_table_config
 IndexedKind: TypeAlias = RecordIndex | DynamicBucket
 """Kinds that find keys in the record-level index of the metadata table."""
 
-TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ConsistentBucket | IndexedKind
+ResizedKind: TypeAlias = ConsistentBucket | ExtendibleBucket
+"""Kinds whose buckets split and merge."""
+
+TableIndex: TypeAlias = SimpleBucket | PartitionBucket | ResizedKind | IndexedKind
 
 INDEXED_KINDS = (RecordIndex, DynamicBucket)
-INDEX_KINDS = (SimpleBucket, PartitionBucket, ConsistentBucket, *INDEXED_KINDS)
+INDEX_KINDS = (SimpleBucket, PartitionBucket, ConsistentBucket, ExtendibleBucket, *INDEXED_KINDS)
 
 SETTINGS_FILE = f"{EXTENSION_FOLDER}/engine.json"
 
@@ -74,6 +80,8 @@ def index_from_options(options: Mapping[str, str]) -> TableIndex:
         return DynamicBucket.from_options(options)
     if names_record_index(options):
         return RecordIndex.from_options(options)
+    if names_directory(options):
+        return ExtendibleBucket.from_options(options)
     if names_rings(options):
         return ConsistentBucket.from_options(options)
     if options.get(EXPRESSIONS_OPTION, "").strip():
@@ -87,7 +95,7 @@ class StoredSetting:
 
     Attributes
     ----------
-    index : SimpleBucket, ConsistentBucket, RecordIndex, DynamicBucket or None
+    index : SimpleBucket, ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket or None
         Bucket count, hash fields and maximum file size before the first version; or the limits of
         the rings; or the sizes of file groups. None if the table was converted, or a conversion
         began, before it had a setting.
@@ -206,7 +214,7 @@ def keep_kinds(storage: Storage) -> None:
         storage.put(SETTINGS_FILE, replace(stored, has_kinds=True).to_json())
 
 
-_WITHOUT_VERSIONS = (ConsistentBucket, RecordIndex, DynamicBucket)
+_WITHOUT_VERSIONS = (ConsistentBucket, ExtendibleBucket, RecordIndex, DynamicBucket)
 """Kinds that are bound to the state of a table, and whose settings do not change."""
 
 
@@ -258,7 +266,7 @@ def resolve_index(
         basis = basis.with_limits_of(given)
     if isinstance(basis, _WITHOUT_VERSIONS):
         return basis.bound(storage, timeline)
-    if stored is None and has_rings(storage):
+    if stored is None and engines_of(storage):
         return None  # Only Hudi's writers know their settings, and those given are of another kind.
     config = latest_config(storage, timeline)
     known = _stored_index(storage, timeline, stored)
@@ -301,7 +309,7 @@ def setting_origin(
     index: TableIndex, storage: Storage, timeline: Timeline, partition_path: str
 ) -> str:
     """Return in words which instant set the index setting of a partition."""
-    if isinstance(index, ConsistentBucket):
+    if isinstance(index, RingKind):
         return "a resize or an overwrite"
     if isinstance(index, INDEXED_KINDS):
         kind = latest_kind(storage, timeline)
@@ -338,8 +346,8 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
             f"{storage.root} holds {found!r}",
             "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
             "to change max_file_size use bucketlake.convert, to split or merge the buckets of a "
-            "ConsistentBucket use Table.resize (bucketlake resize); the kind of a RecordIndex and "
-            "the assigners of a DynamicBucket cannot be changed",
+            "ConsistentBucket or ExtendibleBucket use Table.resize (bucketlake resize); the kind "
+            "of a RecordIndex and the assigners of a DynamicBucket cannot be changed",
         )
 
 
@@ -370,17 +378,15 @@ def require_index(
     return index
 
 
-def require_rings(
-    storage: Storage, timeline: Timeline, given: TableIndex | None
-) -> ConsistentBucket:
-    """Return the consistent hashing index of a table; raise ConfigError for another index."""
+def require_rings(storage: Storage, timeline: Timeline, given: TableIndex | None) -> ResizedKind:
+    """Return the index of a table whose buckets are resized; raise ConfigError for another."""
     index = require_index(storage, timeline, given)
-    if not isinstance(index, ConsistentBucket):
+    if not isinstance(index, RingKind):
         raise ConfigError(
             "resize",
             index,
-            "only a table with a ConsistentBucket index has hash rings; to change the bucket count "
-            "of others use Table.rescale (bucketlake rescale)",
+            "only the buckets of a ConsistentBucket or an ExtendibleBucket split and merge; to "
+            "change the bucket count of others use Table.rescale (bucketlake rescale)",
         )
     return index
 
@@ -397,8 +403,14 @@ def _record_index_of(storage: Storage) -> str:
 
 
 def _kind_of(storage: Storage) -> str:
-    return "ConsistentBucket(count)" if has_rings(storage) else "SimpleBucket(count)"
+    engines = engines_of(storage)
+    if not engines:
+        return "SimpleBucket(count)"
+    return "ConsistentBucket(count)" if CONSISTENT in engines else "ExtendibleBucket(count)"
 
 
 def _option_of(storage: Storage) -> str:
-    return "--index consistent --buckets" if has_rings(storage) else "--buckets"
+    engines = engines_of(storage)
+    if not engines:
+        return "--buckets"
+    return f"--index {'consistent' if CONSISTENT in engines else 'extendible'} --buckets"

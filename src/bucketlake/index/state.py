@@ -27,7 +27,6 @@ from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.rings import (
     forget_notes,
     forget_old_rings,
-    has_rings,
     noted_instants,
     publish_before_archival,
     save_rings,
@@ -109,7 +108,7 @@ def keep_archived_state(storage: Storage, commits: Mapping[InstantTime, Collecti
 
     ``commits`` are those that replaced file groups, with their partitions.
     """
-    if commits and has_rings(storage):
+    if commits:
         publish_before_archival(storage, commits)
 
 
@@ -126,7 +125,7 @@ def forget_replaced_state(
     ``partitions`` had file groups that were replaced before ``earliest``, the earliest commit that
     readers may ask for.
     """
-    if partitions and has_rings(storage):
+    if partitions:
         forget_old_rings(storage, timeline, partitions, earliest)
 
 

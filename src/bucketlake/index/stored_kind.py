@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from bucketlake.config.resize_options import ENGINE
+from bucketlake.config.resize_options import ENGINE, EXTENDIBLE_ENGINE
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.index.consistent import ConsistentBucket
 from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.record import RecordIndex
 from bucketlake.index.simple import SimpleBucket
 
-StoredKind: TypeAlias = SimpleBucket | ConsistentBucket | RecordIndex | DynamicBucket
+StoredKind: TypeAlias = (
+    SimpleBucket | ConsistentBucket | ExtendibleBucket | RecordIndex | DynamicBucket
+)
 """Kinds that are stored as a whole. A partition-level index is stored as a simple one."""
 
 SIMPLE_ENGINE = "SIMPLE"
@@ -38,6 +41,14 @@ def kind_entries(index: StoredKind, *, with_size: bool = False) -> dict[str, obj
             "bucketCount": index.initial,
             "minBucketCount": index.min,
             "maxBucketCount": index.max,
+            "hashFields": list(index.hash_fields or ()),
+        }
+    if isinstance(index, ExtendibleBucket):
+        return {
+            "engine": EXTENDIBLE_ENGINE,
+            "version": _VERSION,
+            "bucketCount": index.initial,
+            "maxDepth": index.max_depth,
             "hashFields": list(index.hash_fields or ()),
         }
     if isinstance(index, RecordIndex):
@@ -99,6 +110,9 @@ def parse_kind(entries: Mapping[str, Any], table: str) -> StoredKind:
             entries["maxBucketCount"],
             tuple(entries["hashFields"]) or None,
         )
+    if engine == EXTENDIBLE_ENGINE and version == _VERSION:
+        counts = entries["bucketCount"], entries["maxDepth"]
+        return ExtendibleBucket(*counts, tuple(entries["hashFields"]) or None)
     raise UnsupportedFeatureError(
         f"bucket index engine {engine!r} of version {version}", table, "use a newer bucketlake"
     )

@@ -41,8 +41,8 @@ class Bucket(Shown):
     partition_path : str
         Partition, empty in a table without partitions.
     bucket_id : int or None
-        Bucket; None if the file group belongs to none. On a hash ring it is the position of the
-        node, and a resize may change it.
+        Bucket; None if the file group belongs to none. On a hash ring or in a directory it is
+        the position of the bucket, and a resize may change it.
     file_id : FileId
         The file group.
     instant : InstantTime
@@ -57,6 +57,10 @@ class Bucket(Shown):
         For a hash ring: the hash values of the bucket, after the first number and up to the second.
         The range passes the end of the ring if the first number is not the smaller one. None for
         other index kinds.
+    hash_suffix : str or None
+        For a directory of extendible hashing: the last bits of the hash values of the bucket, as
+        many as its local depth, such as ``01``; ``*`` for all hash values. None for other index
+        kinds.
     """
 
     partition_path: str
@@ -67,6 +71,7 @@ class Bucket(Shown):
     size_bytes: int
     log_files: int
     hash_range: tuple[int, int] | None = None
+    hash_suffix: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +177,10 @@ def _slices_by_bucket(
 
 def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) -> Bucket:
     base = file_slice.base_file
-    hash_range = None
+    hash_range = suffix = None
     if layout is not None and number is not None:
         hash_range = layout.hash_range(file_slice.partition_path, number)
+        suffix = layout.hash_suffix(file_slice.partition_path, number)
     return Bucket(
         file_slice.partition_path,
         number,
@@ -184,6 +190,7 @@ def _bucket(file_slice: FileSlice, number: int | None, layout: Layout | None) ->
         file_slice.size_bytes,
         len(file_slice.log_files),
         hash_range,
+        None if suffix is None else suffix.text,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from bucketlake.errors import FormatError
+from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.rings import (
     FIRST_VERSION,
@@ -48,12 +49,17 @@ def _of_no_commit(table: Examination) -> Iterator[Finding]:
     for version in suspects:
         if version.instant in known or counts(table.storage, newer, version):
             continue  # Its writer began after the first listing, or it was archived meanwhile.
-        path = metadata_path(version.partition_path, version.instant)
+        path = metadata_path(version.partition_path, version.instant, version.engine)
         if table.storage.stat(path) is not None:  # A rollback may have deleted it meanwhile.
             yield Finding(
                 FindingKind.RING_OF_NO_COMMIT,
-                f"a version of the hash ring has the instant {version.instant}, but there is no "
-                "such commit; Hudi may write by it, and then keys occur twice",
+                f"a version of the {version.engine.ring_word} has the instant {version.instant}, "
+                "but there is no such commit; "
+                + (
+                    "Hudi may write by it, and then keys occur twice"
+                    if version.engine is CONSISTENT
+                    else "no program writes by it"
+                ),
                 version.partition_path,
                 (path,) if version.marker is None else (version.marker, path),
             )
@@ -75,12 +81,24 @@ def _missing(table: Examination) -> Iterator[Finding]:
         if not layout.state(partition).is_stored:
             yield Finding(
                 FindingKind.RING_MISSING,
-                "the hash ring of the partition is missing; bucketlake takes the ring that a "
-                f"partition begins with, of {layout.slot_count(partition)} nodes, and a writer of "
-                "Hudi makes one of its own number of buckets",
+                _missing_text(layout, partition),
                 partition,
-                (metadata_path(partition, FIRST_VERSION),),
+                (metadata_path(partition, FIRST_VERSION, layout.engine),),
             )
+
+
+def _missing_text(layout: RingLayout, partition: str) -> str:
+    engine, count = layout.engine, layout.slot_count(partition)
+    if engine is CONSISTENT:
+        return (
+            "the hash ring of the partition is missing; bucketlake takes the ring that a "
+            f"partition begins with, of {count} nodes, and a writer of Hudi makes one of its own "
+            "number of buckets"
+        )
+    return (
+        f"the {engine.ring_word} of the partition is missing; bucketlake takes the one that a "
+        f"partition begins with, of {count} {engine.bucket_word}s"
+    )
 
 
 RING_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (

@@ -20,7 +20,8 @@ import pyarrow as pa
 from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
-from bucketlake.hashing.xx_hash import RING_HASH_MAX, hash_ring_keys
+from bucketlake.hashing.xx_hash import RING_HASH_MAX
+from bucketlake.index.ring_engine import CONSISTENT, RingEngine
 from bucketlake.index.ring_state import file_id_of_node
 from bucketlake.metadata.file_statistics import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
@@ -131,6 +132,8 @@ class Resizer:
         Columns whose statistics the metadata table has (``metadata/statistics.py``).
     index : IndexTask or None
         Maintains the record-level index; None if the resize does not maintain one.
+    engine : RingEngine
+        The engine of the rings.
     """
 
     reader: SliceReader
@@ -140,6 +143,7 @@ class Resizer:
     hash_fields: tuple[str, ...] = ()
     indexed: pa.Schema | None = None
     index: IndexTask | None = None
+    engine: RingEngine = CONSISTENT
 
     def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has.
@@ -185,7 +189,7 @@ class Resizer:
         encoders = [BaseFileEncoder(self.schema) for _ in names]
         seen: list[list[npt.NDArray[np.int32]]] = [[] for _ in names]
         for chunk in self._rows(job):
-            hashes = hash_ring_keys(chunk[RECORD_KEY], self.hash_fields)
+            hashes = self.engine.hash_keys(chunk[RECORD_KEY], self.hash_fields)
             positions = ring.locate(hashes)
             for position, (encoder, name) in enumerate(zip(encoders, names, strict=True)):
                 rows = np.flatnonzero(positions == position)

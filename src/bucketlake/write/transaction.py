@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from bucketlake.config.recorded_entries import RECORDED, recorded_entries
 from bucketlake.errors import BucketLakeError
+from bucketlake.index.ring_engine import extension_entries
+from bucketlake.index.ring_kind import RingKind
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.write.batch_schema import schema_text
@@ -41,6 +43,7 @@ def commit_planned(
     write: PendingWrite, target: Target, plan: WritePlan, schema: pa.Schema, own: CommitPlan
 ) -> WriteResult:
     """Commit a write; add the checks and metadata that every write of records needs."""
+    index = target.index
     commit = replace(
         own,
         replaced=plan.replaced,
@@ -51,7 +54,8 @@ def commit_planned(
         ),
         extra={
             **own.extra,
-            **target.index.to_options(),
+            **index.to_options(),
+            **(extension_entries(index.engine) if isinstance(index, RingKind) else {}),
             RECORDED: recorded_entries(target.config),
             "schema": schema_text(target, schema),
         },

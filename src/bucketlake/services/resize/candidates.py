@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.hashing.ring import ChildNode, Ring
-from bucketlake.index.ring_layout import new_prefix
+from bucketlake.index.ring_engine import engine_of_ring, new_prefix
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.resize.limits import ResizeLimits
@@ -58,7 +58,8 @@ class Candidate:
 
     def children(self, ring: Ring, instant: InstantTime) -> tuple[ChildNode, ...]:
         """Return what happens to the ring; ids of file groups follow from the instant."""
-        prefixes = [new_prefix(instant, self.partition_path, value) for value in self.new_values]
+        engine, path = engine_of_ring(ring), self.partition_path
+        prefixes = [new_prefix(instant, path, value, engine) for value in self.new_values]
         if self.is_split:
             return ring.split(self.values[0], self.points, prefixes)
         return ring.merge(self.values, prefixes[0])

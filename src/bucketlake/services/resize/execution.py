@@ -19,6 +19,7 @@ from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hashing_metadata import HashingMetadata, NodeStats
 from bucketlake.index.record_layout import IndexSource
+from bucketlake.index.ring_engine import engine_of_plan, extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
@@ -107,6 +108,7 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
             layout.hash_fields,
             indexed_columns(storage, config, snapshot.schema),
             None if upkeep is None else upkeep.task(shards),
+            layout.engine,
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):
@@ -178,7 +180,7 @@ def _complete(
     replaced: dict[str, list[FileId]] = defaultdict(list)
     for planned in plan.slices:
         replaced[planned.partition_path].append(planned.file_id)
-    extra = {"schema": snapshot.schema_text or ""}
+    extra = {"schema": snapshot.schema_text or "", **extension_entries(engine_of_plan(plan))}
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
     while True:
@@ -218,7 +220,7 @@ def _complete(
     inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
     complete_instant(storage, config, inflight, outcome.publication)
     with suppress(StorageError):  # The next write does both.
-        publish_rings(storage, instant, rings)
+        publish_rings(storage, instant, rings, engine_of_plan(plan))
         delete_markers(storage, instant)
 
 
@@ -231,11 +233,14 @@ def _new_rings(
     """Return the rings after the resize, by partition path."""
     storage = service.storage
     rings: dict[str, HashingMetadata] = {}
-    for resize in _of_instant(rings_of(service, timeline), timeline, instant):
+    layout = rings_of(service, timeline)
+    engine = layout.engine
+    for resize in _of_instant(layout, timeline, instant):
         path = resize.partition_path
-        metadata = load_ring(storage, timeline, path)
+        metadata = load_ring(storage, timeline, path, engine)
         if metadata is None or metadata.sequence_number != resize.sequence_number:
-            raise OvertakenError(f"the hash ring of partition {path!r} was changed meanwhile")
+            changed = f"the {engine.ring_word} of partition {path!r} was changed meanwhile"
+            raise OvertakenError(changed)
         new = ring_after(metadata, resize.children, instant)
         known = {**metadata.stats, **distributions}
         stats = {prefix: known[prefix] for prefix in new.ring.prefixes if prefix in known}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from bucketlake.errors import (
     AlreadyExistsError,
@@ -21,8 +22,10 @@ from bucketlake.format.clustering_plan import (
     ResizeFacts,
     encode_clustering_plan,
 )
-from bucketlake.format.hashing_metadata import encode_child_nodes
+from bucketlake.hashing.directory import Directory
+from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.kind_versions import is_conversion
+from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import pending_resizes
 from bucketlake.index.settings import require_rings
@@ -32,6 +35,12 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.compaction import require_files
 from bucketlake.services.resize.candidates import Candidate, candidates_of_ring, within_limits
+from bucketlake.services.resize.halves import (
+    candidates_of_directory,
+    key_positions,
+    require_halves,
+    suffix_texts,
+)
 from bucketlake.services.resize.overtaking import overtaking
 from bucketlake.services.resize.report import ResizedBuckets
 from bucketlake.services.resize.service import ResizeService, rings_of
@@ -52,10 +61,6 @@ from bucketlake.write.conflict import commits_since, rolled_back
 from bucketlake.write.recovery import end_undoing
 from bucketlake.write.resize_withdrawal import withdraw_resize
 
-_STRATEGY = (
-    "org.apache.hudi.client.clustering.run.strategy."
-    "SingleSparkJobConsistentHashingExecutionStrategy"
-)
 HOLD_TOKEN = "0-0-0"  # In names of files that are never written; their markers hold writers.
 
 
@@ -169,6 +174,8 @@ def worth_it(
         return [], 0
     reader = SliceReader.of_snapshot(snapshot)  # Raises for rows that cannot be merged.
     rings = require_rings(storage, timeline, service.given)
+    if isinstance(rings, ExtendibleBucket):
+        require_halves(limits)
     layout = rings.layout()
     found: dict[str, list[FileSlice]] = defaultdict(list)
     slices = (
@@ -202,7 +209,16 @@ def worth_it(
             for (_, slot), (one,) in nodes.items()
             if (partition, one.file_id) not in compacted
         }
-        points_of = split_points(reader, state, layout.hash_fields, limits.split_at)
+        if isinstance(rings, ExtendibleBucket):
+            candidates += candidates_of_directory(
+                partition,
+                state.ring,
+                free,
+                limits,
+                depth_max=rings.max_depth,
+                positions_of=partial(key_positions, reader, layout),
+            )
+            continue
         candidates += candidates_of_ring(
             partition,
             state.ring,
@@ -210,7 +226,7 @@ def worth_it(
             limits,
             count_min=rings.min,
             count_max=rings.max,
-            points_of=points_of,
+            points_of=split_points(reader, state, layout.hash_fields, limits.split_at),
         )
     chosen = within_limits(candidates, limits)
     planned = [file_slice for candidate in chosen for file_slice in candidate.slices]
@@ -226,12 +242,15 @@ def _plan_of(
         metadata = layout.state(candidate.partition_path).metadata
         facts = ResizeFacts(
             candidate.partition_path,
-            encode_child_nodes(candidate.children(metadata.ring, instant)),
+            layout.engine.encode_children(
+                metadata.ring, candidate.children(metadata.ring, instant)
+            ),
             metadata.sequence_number,
         )
         output_count = len(candidate.new_values)
         groups.append(ClusteringGroup.of_resize(candidate.slices, output_count, facts))
-    return ClusteringPlan(tuple(groups), _STRATEGY)
+    engine = layout.engine
+    return ClusteringPlan(tuple(groups), engine.strategy, extra=extension_entries(engine))
 
 
 def described(
@@ -244,16 +263,19 @@ def described(
         ring = layout.state(candidate.partition_path).ring
         old = [ring.range_of(value) for value in candidate.values]
         starts = [old[0].start, *candidate.new_values[:-1]]
-        found.append(
-            ResizedBuckets(
-                candidate.partition_path,
-                "split" if candidate.is_split else "merge",
-                tuple(one.file_id for one in candidate.slices),
-                candidate.size_bytes,
-                tuple((old_range.start, old_range.end) for old_range in old),
-                tuple(zip(starts, candidate.new_values, strict=True)),
-            )
+        old_ranges = tuple((old_range.start, old_range.end) for old_range in old)
+        new_ranges = tuple(zip(starts, candidate.new_values, strict=True))
+        facts = (
+            candidate.partition_path,
+            "split" if candidate.is_split else "merge",
+            tuple(one.file_id for one in candidate.slices),
+            candidate.size_bytes,
         )
+        if isinstance(ring, Directory):
+            suffixes = tuple(map(suffix_texts, (old_ranges, new_ranges)))
+            found.append(ResizedBuckets(*facts, (), (), *suffixes))
+        else:
+            found.append(ResizedBuckets(*facts, old_ranges, new_ranges))
     return tuple(found)
 
 

@@ -23,7 +23,10 @@ class ResizedBuckets:
     size_bytes : int
         Their bytes.
     old_ranges, new_ranges : tuple of (int, int)
-        Ranges of hash values before and after: start, which is excluded, and end.
+        Ranges of hash values before and after: start, which is excluded, and end; none for a
+        directory.
+    old_suffixes, new_suffixes : tuple of str
+        For a directory, the last bits of the hash values before and after; ``*`` for all hashes.
     """
 
     partition_path: str
@@ -32,6 +35,8 @@ class ResizedBuckets:
     size_bytes: int
     old_ranges: tuple[tuple[int, int], ...]
     new_ranges: tuple[tuple[int, int], ...]
+    old_suffixes: tuple[str, ...] = ()
+    new_suffixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
