@@ -51,10 +51,16 @@ def read(spark: SparkSession, table: bl.Table, where: str | None = None) -> dict
 
 
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize(
+    "index", [bl.ConsistentBucket(2), bl.ExtendibleBucket(2, 4)], ids=["rings", "directories"]
+)
 def test_frames_written_during_a_resize_are_read_before_and_after_it(
-    spark: SparkSession, tmp_path: Path, table_type: str
+    spark: SparkSession,
+    tmp_path: Path,
+    table_type: str,
+    index: bl.ConsistentBucket | bl.ExtendibleBucket,
 ) -> None:
-    table = make_table(tmp_path / "t", table_type=table_type)
+    table = make_table(tmp_path / "t", index, table_type=table_type)
     table.upsert(frame_of(spark, rows(range(60), days="ab"), tmp_path))
     resize = table.resize(**SPLIT_ALL, schedule_only=True, spark=spark).scheduled
     assert resize is not None
