@@ -83,7 +83,7 @@ def cell_text(name: str, value: object) -> str:
 def columns_of(rows: Sequence[Facts]) -> list[str]:
     """Return the names of the columns that have a value in one of the rows at least."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return [name for name in names if any(row.get(name) is not None for row in rows)]
+    return [name for name in names if any(row.get(name) not in (None, ()) for row in rows)]
 
 
 def rows_in(value: object) -> list[Facts]:
