@@ -169,7 +169,7 @@ def test_a_ring_is_left_and_resizes_are_refused(new_path: NewPath, table_type: s
     resized = table.timeline()[-1].requested_at
     before = held(table)
     table.convert(DYNAMIC, dry_run=False)
-    with pytest.raises(ConfigError, match="hash rings"):
+    with pytest.raises(ConfigError, match="split and merge"):
         table.resize(max_file_size=1)
     with pytest.raises(ConfigError, match="rescale"):
         table.rescale({"a": 5})

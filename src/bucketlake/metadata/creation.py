@@ -202,9 +202,12 @@ def begin_initialisation(
         for path in paths:
             with suppress(AlreadyExistsError):
                 table.storage.put_if_absent(path, b"")
-        with suppress(AlreadyExistsError):
-            marker = render_partition_metadata(instant, partition)
-            table.storage.put_if_absent(partition_marker_path(partition), marker)
+        marker = render_partition_metadata(instant, partition)
+        if is_initial(instant):  # A build begins; the marker of an earlier build may be there.
+            table.storage.put(partition_marker_path(partition), marker)
+        else:
+            with suppress(AlreadyExistsError):
+                table.storage.put_if_absent(partition_marker_path(partition), marker)
 
         def open_group(file_id: FileId) -> None:
             open_file_group(table.storage, partition, file_id, instant)

@@ -89,7 +89,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[WriteStat]:
         chosen = chooses or module
         monkeypatch.setattr(chosen, "indexed_columns", lambda _, __, schema: usual(schema))
 
-    noting(transaction, "commit_write", lambda _, plan: plan.stats, chooses=ingest)
+    noting(transaction, "commit_write", lambda _, plan, *__: plan.stats, chooses=ingest)
     noting(compaction, "_complete", lambda _snapshot, _clock, _instant, stats, _held: stats)
     noting(
         execution,
@@ -192,9 +192,9 @@ def test_table_without_statistics_computes_none(
     stats: list[WriteStat] = []
     inner = transaction.commit_write
 
-    def noting(write: Any, plan: Any) -> Any:
+    def noting(write: Any, plan: Any, *rewrite: Any) -> Any:
         stats.extend(plan.stats)
-        return inner(write, plan)
+        return inner(write, plan, *rewrite)
 
     monkeypatch.setattr(transaction, "commit_write", noting)
     table = bl.create_table(
