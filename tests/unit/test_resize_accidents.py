@@ -33,8 +33,10 @@ from bucketlake.write.ingest import write_records
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.target import open_target
+from bucketlake.write.timeline_rollback import delete_files
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.meanwhile import meanwhile
+from tests.metadata_truth import require_true_files
 from tests.ring_tables import (
     SPLIT_ALL,
     is_pending,
@@ -286,3 +288,23 @@ def test_a_plan_that_another_process_withdrew_is_made_again(
     assert completed != withdrawn[0]
     assert values(table) == FIRST
     require_sound(table)
+
+
+def test_a_withdrawal_that_dies_after_it_deleted_copies_leaves_none_in_the_metadata_table(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instant = planned(table)
+    table.upsert(rows(range(40), 2))  # Copied for the resize, so the metadata table lists copies.
+
+    def dying(*given: Any) -> None:
+        delete_files(*given)
+        raise SimulatedCrash
+
+    monkeypatch.setattr("bucketlake.write.resize_withdrawal.delete_files", dying)
+    with pytest.raises(SimulatedCrash):
+        table.rollback(instant)
+    monkeypatch.undo()
+    table.upsert(rows(range(3), 3))  # Ends the withdrawal first.
+    assert not is_pending(table, instant)
+    assert table.doctor(min_age_seconds=0) == []
+    require_true_files(storage_of(table))

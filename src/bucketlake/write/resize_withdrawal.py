@@ -39,9 +39,10 @@ def withdraw_resize(
     files = [f.path for f in list_files(storage, partitions) if f.name.instant == instant]
     undo_state(storage, instant, partitions)
     take_back_metadata(storage, config, instant)
-    delete_files(storage, instant, files)
-    # Commits of writes made the copies, so that the metadata table lists them.
+    # Commits of writes made the copies, so that the metadata table lists them. Recorded first: a
+    # repetition does not find files that are deleted already.
     record_deletion(storage, config, clock, timeline, files)
+    delete_files(storage, instant, files)
     remove_pending(storage, config, instant, Action.CLUSTERING)
     delete_heartbeat(storage, instant)
     return True
