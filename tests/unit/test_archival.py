@@ -21,7 +21,7 @@ from bucketlake.errors import AlreadyExistsError, CommitConflictError, ConfigErr
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.recorded_counts import record_path
-from bucketlake.index.rings import RINGS_FOLDER
+from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.metadata.changes import publish_change
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation, TableType
@@ -838,7 +838,7 @@ def test_a_ring_is_published_before_the_commit_that_brought_it_is_archived() -> 
     drop_replaced(table)
     for v in (3, 4, 5):
         upsert(table, v, range(1, 4, 2))
-    marker = f"{RINGS_FOLDER}/a/{instant}.commit"
+    marker = f"{CONSISTENT.folder}/a/{instant}.commit"
     assert marker not in paths(table)
     table.archive(keep_min=1, keep_max=2)
     assert instant in archived(table)

@@ -16,7 +16,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan, decode_clustering_plan
-from bucketlake.index.rings import RINGS_FOLDER, noted_instants, stored_versions
+from bucketlake.index.ring_engine import CONSISTENT
+from bucketlake.index.rings import noted_instants, stored_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import Severity
@@ -125,7 +126,7 @@ def files_of_instant(storage: Storage, instant: InstantTime) -> set[str]:
 
 def is_ring_of(path: str, instant: InstantTime) -> bool:
     """Return whether a path is a version of a ring, or its marker."""
-    return path.startswith(RINGS_FOLDER) and instant in path
+    return path.startswith(CONSISTENT.folder) and instant in path
 
 
 def rings_of(storage: Storage, partition: str) -> list[str]:

@@ -15,9 +15,9 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan
+from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, resizes_of_plan
-from bucketlake.index.rings import RINGS_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as service
@@ -486,13 +486,13 @@ def test_a_rollback_of_a_resize_keeps_the_writes_that_served_it(table: bl.Table)
 
 
 def test_a_withdrawn_plan_leaves_neither_copies_nor_rings_nor_itself(table: bl.Table) -> None:
-    versions = [stored.path for stored in storage_of(table).list(RINGS_FOLDER)]
+    versions = [stored.path for stored in storage_of(table).list(CONSISTENT.folder)]
     resize = planned(table)
     table.upsert(rows(range(10), 1))
     withdrawn(table, resize)
     assert not is_pending(table, resize)
     assert copies_of(table, resize) == []
-    assert [stored.path for stored in storage_of(table).list(RINGS_FOLDER)] == versions
+    assert [stored.path for stored in storage_of(table).list(CONSISTENT.folder)] == versions
     assert values(table) == FIRST | keyed(range(10), 1)
     # The metadata table forgets the copies with the next commit: an instant of its own counts only
     # if it is older than one of the table.

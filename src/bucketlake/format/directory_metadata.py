@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bucketlake.errors import DirectoryMetadataError, FormatError, UnsupportedFeatureError
+from bucketlake.errors import DirectoryMetadataError, FormatError
 from bucketlake.format.checked_json import render_checked
 from bucketlake.format.hashing_metadata import HashingMetadata
 from bucketlake.format.json_fields import (
     is_prefix,
+    list_of,
     load_json,
+    load_version,
     number_of,
+    prefix_of,
     render_json,
     shown,
     text_of,
@@ -80,17 +83,8 @@ def decode_directory_metadata(data: bytes, path: str) -> HashingMetadata:
     UnsupportedFeatureError
         If the JSON is of a later version.
     """
-    loaded = load_json(data, path)
-    if not isinstance(loaded, dict):
-        raise FormatError(path, "directory metadata as a JSON object", shown(loaded))
-    version = number_of(loaded, "version", path)
-    if version != _VERSION:
-        raise UnsupportedFeatureError(
-            f"version {version} of directory metadata", path, "use a newer bucketlake"
-        )
-    buckets = loaded.get("buckets")
-    if not isinstance(buckets, list):
-        raise FormatError(path, "buckets as a JSON array", shown(buckets))
+    loaded = load_version(data, path, "directory metadata", _VERSION, "use a newer bucketlake")
+    buckets = list_of(loaded, "buckets", path)
     directory = _decode_directory(buckets, number_of(loaded, "globalDepth", path), path)
     return HashingMetadata(
         text_of(loaded, "partitionPath", path),
@@ -163,10 +157,7 @@ def _decode_bucket(entries: Any, path: str) -> tuple[Suffix, str | None]:
     if suffix.depth > DEPTH_MAX or suffix.value >> suffix.depth:
         expected = f"a suffix of at most {DEPTH_MAX} bits, as many as localDepth"
         raise FormatError(path, expected, shown(entries))
-    prefix = entries.get("fileIdPrefix")
-    if prefix is not None and type(prefix) is not str:
-        raise FormatError(path, "fileIdPrefix as text", shown(entries))
-    return suffix, prefix
+    return suffix, prefix_of(entries, path)
 
 
 def _decode_directory(buckets: list[Any], global_depth: int, path: str) -> Directory:

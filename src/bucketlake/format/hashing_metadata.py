@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
+from bucketlake.errors import FormatError, HashingMetadataError
 from bucketlake.format.checked_json import render_checked
 from bucketlake.format.json_fields import (
     is_prefix,
+    list_of,
     load_json,
+    load_version,
     number_of,
+    prefix_of,
     render_json,
     shown,
     text_of,
@@ -132,17 +135,8 @@ def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
     UnsupportedFeatureError
         If the JSON is of a later version.
     """
-    loaded = load_json(data, path)
-    if not isinstance(loaded, dict):
-        raise FormatError(path, "hashing metadata as a JSON object", shown(loaded))
-    version = number_of(loaded, "version", path)
-    if version != _VERSION:
-        raise UnsupportedFeatureError(
-            f"version {version} of hashing metadata", path, "use Hudi for this table"
-        )
-    nodes = loaded.get("nodes")
-    if not isinstance(nodes, list):
-        raise FormatError(path, "nodes as a JSON array", shown(nodes))
+    loaded = load_version(data, path, "hashing metadata", _VERSION, "use Hudi for this table")
+    nodes = list_of(loaded, "nodes", path)
     ring = _decode_ring([_decode_node(node, path) for node in nodes], path)
     return HashingMetadata(
         text_of(loaded, "partitionPath", path),
@@ -199,9 +193,7 @@ def _node_entries(value: int, prefix: str | None, tag: NodeTag) -> dict[str, Any
 def _decode_node(node: Any, path: str) -> ChildNode:
     if not isinstance(node, dict):
         raise FormatError(path, "a node as a JSON object", shown(node))
-    prefix, tag = node.get("fileIdPrefix"), node.get("tag")
-    if prefix is not None and type(prefix) is not str:
-        raise FormatError(path, "fileIdPrefix as text", shown(node))
+    prefix, tag = prefix_of(node, path), node.get("tag")
     if type(tag) is not str or tag not in NodeTag.__members__:
         raise FormatError(path, f"a tag out of {', '.join(NodeTag.__members__)}", shown(node))
     value = node.get("value")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.checked_json import parse_checked
 
 _PREFIX = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -25,6 +25,52 @@ def load_json(data: bytes | str, path: str) -> Any:
         return parse_checked(data, path) if isinstance(data, bytes) else json.loads(data)
     except (ValueError, RecursionError):
         raise FormatError(path, "JSON", repr(data[:80])) from None
+
+
+def load_version(data: bytes, path: str, name: str, version: int, next_step: str) -> dict[str, Any]:
+    """Parse a JSON object with a version.
+
+    Parameters
+    ----------
+    data, path
+        The file.
+    name : str
+        What it is, for messages.
+    version : int
+        The version that is supported.
+    next_step : str
+        What to do about another version.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are no such object, or do not have their checksum.
+    UnsupportedFeatureError
+        If the version is another one.
+    """
+    loaded = load_json(data, path)
+    if not isinstance(loaded, dict):
+        raise FormatError(path, f"{name} as a JSON object", shown(loaded))
+    found = number_of(loaded, "version", path)
+    if found != version:
+        raise UnsupportedFeatureError(f"version {found} of {name}", path, next_step)
+    return loaded
+
+
+def list_of(entries: Mapping[str, Any], name: str, path: str) -> list[Any]:
+    """Return a field that is an array; raise FormatError for anything else."""
+    value = entries.get(name)
+    if not isinstance(value, list):
+        raise FormatError(path, f"{name} as a JSON array", shown(value))
+    return value
+
+
+def prefix_of(entries: Mapping[str, Any], path: str) -> str | None:
+    """Return the file id prefix of a bucket, or None; raise FormatError if it is no text."""
+    prefix = entries.get("fileIdPrefix")
+    if prefix is not None and type(prefix) is not str:
+        raise FormatError(path, "fileIdPrefix as text", shown(entries))
+    return prefix
 
 
 def number_of(entries: Mapping[str, Any], name: str, path: str) -> int:

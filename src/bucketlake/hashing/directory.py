@@ -12,12 +12,10 @@ one step is the directory array; for suffixes that are much longer than most, a 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +23,7 @@ import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
 from bucketlake.hashing.index_key import hash_index_keys
-from bucketlake.hashing.ring import Ring, RingHashes
+from bucketlake.hashing.ring import Ring, RingHashes, named_uuid
 
 DEPTH_MAX = 30
 
@@ -183,12 +181,7 @@ def hash_directory_keys(
 def _first_prefix(suffix: Suffix, name: bytes) -> str:
     place = suffix.value.to_bytes(8, "big") + suffix.depth.to_bytes(8, "big")
     tries = (b"", *(bytes([number]) for number in range(256)))
-    drawn = (_named_uuid(place + name + number) for number in tries)
-    return next(prefix for prefix in drawn if has_letter(prefix))
-
-
-def _named_uuid(name: bytes) -> str:
-    return str(UUID(bytes=hashlib.md5(name, usedforsecurity=False).digest(), version=3))
+    return next(filter(has_letter, (named_uuid(place + name + number) for number in tries)))
 
 
 def _reversed_bits(number: int) -> int:

@@ -371,9 +371,12 @@ def initial_ring(partition_path: str, bucket_count: int) -> Ring:
 
 
 def _initial_prefix(start: int, end: int, name: bytes) -> str:
-    ends = start.to_bytes(8, "big") + end.to_bytes(8, "big")
-    digest = hashlib.md5(ends + name, usedforsecurity=False).digest()
-    return str(UUID(bytes=digest, version=3))
+    return named_uuid(start.to_bytes(8, "big") + end.to_bytes(8, "big") + name)
+
+
+def named_uuid(name: bytes) -> str:
+    """Return the UUID of a name: version 3, without a namespace."""
+    return str(UUID(bytes=hashlib.md5(name, usedforsecurity=False).digest(), version=3))
 
 
 @dataclass(frozen=True, slots=True)

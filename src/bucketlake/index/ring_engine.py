@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
 import pyarrow as pa
 
@@ -59,6 +60,8 @@ class RingEngine:
         The error for a ring that is broken.
     hash_keys : callable
         Returns the places of record keys on a ring, by the hash fields.
+    takes_prefix : callable
+        Returns whether a drawn UUID may be the file id prefix of a bucket.
     first_ring : callable
         Returns the ring of a new partition, of its path and number of buckets.
     encode, decode : callable
@@ -76,6 +79,7 @@ class RingEngine:
     slot_word: str
     error: type[HashingMetadataError]
     hash_keys: Callable[[pa.Array | pa.ChunkedArray, Sequence[str]], RingHashes]
+    takes_prefix: Callable[[str], bool]
     first_ring: Callable[[str, int], Ring]
     encode: Callable[[HashingMetadata], bytes]
     decode: Callable[[bytes, str], HashingMetadata]
@@ -101,6 +105,7 @@ CONSISTENT = RingEngine(
     slot_word="ring node",
     error=HashingMetadataError,
     hash_keys=hash_ring_keys,
+    takes_prefix=bool,
     first_ring=initial_ring,
     encode=encode_hashing_metadata,
     decode=decode_hashing_metadata,
@@ -118,6 +123,7 @@ EXTENDIBLE = RingEngine(
     slot_word="directory bucket",
     error=DirectoryMetadataError,
     hash_keys=hash_directory_keys,
+    takes_prefix=has_letter,
     first_ring=first_directory,
     encode=encode_directory_metadata,
     decode=decode_directory_metadata,
@@ -159,12 +165,9 @@ def new_prefix(
     >>> new_prefix("20240101120000000", "region=eu", 1073741824)
     'd01901a2-0f00-4501-8d51-5a5bf8128919'
     """
-    names, number = [instant, partition_path, str(value)], 0
-    prefix = derived_uuid(*names)
-    while engine is EXTENDIBLE and not has_letter(prefix):
-        number += 1
-        prefix = derived_uuid(*names, str(number))
-    return prefix
+    names = (instant, partition_path, str(value))
+    tries = chain([()], ((str(number),) for number in count(1)))
+    return next(filter(engine.takes_prefix, (derived_uuid(*names, *more) for more in tries)))
 
 
 def _named(name: str) -> RingEngine:

@@ -7,6 +7,7 @@ stores the rings, and ``services/resize/`` splits and merges.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Self
@@ -20,7 +21,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 
 
-class RingKind:
+class RingKind(ABC):
     """An index kind with a ring in each partition; a value that is bound to a table's rings."""
 
     initial: int
@@ -28,23 +29,23 @@ class RingKind:
     _layout: RingLayout | None
 
     @property
+    @abstractmethod
     def engine(self) -> RingEngine:
         """How the buckets of a partition are stored, and how keys are hashed."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def count_min(self) -> int:
         """Fewest buckets of a partition."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def count_max(self) -> int:
         """Most buckets of a partition."""
-        raise NotImplementedError
 
+    @abstractmethod
     def with_limits_of(self, stored: object, options: Mapping[str, str]) -> Self:
         """Return the index with the limits of the table's own, where a job names none."""
-        raise NotImplementedError
 
     @property
     def max_file_size(self) -> None:

@@ -38,7 +38,6 @@ from bucketlake.timeline.archive_reader import find_archived
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import is_rolled_back
 
-RINGS_FOLDER = CONSISTENT.folder
 FIRST_VERSION = InstantTime("00000000000000")
 _MARKER = ".commit"
 _NOTES_FOLDER = f"{EXTENSION_FOLDER}/rings"

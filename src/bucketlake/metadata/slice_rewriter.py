@@ -7,7 +7,6 @@ may run twice. An engine that runs several slices at once is a :data:`Runner`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -16,9 +15,9 @@ from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.log_files import created_ms
 from bucketlake.metadata.rewriting import rewrite_slice
-from bucketlake.metadata.table import MetadataSlice, MetadataTable, parse_file_name
-from bucketlake.model.file_name import FileId, InstantTime, LogFileName, file_path
-from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.transitions import instant_path
@@ -45,24 +44,13 @@ class PlannedSlice:
 
     def to_text(self) -> str:
         """Return the slice as text, to send it to a task."""
-        named = [[file.name.to_file_name(), file.size_bytes] for file in self.held.files]
-        return json.dumps([self.partition, self.held.file_id, named])
+        return self.held.to_text(self.partition)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse a slice; undoes :meth:`to_text`."""
-        partition, file_id, named = json.loads(text)
-        base, logs = None, []
-        for file_name, size_bytes in named:
-            name = parse_file_name(file_name)
-            assert name is not None, file_name
-            file = DataFile(partition, name, size_bytes)
-            if isinstance(name, LogFileName):
-                logs.append(file)
-            else:
-                base = file
-        held = MetadataSlice(FileId(file_id), base, tuple(logs))
-        return cls(MetadataPartition(partition), held)
+        held = MetadataSlice.from_text(text)
+        return cls(MetadataPartition(held.files[0].partition_path), held)
 
 
 @dataclass(frozen=True, slots=True)

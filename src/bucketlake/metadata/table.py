@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from bucketlake.config.layout import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
@@ -67,6 +67,17 @@ class MetadataSlice:
     def files(self) -> tuple[DataFile, ...]:
         """The base file and the log files."""
         return self.logs if self.base is None else (self.base, *self.logs)
+
+    def to_text(self, partition: MetadataPartition) -> str:
+        """Return the slice of a partition as text, to send it to a task."""
+        at = InstantTime("")  # Its files tell the slice.
+        return FileSlice(partition, self.file_id, at, self.base, self.logs).to_text()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a slice; undoes :meth:`to_text`."""
+        held = FileSlice.from_text(text)
+        return cls(held.file_id, held.base_file, held.log_files)
 
 
 @dataclass(frozen=True)
@@ -474,13 +485,12 @@ def _known_until(build: Instant) -> InstantTime:
 def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:
     for stored in objects:
         folder, _, file_name = stored.path.rpartition("/")
-        name = parse_file_name(file_name)
+        name = _file_name(file_name)
         if folder == partition and name is not None:
             yield DataFile(partition, name, stored.size_bytes)
 
 
-def parse_file_name(text: str) -> BaseFileName | LogFileName | None:
-    """Parse the name of a file of the metadata table; None if it is another file."""
+def _file_name(text: str) -> BaseFileName | LogFileName | None:
     log, base = _LOG.fullmatch(text), _BASE.fullmatch(text)
     if log is not None:
         instant, version = InstantTime(log["instant"]), int(log["version"])

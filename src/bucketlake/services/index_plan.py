@@ -105,15 +105,16 @@ def plan_index(
     slices = snapshot.all_slices()
     set_of = [file_slice.partition_path if is_partitioned else "" for file_slice in slices]
     key_counts = _key_counts(snapshot.storage, slices, set_of)
-    usual = PARTITIONED_LIMITS if is_partitioned else GLOBAL_LIMITS
+    if is_partitioned and opened is not None:
+        # Partitions without shards are newer than the first step of the build. A writer that opens
+        # their shards at the same time opens the least number.
+        limits = ShardLimits(PARTITIONED_LIMITS.least, PARTITIONED_LIMITS.least)
+    elif limits is None:
+        limits = PARTITIONED_LIMITS if is_partitioned else GLOBAL_LIMITS
     attempt = _earlier_attempt(table.storage, instant)
     counts = {} if is_partitioned else {"": 0}
     for path, key_count in sorted({**counts, **key_counts}.items()):
-        wanted = (limits or usual).shard_count(key_count)
-        if is_partitioned and opened is not None:
-            # A partition that is newer than the first step of the build: a writer that opens its
-            # shards at the same time opens the least number.
-            wanted = PARTITIONED_LIMITS.least
+        wanted = limits.shard_count(key_count)
         counts[path] = (opened.count(path) if opened else 0) or attempt.shard_count(path, wanted)
     shards = IndexShards(None, counts) if is_partitioned else IndexShards(counts[""])
     missing = [s for s in shards.shards() if s.file_id not in attempt.file_ids]

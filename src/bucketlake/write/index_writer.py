@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.index_entries import GoneKeys, NewKeys
 from bucketlake.metadata.index_shards import Shard, rows_by_number
 from bucketlake.metadata.record_locations import NOT_FOUND, KeyLocations, RecordIndexReader
@@ -45,7 +46,6 @@ from bucketlake.write.key_changes import (
     parse_group,
 )
 from bucketlake.write.located import KEY, NO_RANK, RANK, SLOT, Group, Routes
-from bucketlake.write.slice_text import slice_of_text, text_of_slice
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""
@@ -106,7 +106,9 @@ class ShardPlan:
     def to_text(self) -> str:
         """Print as JSON."""
         groups = [[group.slot, group.partition_path, group.file_id] for group in self.groups]
-        stored = None if self.stored is None else text_of_slice(self.stored)
+        stored = (
+            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
+        )
         shard = [self.shard.number, self.shard.data_partition]
         facts = [self.number, shard, groups, self.new, self.gone, self.opens]
         return json.dumps([*facts, stored, self.replaced, self.left, self.task])
@@ -122,7 +124,7 @@ class ShardPlan:
             new,
             gone,
             opens,
-            None if stored is None else slice_of_text(stored),
+            None if stored is None else MetadataSlice.from_text(stored),
             None if replaced is None else tuple(replaced),
             tuple((path, FileId(file_id)) for path, file_id in left),
             task,

@@ -16,6 +16,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.hashing.key_parts import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
@@ -23,7 +24,6 @@ from bucketlake.metadata.index_shards import IndexShards, Shard
 from bucketlake.metadata.table import MetadataSlice
 from bucketlake.write import plan
 from bucketlake.write.plan import NO_TASK, spread, task_count_of
-from bucketlake.write.slice_text import slice_of_text, text_of_slice
 from bucketlake.write.tag import TaggedRecords
 
 LOOKED_UP_MAX = 1 << 20
@@ -74,7 +74,9 @@ class Lookup:
 
     def to_text(self) -> str:
         """Print as JSON."""
-        stored = None if self.stored is None else text_of_slice(self.stored)
+        stored = (
+            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
+        )
         shard = [self.shard.number, self.shard.data_partition]
         part = [self.part.number, self.part.count]
         return json.dumps([self.number, shard, stored, part, self.records, self.task])
@@ -83,7 +85,7 @@ class Lookup:
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
         number, shard, stored, part, records, task = json.loads(text)
-        held = None if stored is None else slice_of_text(stored)
+        held = None if stored is None else MetadataSlice.from_text(stored)
         return cls(number, Shard(*shard), held, SlotPart(*part), records, task)
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from bucketlake.errors import FormatError, HashingMetadataError
 from bucketlake.format.hashing_metadata import HashingMetadata, encode_hashing_metadata
+from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import (
     FIRST_VERSION,
-    RINGS_FOLDER,
     create_ring,
     first_version,
     forget_notes,
@@ -235,7 +235,7 @@ def test_versions_of_archived_commits_are_published_where_they_are_not(storage: 
     versions(storage, TIMES[1])
     publish_before_archival(storage, {TIMES[1]: {"a", "b"}, TIMES[2]: {"a"}})
     markers = [path for path in objects_of(storage) if path.endswith(".commit")]
-    assert markers == [f"{RINGS_FOLDER}/a/{TIMES[1]}.commit"]
+    assert markers == [f"{CONSISTENT.folder}/a/{TIMES[1]}.commit"]
     forget_notes(storage, [TIMES[1]])
     assert noted_instants(storage) == set()
     assert counting(storage, timeline(TIMES[5])) == TIMES[1]
