@@ -93,7 +93,7 @@ class Driver:
         before = instants_of(table)
         with self.monkeypatch.context() as patch:
             patch.setattr(f"bucketlake.write.{self.step}", self._stop)
-            patch.setattr("bucketlake.write.transaction.roll_back_own", lambda write: None)
+            patch.setattr("bucketlake.write.transaction.settle", lambda *_: None)
             with pytest.raises(Killed):
                 table.ours.upsert(table.kind.rows(batch))
         (instant,) = instants_of(table) - before
@@ -109,8 +109,8 @@ class Driver:
     [
         "ingest.plan_write",
         "transaction.commit_write",
-        "commit.claim_commit",
-        "commit.complete_instant",
+        "turns.claim_commit",
+        "turns.complete_instant",
     ],
 )
 def test_pending_commit_of_ours_is_rolled_back_by_hudi(

@@ -22,8 +22,8 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit
-from bucketlake.write.commit import after_turn
+from bucketlake.write import commit, turns
+from bucketlake.write.turns import head
 from tests.choices import DEEP
 from tests.faulty_storage import SimulatedCrash
 from tests.indexed_tables import add_record_index
@@ -78,7 +78,7 @@ def compact(path: Path, delta_commits: int = 10) -> InstantTime | None:
         storage,
         config,
         clock,
-        lambda turn: after_turn(storage, config, clock, turn, None),
+        lambda: head(storage, config, clock),
         delta_commits=delta_commits,
     )
 
@@ -142,7 +142,7 @@ def test_hudi_takes_back_a_write_of_ours_that_died_with_log_files(
         shutil.copytree(table.path, tmp_path / "copy" / "shared")
         raise SimulatedCrash
 
-    monkeypatch.setattr(commit, "claim_commit", die)
+    monkeypatch.setattr(turns, "claim_commit", die)
     with pytest.raises(SimulatedCrash):
         table.write(BUCKETLAKE, rows(range(5), 9))
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from bucketlake.read import arrow_reader
 from bucketlake.services.resize import overtaking
 from bucketlake.timeline import clock, commit_order, heartbeat, locks, table_properties
 from bucketlake.timeline.clock import IssuedTimes
-from bucketlake.write import commit, early_conflict, source
+from bucketlake.write import early_conflict, source, turns
 from tests.simulation.stage import InTurn, Stage, threads_of
 
 
@@ -41,7 +41,7 @@ class Processes:
         """Replace clock, sleep, threads and process state by those of the simulation."""
         with ExitStack() as stack:
             set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
-            for module in (commit, early_conflict, locks, overtaking, table_properties):
+            for module in (turns, early_conflict, locks, overtaking, table_properties):
                 set_(module, "time", self._stage)
             for module in (source, arrow_reader):
                 set_(module, "ThreadPoolExecutor", InTurn)

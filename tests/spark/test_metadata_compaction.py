@@ -20,7 +20,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.commit import after_turn
+from bucketlake.write.turns import head
 from tests.metadata_truth import require_true_index
 from tests.spark.frames import frame_of
 from tests.storages import objects_of
@@ -60,7 +60,7 @@ def compact(table: bl.Table, run: Runner) -> InstantTime | None:
         storage,
         config,
         clock,
-        lambda turn: after_turn(storage, config, clock, turn, None),
+        lambda: head(storage, config, clock),
         delta_commits=1,
         run=run,
     )

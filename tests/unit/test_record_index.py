@@ -36,7 +36,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit
+from bucketlake.write import turns
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import write_records
@@ -294,9 +294,9 @@ def test_a_write_whose_index_was_built_again_meanwhile_is_retried(
     table.upsert(rows("a1"))
     answers = iter([True, False])
     monkeypatch.setattr(PinnedIndex, "was_built_again", lambda _: next(answers))
-    last_turn = commit.last_turn
+    last_turn = turns.last_turn
     monkeypatch.setattr(
-        commit,
+        turns,
         "last_turn",
         lambda storage: Turn(*_numbers_of(last_turn(storage)), metadata_changed=True),
     )

@@ -17,11 +17,12 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline import commit_order
 from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit, ingest
+from bucketlake.write import commit, ingest, turns
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
@@ -194,14 +195,14 @@ def test_a_commit_that_died_after_it_took_its_turn_is_finished_or_passed_over(
     died: list[str] = []
 
     def die(*arguments: object, **named: object) -> object:
-        monkeypatch.setattr(commit, "claim_commit", claim_commit)
+        monkeypatch.setattr(turns, "claim_commit", claim_commit)
         outcome = claim_commit(*arguments, **named) if decided else None  # type: ignore[arg-type]
         died.append(str(arguments[1]))
         raise KeyboardInterrupt(outcome)
 
     def other_dies() -> None:
-        monkeypatch.setattr(commit, "claim_commit", die)
-        monkeypatch.setattr("bucketlake.write.transaction.roll_back_own", lambda _: None)
+        monkeypatch.setattr(turns, "claim_commit", die)
+        monkeypatch.setattr("bucketlake.write.transaction.settle", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             upsert_once(table, rows("first", range(10), 1))
         turn = last_turn(storage)
@@ -228,14 +229,14 @@ def test_a_turn_that_is_taken_between_look_and_put_makes_the_commit_look_again(
 ) -> None:
     looks = []
 
-    def taken_first(storage: Storage, instant: str, after: object) -> bool:
+    def taken_first(storage: Storage, instant: str, after: object, **named: object) -> bool:
         looks.append(after)
         if len(looks) == 1:
-            monkeypatch.setattr(commit, "take_turn", take_turn)
+            monkeypatch.setattr(commit_order, "take_turn", take_turn)
             table.upsert(rows("first", range(10), 1))
         return take_turn(storage, instant, after)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commit, "take_turn", taken_first)
+    monkeypatch.setattr(commit_order, "take_turn", taken_first)
     with pytest.raises(CommitConflictError, match="changed bucket"):
         upsert_once(table, rows("first", range(10), 2))
     assert set(table.to_arrow()["v"].to_pylist()) == {1}

@@ -44,7 +44,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
 from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State, is_initial
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -56,8 +56,8 @@ OPERATION = "COMPACT"
 DELTA_COMMITS = 10
 """Delta commits after which a compaction is due, as in Hudi."""
 
-AfterTurn = Callable[[Turn | None], Timeline]
-"""Waits until the commit of a turn is completed or rolled back; returns the data timeline."""
+Look = Callable[[], Head]
+"""Returns the data table as it is after the last turn (``write/turns.py``)."""
 
 _IN_TURN = WRITES | {Action.CLUSTERING}
 _WAIT_SECONDS_MAX = 10.0
@@ -114,7 +114,7 @@ def compact_metadata(
     storage: Storage,
     config: TableConfig,
     clock: InstantClock,
-    after_turn: AfterTurn,
+    look: Look,
     *,
     delta_commits: int = DELTA_COMMITS,
     lock: TableLock = NO_LOCK,
@@ -128,8 +128,8 @@ def compact_metadata(
         The data table. The compaction reads the list of valid partitions again.
     clock : InstantClock
         Source of new times.
-    after_turn : callable
-        See :data:`AfterTurn`.
+    look : callable
+        See :data:`Look`.
     delta_commits : int
         Number of delta commits after which a compaction is due.
     lock : TableLock
@@ -157,7 +157,7 @@ def compact_metadata(
     work = _Work(storage, config, inner_table(storage, config), clock)
     with ExitStack() as stack:
         with lock.held(storage) as require_held:
-            plan = work.plan(after_turn, delta_commits)
+            plan = work.plan(look, delta_commits)
             if plan is None:
                 return None
             require_held()
@@ -216,19 +216,18 @@ class _Work:
     table: InnerTable
     clock: InstantClock
 
-    def plan(self, after_turn: AfterTurn, delta_commits: int) -> _Plan | None:
+    def plan(self, look: Look, delta_commits: int) -> _Plan | None:
         """Take a turn, and choose what to compact; None if there is nothing, or to wait."""
         withdraw_compactions(self.storage, self.config, self._is_dead)
         while True:
-            turn = last_turn(self.storage)
-            data = after_turn(turn)
+            now = look()
+            data = now.timeline
             known = load_timeline(self.table.storage, self.table.config)
             is_busy = known.pending_compactions() or _is_undoing(data)
             if is_busy or not _is_due(known, delta_commits):
                 return None
-            seen = max(known.newest_time() or "", turn.floor if turn else "")
-            instant = self.clock.next_instant(data, after=InstantTime(seen))
-            if take_turn(self.storage, instant, after=turn):
+            instant = now.next_instant(after=known.newest_time())
+            if now.take(instant):
                 break
         config = read_table_config(self.storage)  # A build may have taken a partition off.
         metadata = self._settled(config)

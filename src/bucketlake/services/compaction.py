@@ -20,7 +20,6 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     ObjectNotFoundError,
-    StorageError,
     TimelineError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
@@ -41,27 +40,20 @@ from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import UNDOING, Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
-from bucketlake.timeline.markers import delete_markers, read_markers
-from bucketlake.timeline.outcome import (
-    OutcomeKind,
-    Publication,
-    claim_commit,
-    claim_rollback,
-)
+from bucketlake.timeline.markers import read_markers
+from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path
-from bucketlake.write.commit import after_turn
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.metadata_upkeep import prepare_commit
 from bucketlake.write.progress import telling_progress
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.timeline_rollback import take_back
+from bucketlake.write.turns import head, publish
 
 OPERATION = "COMPACT"
 
@@ -230,20 +222,19 @@ def _schedule(
     completed before; later commits have a later completion time and belong to the new slices.
     """
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, None)
-        slices = _worth_it(storage, config, timeline, limits, clock.now_ms())
+        now = head(storage, config, clock)
+        slices = _worth_it(storage, config, now.timeline, limits, clock.now_ms())
         if not slices:
             return None, []
-        instant = clock.next_instant(timeline, after=turn.floor if turn else None)
-        if not take_turn(storage, instant, after=turn):
+        instant = now.next_instant()
+        if not now.take(instant):
             continue
         require_held()
         with suppress(AlreadyExistsError):  # Another writer took this millisecond.
             plan = encode_compaction_plan(slices)
             newest = create_requested(storage, config, instant, Action.COMPACTION, plan)
             is_undoing = any(pending.action in UNDOING for pending in newest.pending())
-            if not is_undoing and not rolled_back(storage, config, timeline, newest):
+            if not is_undoing and not rolled_back(storage, config, now.timeline, newest):
                 return instant, slices
             # A commit of the plan is or was rolled back; the rollback also looks for plans.
             if claim_rollback(storage, instant).kind is OutcomeKind.ROLLBACK:
@@ -394,27 +385,19 @@ def _complete(
     extra = {"schema": snapshot.schema_text or ""}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, compacted=True)
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
+        now = head(storage, config, clock, own=instant)
+        timeline = now.timeline
         if timeline.find_completed(instant) is not None:
             return  # Hudi or another bucketlake process completed it.
         require_no_restore(timeline)
         _pending(timeline, instant)
-        prepared = prepare_commit(storage, config, timeline, instant, commit, turn)
-        if take_turn(storage, instant, after=turn):
+        prepared = prepare_commit(storage, config, timeline, instant, commit, now.turn)
+        if now.take(instant):
             break
-    completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
-    require_held()
+    inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
     content = encode_commit_metadata(commit)
     metadata_commit = None if prepared is None else prepared.content
-    publication = Publication(completed_at, Action.COMMIT, content, metadata_commit)
-    outcome = claim_commit(storage, instant, publication)
-    if outcome.publication is None:
-        raise CommitConflictError(instant, "another writer rolled this compaction back; retry it")
-    inflight = Instant(instant, Action.COMPACTION, State.INFLIGHT)
-    complete_instant(storage, config, inflight, outcome.publication)
-    with suppress(StorageError):  # The next write deletes leftover markers.
-        delete_markers(storage, instant)
+    publish(now, config, inflight, content, metadata_commit, require_held)
 
 
 def _pending(timeline: Timeline, instant: InstantTime) -> Instant:

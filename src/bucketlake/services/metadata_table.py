@@ -84,15 +84,15 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.commit_order import Turn, last_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.commit import after_turn
 from bucketlake.write.conflict import retried
 from bucketlake.write.log_copies import committed_copies
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
+from bucketlake.write.turns import head
 
 _BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
 """Instant and partitions of a build between its turn and its end."""
@@ -510,19 +510,18 @@ class _Work:
         storage, config = self.storage, self.config
         with ExitStack() as stack:
             while True:
-                turn = last_turn(storage)
+                now = head(storage, config, self.clock)
                 if owner is not None:
-                    _require_last(turn, owner)
-                timeline = after_turn(storage, config, self.clock, turn, None)
-                if end_undoing(storage, config, timeline, self.clock):
+                    _require_last(now.turn, owner)
+                if end_undoing(storage, config, now.timeline, self.clock):
                     continue
-                instant = self.clock.next_instant(timeline, after=turn.floor if turn else None)
+                instant = now.next_instant()
                 with suppress(AlreadyExistsError), ExitStack() as attempt:
                     attempt.enter_context(beating(storage, instant))
-                    if take_turn(storage, instant, after=turn, changes_metadata=True):
+                    if now.take(instant, changes_metadata=True):
                         stack.push(attempt.pop_all())
                         break
-            yield instant, timeline
+            yield instant, now.timeline
 
     @contextmanager
     def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:

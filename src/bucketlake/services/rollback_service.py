@@ -28,14 +28,14 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.commit_order import Head
 from bucketlake.timeline.instant import WRITES, Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
-from bucketlake.write.commit import after_turn
 from bucketlake.write.pending_actions import begin_instant, withdraw_plan
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_rollback import carry_out_rollback, rollback_plan
+from bucketlake.write.turns import head
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +143,14 @@ def roll_back(
         settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     with lock.held(storage) as require_held:
         while True:
-            turn = last_turn(storage)
-            timeline = after_turn(storage, config, clock, turn, None)
-            if end_undoing(storage, config, timeline, clock):
+            now = head(storage, config, clock)
+            if end_undoing(storage, config, now.timeline, clock):
                 continue
-            snapshot = load_snapshot(storage, config, timeline)
+            snapshot = load_snapshot(storage, config, now.timeline)
             commits = commits_to_undo(snapshot, index, instant, cascade)
             report = _report(snapshot, commits)
             try:
-                instants = _undo(snapshot, clock, commits, turn, require_held)
+                instants = _undo(snapshot, commits, now, require_held)
             except StorageError as error:
                 raise CommitOutcomeUnknownError(
                     instant,
@@ -169,9 +168,8 @@ def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
 
 def _undo(
     snapshot: Snapshot,
-    clock: InstantClock,
     commits: Sequence[Instant],
-    turn: Turn | None,
+    now: Head,
     require_held: Check,
 ) -> tuple[InstantTime, ...]:
     """Roll commits back; return () if another commit or an archival came after the snapshot.
@@ -180,7 +178,7 @@ def _undo(
     another commit either took an earlier turn, which the rollback sees, or takes a later turn and
     sees the plans or their effect.
     """
-    storage, config = snapshot.storage, snapshot.config
+    storage, config, clock = snapshot.storage, snapshot.config, now.clock
     plans = [rollback_plan(storage, snapshot.timeline, commit) for commit in commits]
     with ExitStack() as stack:
         begun = [
@@ -197,15 +195,15 @@ def _undo(
             for plan in plans
         ]
         instants = tuple(instant for instant, _ in begun)
-        now, then = begun[-1][1], snapshot.timeline
+        newest, then = begun[-1][1], snapshot.timeline
         is_active = all(keep_active(storage, config, commit.requested_at) for commit in commits)
-        is_same = _settled(now, instants) == _settled(then, ())
+        is_same = _settled(newest, instants) == _settled(then, ())
         require_held()
         if (
             is_active
             and is_same
             and leaves_commit(snapshot, commits)
-            and take_turn(storage, instants[0], after=turn)
+            and now.take(instants[0])
             and _carry_out(snapshot, clock, plans, instants)
         ):
             return instants

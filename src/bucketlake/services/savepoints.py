@@ -23,15 +23,14 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.archive_writer import keep_active
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.recovery import end_undoing, settle_failed_writes
+from bucketlake.write.turns import head
 
 
 def make_savepoint(
@@ -135,13 +134,12 @@ def _complete(
     if not keep_active(storage, config, instant):
         raise TimelineError(instant, "was archived meanwhile; use a later commit")
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, None)
-        if end_undoing(storage, config, timeline, clock):
+        now = head(storage, config, clock)
+        if end_undoing(storage, config, now.timeline, clock):
             continue
-        files = _files(storage, config, timeline, instant)
-        completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
-        if take_turn(storage, completed_at, after=turn):
+        files = _files(storage, config, now.timeline, instant)
+        completed_at = now.next_instant()
+        if now.take(completed_at):
             break
     metadata = encode_savepoint(files, at_ms=clock.now_ms(), comment=comment)
     require_held()

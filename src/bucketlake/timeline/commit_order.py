@@ -4,6 +4,7 @@ No other writer may commit between a writer's check for conflicts and its commit
 enough: its lease may end while the writer sleeps. So each commit first takes a turn, the next
 number in a sequence: one small object, put if absent. A writer first finishes the commit of turn
 n - 1, then checks for conflicts, then takes turn n. If turn n is already taken, it checks again.
+``write/turns.py`` has these steps; it gives a writer the :class:`Head` of the order.
 
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
@@ -31,6 +32,8 @@ from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundErr
 from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
 
 _DIGITS = 12
 _METADATA_CHANGED = "metadata-changed"
@@ -69,6 +72,43 @@ class Turn:
     def floor(self) -> InstantTime:
         """The greatest instant of this turn and all earlier turns."""
         return self.later_instant or self.instant
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The table as it is after the last turn, whose commit is completed or rolled back.
+
+    Checks that look at this timeline stay true until the next turn is taken.
+
+    Attributes
+    ----------
+    storage : Storage
+        The table.
+    clock : InstantClock
+        Source of new times.
+    turn : Turn or None
+        The last turn; None if there is none yet.
+    timeline : Timeline
+        The timeline, loaded after the commit of that turn was completed or rolled back.
+    """
+
+    storage: Storage
+    clock: InstantClock
+    turn: Turn | None
+    timeline: Timeline
+
+    def next_instant(self, *, after: InstantTime | None = None) -> InstantTime:
+        """Return a new time, greater than all instants of all turns, and than ``after``.
+
+        Some instants of turns are not on the timeline. A commit whose completion time was not
+        greater would be on the wrong side of such an instant.
+        """
+        floor = self.turn.floor if self.turn else InstantTime("")
+        return self.clock.next_instant(self.timeline, after=max(floor, after or floor))
+
+    def take(self, instant: InstantTime, *, changes_metadata: bool = False) -> bool:
+        """Take the turn after this one for an instant; return False if another writer has it."""
+        return take_turn(self.storage, instant, self.turn, changes_metadata=changes_metadata)
 
 
 def last_turn(storage: Storage) -> Turn | None:

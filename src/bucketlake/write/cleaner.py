@@ -27,17 +27,16 @@ from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn, of_another
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.metadata_upkeep import prepare_deletion
 from bucketlake.write.pending_actions import decide_plan, put_inflight
 from bucketlake.write.progress import counted
 from bucketlake.write.recovery import end_undoing
+from bucketlake.write.turns import finishing_another, head
 
 _DEAD_AFTER_MS: Final = 60_000
 """Age of a clean from which on it is taken for dead if it has log files and no outcome.
@@ -68,7 +67,7 @@ def end_dead_cleans(
             continue
         outcome = read_outcome(storage, instant, Action.CLEAN)
         age_ms = clock.now_ms() - instant_to_ms(instant, config.timeline_timezone)
-        with of_another():
+        with finishing_another():
             if outcome is not None and outcome.publication is not None:
                 inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
                 complete_instant(storage, config, inflight, outcome.publication)
@@ -157,15 +156,15 @@ def _needed(
     the plan on the timeline and treats its files as deleted.
     """
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
+        now = head(storage, config, clock, own=instant)
+        timeline = now.timeline
         if end_undoing(storage, config, timeline, clock):
             continue
         snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
         slices = snapshot.partition_slices(plan.files)
         live = {path for file_slice in slices for path in file_slice.paths}
         needed = live | savepointed_files(snapshot) | planned_files(snapshot)
-        if take_turn(storage, instant, after=turn):
+        if now.take(instant):
             return timeline, needed
 
 

@@ -17,20 +17,18 @@ the job (``write/recovery.py``).
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
     AlreadyExistsError,
     BucketLakeError,
     CommitConflictError,
-    CommitOutcomeUnknownError,
     ServiceWarning,
-    StorageError,
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.partition_metadata import (
@@ -51,24 +49,14 @@ from bucketlake.model.table_type import Operation, TableType
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.read.clean_guard import was_cleaned
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
-from bucketlake.timeline.heartbeat import is_alive
-from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.commit_order import Head, Turn
+from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.markers import delete_markers
-from bucketlake.timeline.outcome import (
-    Outcome,
-    Publication,
-    claim_commit,
-    claim_rollback,
-    outcome_path,
-    read_outcome,
-)
 from bucketlake.timeline.transitions import to_inflight
 from bucketlake.write.batches import Batch, carried_on
-from bucketlake.write.completion import complete_instant
+from bucketlake.write.cleaner import end_dead_cleans
 from bucketlake.write.conflict import (
     Commits,
     commits_since,
@@ -80,9 +68,7 @@ from bucketlake.write.conflict import (
 from bucketlake.write.log_copies import LogCopyFile, log_copies, make_log_copies
 from bucketlake.write.metadata_upkeep import PreparedCommit, prepare_commit
 from bucketlake.write.pending_actions import begin_instant
-
-_DECISION_SECONDS_MAX = 10.0  # Only one put lies between a turn and its decision.
-_DECISION_LOOK_SECONDS = 0.05
+from bucketlake.write.turns import head, publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,34 +231,27 @@ def commit_write(
     """
     with write.lock.held(write.storage) as require_held:
         checked = _take_turn(write, plan)
-        turn = checked.turn
         # Made between the turn and the decision: no resize can complete meanwhile.
         make_log_copies(write.storage, write.instant, checked.copies)
-        after = turn.floor if turn else None
-        completed_at = write.clock.next_instant(checked.timeline, after=after)
-        require_held()
         prepared = checked.prepared
-        publication = Publication(
-            completed_at, write.action, checked.content, prepared.content if prepared else None
+        completed_at = publish(
+            checked.head,
+            write.config,
+            Instant(write.instant, write.action, State.INFLIGHT),
+            checked.content,
+            None if prepared is None else prepared.content,
+            require_held,
         )
-        outcome = claim_commit(write.storage, write.instant, publication)
-        # A commit claim that this process did not win belongs to another action of this timestamp.
-        if outcome.publication is None or not outcome.won:
-            raise CommitConflictError(
-                write.instant, "another writer rolled this write back; retry it"
-            )
-        completed_at = _complete_decided(write, outcome.publication)
     if prepared is not None and prepared.is_compaction_next:
-        _serve_metadata_table(write, checked.timeline, rewrite)
+        _serve_metadata_table(write, checked.head.timeline, rewrite)
     return completed_at
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckedCommit:
-    """A commit that passed its checks and took the turn after ``turn``."""
+    """A commit that passed its checks and took the turn after ``head``."""
 
-    timeline: Timeline
-    turn: Turn | None
+    head: Head
     content: bytes
     prepared: PreparedCommit | None
     copies: Sequence[LogCopyFile]
@@ -285,10 +264,10 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
     """
     storage, config, instant = write.storage, write.config, write.instant
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, write.clock, turn, instant)
+        now = head(storage, config, write.clock, own=instant)
+        timeline = now.timeline
         timeline.recall(write.pinned)
-        view = _checked(write, plan, timeline, turn)
+        view = _checked(write, plan, now)
         _mark_partitions(write, by_partition(plan.stats))
         for check in plan.checks:
             check(view)
@@ -298,17 +277,16 @@ def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
         commit = _metadata(view, plan, copies)
         sources = {copy.stat.path: copy.source for copy in copies}
         prepared = prepare_commit(
-            storage, config, timeline, instant, commit, turn, plan.index_files, sources
+            storage, config, timeline, instant, commit, now.turn, plan.index_files, sources
         )
         content = encode_commit_metadata(commit)
-        if take_turn(storage, instant, after=turn):
-            return _CheckedCommit(timeline, turn, content, prepared, copies)
+        if now.take(instant):
+            return _CheckedCommit(now, content, prepared, copies)
 
 
-def _checked(
-    write: PendingWrite, plan: CommitPlan, timeline: Timeline, turn: Turn | None
-) -> CommitView:
+def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
     """Run the checks of every write; return the state that they saw."""
+    timeline = now.timeline
     _require_inflight(write, timeline)
     # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
     require_no_undoing(write.instant, timeline)
@@ -321,7 +299,7 @@ def _checked(
     others = [(instant, commit) for instant, commit in since if instant not in plan.served]
     touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
     require_no_conflict(write.instant, touched, others, cleaned=cleaned, group_key=plan.group_key)
-    return CommitView(write, timeline, since, turn)
+    return CommitView(write, timeline, since, now.turn)
 
 
 def _taken_over(plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
@@ -342,74 +320,6 @@ def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile])
     return CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
 
 
-def after_turn(
-    storage: Storage,
-    config: TableConfig,
-    clock: InstantClock,
-    turn: Turn | None,
-    own: InstantTime | None,
-) -> Timeline:
-    """Wait until the commit of the last turn is completed or rolled back; return the timeline.
-
-    Parameters
-    ----------
-    storage, config
-        The table.
-    clock : InstantClock
-        Decides whether a heartbeat is recent.
-    turn : Turn or None
-        The last turn.
-    own : InstantTime or None
-        The caller's instant; the function does not wait for it.
-    """
-    timeline = load_timeline(storage, config)
-    if turn is None or turn.instant == own:
-        return timeline
-    before = timeline.find(turn.instant)
-    if before is None or before.state is State.COMPLETED:
-        return timeline
-    with of_another():
-        outcome = _decision(storage, clock, before)
-        if outcome is not None and outcome.publication is not None:
-            complete_instant(storage, config, before, outcome.publication)
-    return load_timeline(storage, config)
-
-
-@contextmanager
-def of_another() -> Iterator[None]:
-    """Raise StorageError instead of CommitOutcomeUnknownError for another writer's instant.
-
-    CommitOutcomeUnknownError would seem to concern the caller's own write, which has not committed.
-    """
-    try:
-        yield
-    except CommitOutcomeUnknownError as error:
-        path, step = outcome_path(InstantTime(error.instant)), "finish the commit of another writer"
-        raise StorageError(path, step, str(error)) from error
-
-
-def _decision(storage: Storage, clock: InstantClock, pending: Instant) -> Outcome | None:
-    """Return the outcome of a write that took its turn; None for an undecided compaction."""
-    instant = pending.requested_at
-    deadline = time.monotonic() + _DECISION_SECONDS_MAX
-    while (outcome := read_outcome(storage, instant)) is None:
-        if pending.action not in WRITES and pending.action is not Action.CLUSTERING:
-            return None  # It changes no row, and may stay pending for years.
-        if not is_alive(storage, instant, clock.now_ms) or time.monotonic() > deadline:
-            return claim_rollback(storage, instant)
-        time.sleep(_DECISION_LOOK_SECONDS)
-    return outcome
-
-
-def _complete_decided(write: PendingWrite, publication: Publication) -> InstantTime:
-    """Publish a decided commit; a failure from here on does not undo the commit."""
-    inflight = Instant(write.instant, write.action, State.INFLIGHT)
-    complete_instant(write.storage, write.config, inflight, publication)
-    with suppress(StorageError):  # The next write deletes leftover markers.
-        delete_markers(write.storage, write.instant)
-    return publication.completed_at
-
-
 def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runner) -> None:
     """Compact and clean the metadata table; a failure does not undo the commit.
 
@@ -417,16 +327,11 @@ def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runn
     """
     storage, config, clock = write.storage, write.config, write.clock
 
-    def wait(turn: Turn | None) -> Timeline:
-        return after_turn(storage, config, clock, turn, None)
-
     try:
         if timeline.pending_cleans():
-            # Imported here because the module needs this one, and nearly no commit needs it.
-            from bucketlake.write.cleaner import end_dead_cleans
-
             end_dead_cleans(storage, config, clock, write.lock)
-        compact_metadata(storage, config, clock, wait, lock=write.lock, run=rewrite)
+        look = partial(head, storage, config, clock)
+        compact_metadata(storage, config, clock, look, lock=write.lock, run=rewrite)
         clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
         warnings.warn(

@@ -17,7 +17,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn
+from bucketlake.timeline.commit_order import Head, last_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
 from bucketlake.timeline.outcome import (
@@ -114,8 +114,7 @@ def decide_plan(
     """
     # A compaction of the metadata table takes a turn, and waits for earlier completions only.
     turn = None if metadata_commit is None else last_turn(storage)
-    after = None if turn is None else turn.floor
-    completed_at = clock.next_instant(load_timeline(storage, config), after=after)
+    completed_at = Head(storage, clock, turn, load_timeline(storage, config)).next_instant()
     zone = config.timeline_timezone
     duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
     publication = Publication(completed_at, action, metadata(duration_ms), metadata_commit)

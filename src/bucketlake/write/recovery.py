@@ -40,12 +40,12 @@ from bucketlake.timeline.outcome import (
     read_outcome,
 )
 from bucketlake.timeline.transitions import instant_path, remove_pending
-from bucketlake.write.commit import PendingWrite, of_another
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.pending_actions import withdraw_plan
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.timeline_restore import carry_out_restore
 from bucketlake.write.timeline_rollback import carry_on_rollback, delete_files, take_back
+from bucketlake.write.turns import finishing_another
 
 _LOOK_SECONDS = 0.02
 # Grace period after a rollback; files that appear later are found only by ``doctor()``.
@@ -80,7 +80,7 @@ def settle_failed_writes(
         _require_harmless(timeline, storage)
     left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
     if restores or any(find(storage, timeline, clock) for find in left):
-        with lock.held(storage) as require_held, of_another():
+        with lock.held(storage) as require_held, finishing_another():
             timeline = _settle_all(storage, config, clock, require_held)
     _sweep(storage, config, clock)
     return timeline
@@ -115,7 +115,7 @@ def _settle_all(
     timeline = load_timeline(storage, config)  # Instants that they undid looked pending before.
     for instant in _failed(storage, timeline, clock):
         require_held()
-        _settle(storage, config, instant.requested_at, instant.action)
+        settle(storage, config, instant.requested_at, instant.action)
     for instant in _withdrawn(storage, timeline, clock):
         require_held()
         take_back(storage, config, instant.requested_at, instant.action)
@@ -197,8 +197,8 @@ def _dead(
     ]
 
 
-def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
-    """Finish or roll back one pending write."""
+def settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
+    """Roll one pending write back, or finish it if its commit is already decided."""
     outcome = claim_rollback(storage, instant)
     if outcome.publication is not None:
         inflight = Instant(instant, action, State.INFLIGHT)
@@ -214,11 +214,6 @@ def _settle(storage: Storage, config: TableConfig, instant: InstantTime, action:
             delete_outcome(storage, instant)  # It was committed and archived meanwhile.
         else:
             take_back(storage, config, instant, action)
-
-
-def roll_back_own(write: PendingWrite) -> None:
-    """Roll back a failed write of this process, unless its commit is already decided."""
-    _settle(write.storage, write.config, write.instant, write.action)
 
 
 def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:

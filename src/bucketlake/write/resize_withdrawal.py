@@ -14,14 +14,13 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.read.file_system_view import list_files
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import delete_heartbeat
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import remove_pending
-from bucketlake.write.commit import after_turn
 from bucketlake.write.metadata_upkeep import record_deletion, take_back_metadata
 from bucketlake.write.timeline_rollback import delete_files, partitions_of_plan
+from bucketlake.write.turns import head
 
 
 def withdraw_resize(
@@ -31,17 +30,16 @@ def withdraw_resize(
     if claim_rollback(storage, instant).kind is OutcomeKind.COMMIT:
         return False
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
-        if take_turn(storage, instant, after=turn):
+        now = head(storage, config, clock, own=instant)
+        if now.take(instant):
             break
-    partitions = partitions_of_plan(storage, timeline, instant)
+    partitions = partitions_of_plan(storage, now.timeline, instant)
     files = [f.path for f in list_files(storage, partitions) if f.name.instant == instant]
     undo_state(storage, instant, partitions)
     take_back_metadata(storage, config, instant)
     # Commits of writes made the copies, so that the metadata table lists them. Recorded first: a
     # repetition does not find files that are deleted already.
-    record_deletion(storage, config, clock, timeline, files)
+    record_deletion(storage, config, clock, now.timeline, files)
     delete_files(storage, instant, files)
     remove_pending(storage, config, instant, Action.CLUSTERING)
     delete_heartbeat(storage, instant)

@@ -22,10 +22,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
 from bucketlake.write.metadata_upkeep import prepare_undoing
 from bucketlake.write.pending_actions import decide_plan, put_inflight, put_plan, withdraw_plan
@@ -36,6 +34,7 @@ from bucketlake.write.timeline_rollback import (
     rollback_plan,
     undo,
 )
+from bucketlake.write.turns import head
 
 _SERVICES = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
@@ -74,15 +73,14 @@ def begin_restore(
     """
     plan = _read_plan(storage, config, instant)
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
-        problem = _misfit(timeline, plan)
+        now = head(storage, config, clock, own=instant)
+        problem = _misfit(now.timeline, plan)
         if problem is not None:
             withdraw_plan(storage, config, instant, Action.RESTORE)
             raise CommitConflictError(
                 instant, f"{problem} after this restore was planned; the restore is given up"
             )
-        if take_turn(storage, instant, after=turn):
+        if now.take(instant):
             return
 
 

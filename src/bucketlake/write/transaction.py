@@ -19,7 +19,7 @@ from bucketlake.write.batch_schema import schema_text
 from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.write.commit_checks import require_overwritten_alone, require_schema_kept
 from bucketlake.write.plan import WritePlan
-from bucketlake.write.recovery import roll_back_own
+from bucketlake.write.recovery import settle
 from bucketlake.write.target import Target
 
 
@@ -35,7 +35,7 @@ def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
         except BaseException:
             # If storage fails here too, the next write rolls it back.
             with contextlib.suppress(BucketLakeError, OSError):
-                roll_back_own(write)
+                settle(write.storage, write.config, write.instant, write.action)
             raise
 
 

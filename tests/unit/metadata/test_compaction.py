@@ -29,11 +29,11 @@ from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.commit_order import Head, last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms, shift_instant
 from bucketlake.timeline.transitions import create_requested, to_inflight
-from bucketlake.write.commit import after_turn
+from bucketlake.write.turns import head
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.storages import objects_of, set_properties
 from tests.unit.metadata.test_changes import statistics_in, stats_of
@@ -74,10 +74,10 @@ def clock_at(seconds: float) -> InstantClock:
 def compact(table: WrittenTable, seconds: float = AFTER) -> InstantTime | None:
     clock = clock_at(seconds)
 
-    def settle(turn: Turn | None) -> object:
-        return after_turn(table.storage, table.config, clock, turn, None)
+    def look() -> Head:
+        return head(table.storage, table.config, clock)  # type: ignore[arg-type]
 
-    return compact_metadata(table.storage, table.config, clock, settle)  # type: ignore[arg-type]
+    return compact_metadata(table.storage, table.config, clock, look)
 
 
 def seen(table: WrittenTable) -> tuple[object, ...]:

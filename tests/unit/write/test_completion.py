@@ -20,13 +20,12 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import last_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed, to_inflight
 from bucketlake.write import completion
-from bucketlake.write.commit import after_turn
 from bucketlake.write.completion import complete_instant
+from bucketlake.write.turns import head
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
@@ -205,7 +204,7 @@ def test_a_completed_instant_that_somebody_puts_beside_the_door_is_noticed(
 def look_for_the_last_turn(table: bl.Table) -> object:
     storage = open_storage(table.path)
     clock = InstantClock(table.config().timeline_timezone)
-    return after_turn(storage, table.config(), clock, last_turn(storage), None)
+    return head(storage, table.config(), clock)
 
 
 def write_again(table: bl.Table) -> object:

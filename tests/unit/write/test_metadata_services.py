@@ -22,7 +22,7 @@ from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.commit import after_turn
+from bucketlake.write.turns import head
 from tests.metadata_truth import listed_files, stored_files
 from tests.unit.write.test_completion import INDEX, SCHEMA, rows
 
@@ -86,7 +86,7 @@ def compact(table: bl.Table) -> str | None:
         storage,
         config,
         clock,
-        lambda turn: after_turn(storage, config, clock, turn, None),
+        lambda: head(storage, config, clock),
         delta_commits=1,
     )
 

@@ -15,11 +15,12 @@ from bucketlake.metadata.index_definitions import read_index_definitions
 from bucketlake.services import metadata_table as building
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline import commit_order
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.outcome import read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit
+from bucketlake.write import turns
 from bucketlake.write.completion import complete_instant
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_truth import listed_files, stored_files
@@ -96,14 +97,14 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_build_is_in_the_met
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path(), metadata_table=False)
-    take = commit.last_turn
+    take = turns.last_turn
 
     def build_first(storage: Storage) -> object:
-        monkeypatch.setattr(commit, "last_turn", take)
+        monkeypatch.setattr(turns, "last_turn", take)
         table.rebuild_metadata_table()
         return take(storage)
 
-    monkeypatch.setattr(commit, "last_turn", build_first)
+    monkeypatch.setattr(turns, "last_turn", build_first)
     table.upsert(rows(2))
     assert listed(table) == stored(table)
     assert set(table.to_arrow()["v"].to_pylist()) == {2}
@@ -154,14 +155,14 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_removal_leaves_no_m
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make(new_path())
-    take = commit.last_turn
+    take = turns.last_turn
 
     def drop_first(storage: Storage) -> object:
-        monkeypatch.setattr(commit, "last_turn", take)
+        monkeypatch.setattr(turns, "last_turn", take)
         table.drop_metadata_table()
         return take(storage)
 
-    monkeypatch.setattr(commit, "last_turn", drop_first)
+    monkeypatch.setattr(turns, "last_turn", drop_first)
     table.upsert(rows(2))
     storage, config = opened(table)
     assert config.metadata_partitions == ()
@@ -190,13 +191,13 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
     table = make(new_path())
     storage, _ = opened(table)
     before = {stored.path for stored in storage.list(".hoodie/metadata")}
-    take = commit.take_turn
+    take = commit_order.take_turn
 
     def lose(*_: Any, **__: Any) -> bool:
-        monkeypatch.setattr(commit, "take_turn", take)
+        monkeypatch.setattr(commit_order, "take_turn", take)
         raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
 
-    monkeypatch.setattr(commit, "take_turn", lose)
+    monkeypatch.setattr(commit_order, "take_turn", lose)
     monkeypatch.setattr("bucketlake.table.retried", lambda write: write())
     with pytest.raises(BucketLakeError, match="simulated"):
         table.upsert(rows(2))

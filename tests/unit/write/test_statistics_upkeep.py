@@ -11,7 +11,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.metadata.table import MetadataTable, open_metadata_table
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.write import commit
+from bucketlake.write import turns
 from tests.metadata_truth import Facts, facts_of, require_true_statistics, statistics_in
 from tests.unit.write.test_completion import COW, MOR, RINGS, rows
 from tests.unit.write.test_metadata_upkeep import WAYS, make, opened
@@ -86,14 +86,14 @@ def test_commit_of_a_writer_that_opened_the_table_before_the_build_has_statistic
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, table_type: str
 ) -> None:
     table = make(new_path(), table_type, metadata_table=False)
-    take = commit.last_turn
+    take = turns.last_turn
 
     def build_first(storage: Any) -> object:
-        monkeypatch.setattr(commit, "last_turn", take)
+        monkeypatch.setattr(turns, "last_turn", take)
         table.rebuild_metadata_table(PARTITIONS)
         return take(storage)
 
-    monkeypatch.setattr(commit, "last_turn", build_first)
+    monkeypatch.setattr(turns, "last_turn", build_first)
     table.upsert(rows(2))
     require_statistics(table)
 
@@ -103,14 +103,14 @@ def test_commit_with_copies_of_log_files_gives_them_statistics_although_the_task
 ) -> None:
     table = make(new_path(), RINGS, metadata_table=False)
     assert table.resize(max_file_size=1, merge_threshold=0.0, schedule_only=True).scheduled
-    take = commit.last_turn
+    take = turns.last_turn
 
     def build_first(storage: Any) -> object:
-        monkeypatch.setattr(commit, "last_turn", take)
+        monkeypatch.setattr(turns, "last_turn", take)
         table.rebuild_metadata_table(PARTITIONS)
         return take(storage)
 
-    monkeypatch.setattr(commit, "last_turn", build_first)
+    monkeypatch.setattr(turns, "last_turn", build_first)
     table.upsert(rows(2))
     table.resize(max_file_size=1, merge_threshold=0.0, max_groups=1)
     require_statistics(table)

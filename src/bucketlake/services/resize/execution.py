@@ -39,18 +39,11 @@ from bucketlake.services.resize.planning import HOLD_TOKEN
 from bucketlake.services.resize.service import OvertakenError, ResizeService, rings_of
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating, is_alive
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import Check
-from bucketlake.timeline.markers import (
-    delete_markers,
-    read_markers,
-)
-from bucketlake.timeline.outcome import Publication, claim_commit
+from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.commit import after_turn
-from bucketlake.write.completion import complete_instant
 from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.index_upkeep import IndexUpkeep, files_of
@@ -61,6 +54,7 @@ from bucketlake.write.pending_actions import put_inflight
 from bucketlake.write.progress import LOGGER, telling_progress
 from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
+from bucketlake.write.turns import head, publish
 
 OPERATION = "CLUSTER"
 
@@ -184,8 +178,8 @@ def _complete(
     groups = {path: tuple(sorted(ids)) for path, ids in replaced.items()}
     commit = CommitMetadata(OPERATION, by_partition(stats), extra, groups)
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, instant)
+        now = head(storage, config, clock, own=instant)
+        timeline = now.timeline
         if timeline.find_completed(instant) is not None:
             return  # Hudi, or another process of ours, carried it out meanwhile.
         require_no_restore(timeline)
@@ -196,32 +190,25 @@ def _complete(
         if waits_for_copies(service, timeline, instant):
             continue
         if upkeep is not None:
-            upkeep.require_same_index(turn, None)  # Its partitions have shards.
+            upkeep.require_same_index(now.turn, None)  # Its partitions have shards.
         rings = _new_rings(service, timeline, instant, distributions)
         save_rings(storage, instant, rings)
         copies = committed_copies(storage, timeline, {instant} if service.appends else ())
         if copies:  # Their keys moved too, and no task has read them.
             index_files = None
         prepared = prepare_commit(
-            storage, config, timeline, instant, commit, turn, index_files, shown=copies
+            storage, config, timeline, instant, commit, now.turn, index_files, shown=copies
         )
-        if take_turn(storage, instant, after=turn):
+        if now.take(instant):
             break
     if service.appends:
         drop_copies_of_no_commit(service, instant, replaced.keys())
-    completed_at = clock.next_instant(timeline, after=turn.floor if turn else None)
-    require_held()
+    inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
     content = encode_commit_metadata(commit)
     metadata_commit = None if prepared is None else prepared.content
-    publication = Publication(completed_at, Action.REPLACE_COMMIT, content, metadata_commit)
-    outcome = claim_commit(storage, instant, publication)
-    if outcome.publication is None:
-        raise CommitConflictError(instant, "another process withdrew this resize; run it again")
-    inflight = Instant(instant, Action.CLUSTERING, State.INFLIGHT)
-    complete_instant(storage, config, inflight, outcome.publication)
-    with suppress(StorageError):  # The next write does both.
+    publish(now, config, inflight, content, metadata_commit, require_held)
+    with suppress(StorageError):  # The next write does it.
         publish_rings(storage, instant, rings, engine_of_plan(plan))
-        delete_markers(storage, instant)
 
 
 def _new_rings(

@@ -46,7 +46,6 @@ from bucketlake.services.resize.report import ResizedBuckets
 from bucketlake.services.resize.service import ResizeService, rings_of
 from bucketlake.services.resize.split_points import split_points
 from bucketlake.timeline.active import Timeline
-from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import UNDOING, Action
 from bucketlake.timeline.locks import Check
@@ -56,10 +55,10 @@ from bucketlake.timeline.markers import (
     write_marker,
 )
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.commit import after_turn
 from bucketlake.write.conflict import commits_since, rolled_back
 from bucketlake.write.recovery import end_undoing
 from bucketlake.write.resize_withdrawal import withdraw_resize
+from bucketlake.write.turns import head
 
 HOLD_TOKEN = "0-0-0"  # In names of files that are never written; their markers hold writers.
 
@@ -99,14 +98,14 @@ def schedule(
     """
     storage, config, clock = service.storage, service.config, service.clock
     while True:
-        turn = last_turn(storage)
-        timeline = after_turn(storage, config, clock, turn, None)
+        now = head(storage, config, clock)
+        timeline = now.timeline
         if end_undoing(storage, config, timeline, clock):
             continue  # Else a rollback of a process that died would withdraw every plan.
         chosen, left = worth_it(service, timeline, overtaken)
         if not chosen:
             return None
-        instant = clock.next_instant(timeline, after=turn.floor if turn else None)
+        instant = now.next_instant()
         plan = _plan_of(rings_of(service, timeline), chosen, instant)
         require_held()
         content = encode_clustering_plan(plan, storage.root)
@@ -140,8 +139,8 @@ def _takes_turn(
     storage, config, clock = service.storage, service.config, service.clock
     partitions = {planned.partition_path for planned in plan.slices}
     while True:
-        turn = last_turn(storage)
-        newest = after_turn(storage, config, clock, turn, instant)
+        now = head(storage, config, clock, own=instant)
+        newest = now.timeline
         is_undoing = any(pending.action in UNDOING for pending in newest.pending())
         if is_undoing or rolled_back(storage, config, before, newest):
             return False
@@ -157,7 +156,7 @@ def _takes_turn(
             return False
         # In the name of a commit that is completed: nobody waits for the decision of the plan.
         done = newest.completed_commits()[-1].requested_at
-        if take_turn(storage, done, after=turn):
+        if now.take(done):
             return True
 
 
