@@ -1,0 +1,478 @@
+"""Every interleaving of a few processes on one small table, up to a number of switches.
+
+A crowd (``crowd.py``) draws interleavings at random; this module tries all of them. Three processes
+run the real code over storage in memory. A process runs until it ends, sleeps or is *switched*:
+before one of its storage operations another process goes on. A plan lists the switches of a run.
+The exploration runs the plan without switches, then each plan with one more switch at each step
+that the run passed, and so on. In other plans one process dies after one of its changes of storage.
+
+Two runs that come to the same state (the same objects in storage, and each process has got the same
+answers from storage) go on in the same way, so only the first is continued. After each run the
+checks of ``record.py`` compare the table with the commits in order of completion.
+
+The clock stands still except while all processes sleep, so that writers also draw equal times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitOutcomeUnknownError,
+    IndexStateError,
+    ObjectNotFoundError,
+    TimelineError,
+)
+from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.model.table_type import Operation
+from bucketlake.services.cleaning import clean
+from bucketlake.services.compaction import CompactionLimits, compact
+from bucketlake.services.metadata_table import build_metadata_table
+from bucketlake.services.restore_service import restore
+from bucketlake.services.rollback_service import roll_back
+from bucketlake.storage.base import Buffer, StoredObject
+from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline import heartbeat
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import write_records
+from bucketlake.write.target import Target, open_target
+from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
+from tests.simulation.processes import Processes
+from tests.simulation.record import Deed, Record, same
+from tests.simulation.stage import Actor, Stage, StagedStorage
+from tests.simulation.world import SCHEMA, one_by_one, upserted
+
+START_MS = 1_750_000_000_000
+
+Run = Callable[[Target, Deed], object]
+"""An action on an opened table; it notes in its deed which commits it undoes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """From this step of a run on, a process goes on that was not at work before."""
+
+    step: int
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes
+    ----------
+    switches : tuple of Switch
+        In the order of their steps.
+    free : int
+        Number of switches at which the process before had ended or slept.
+    dies : tuple of str and int, or None
+        A process, and the number of its changes of storage after which it dies.
+    """
+
+    switches: tuple[Switch, ...] = ()
+    free: int = 0
+    dies: tuple[str, int] | None = None
+
+    @property
+    def cost(self) -> int:
+        """Number of switches that interrupted a process."""
+        return len(self.switches) - self.free
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What could go on at one step of a run.
+
+    Attributes
+    ----------
+    step : int
+    state : int
+        Number of the state before the step.
+    others : tuple of str
+        Processes that could go on instead of the one that did.
+    is_free : bool
+        Whether the process before had ended or sleeps.
+    is_change : bool
+        Whether the process before is about to change an object.
+    """
+
+    step: int
+    state: int
+    others: tuple[str, ...]
+    is_free: bool
+    is_change: bool
+
+
+_CHANGES = ("put", "delete", "duplicate")
+
+
+class PlannedStage(Stage):
+    """A stage on which a plan decides who acts."""
+
+    def __init__(self, plan: Plan, state: Callable[[], int]) -> None:
+        super().__init__(random.Random(0), START_MS)
+        self.jumps = False
+        self.choices: list[Choice] = []
+        self.is_planned = True
+        self._switches = {switch.step: switch.process for switch in plan.switches}
+        self._state = state
+        self._last: Actor | None = None
+        self._is_change = False
+
+    def pause(self, doing: str) -> None:
+        actor = self.actor
+        if actor is not None:
+            self._is_change = doing.startswith(_CHANGES)
+            self._yield(actor)
+            self.trace.append(f"{actor.name}: {doing}")
+
+    def _next(self) -> Actor:
+        ready = [one for one in self._waiting if one.asleep_until_ms <= self.now_ms]
+        if not ready:
+            first = min(self._waiting, key=lambda one: one.asleep_until_ms)
+            self.now_ms = first.asleep_until_ms
+            ready = [first]
+        chosen = self._last if self._last in ready else ready[0]
+        assert chosen is not None
+        if self.is_planned:
+            step = len(self.choices)
+            wanted = self._switches.get(step)
+            others = tuple(one.name for one in ready if one is not chosen)
+            state = hash((self._state(), self.now_ms))
+            is_free = chosen is not self._last
+            self.choices.append(Choice(step, state, others, is_free, self._is_change))
+            chosen = next((one for one in ready if one.name == wanted), chosen)
+        self._last = chosen
+        return chosen
+
+
+class ObservedStorage(StagedStorage):
+    """A staged storage that remembers what its process has learned from it, as a number."""
+
+    def __init__(self, inner: FaultyStorage, stage: Stage) -> None:
+        super().__init__(inner, stage)
+        self.learned = 0
+
+    def _learn(self, *answer: object) -> None:
+        self.learned = hash((self.learned, *answer))
+
+    def read(self, path: str) -> bytes:
+        found = self._told(super().read, path)
+        self._learn("read", path, found)
+        return found
+
+    def stat(self, path: str) -> StoredObject | None:
+        found = super().stat(path)
+        self._learn("stat", path, found)
+        return found
+
+    def list(self, folder: str, *, recursive: bool = True) -> Iterator[StoredObject]:
+        found = [*super().list(folder, recursive=recursive)]
+        self._learn("list", folder, *found)
+        return iter(found)
+
+    def list_named(self, folder: str, prefixes: tuple[str, ...]) -> Iterator[StoredObject]:
+        found = [*super().list_named(folder, prefixes)]
+        self._learn("list", folder, *found)
+        return iter(found)
+
+    def list_folders(self, folder: str) -> list[str]:  # type: ignore[override]
+        found = [*super().list_folders(folder)]
+        self._learn("folders", folder, *found)
+        return found
+
+    def put(self, path: str, data: Buffer) -> None:
+        super().put(path, data)
+        self._learn("put", path)
+
+    def put_if_absent(self, path: str, data: Buffer) -> None:
+        self._told(super().put_if_absent, path, data)
+        self._learn("put if absent", path)
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self._learn("delete", path)
+
+    def delete_folder(self, folder: str) -> None:
+        super().delete_folder(folder)
+        self._learn("delete folder", folder)
+
+    def _told(self, run: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return run(*arguments)
+        except BucketLakeError as error:
+            self._learn(type(error).__name__, arguments[0])
+            raise
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A table, and a service that runs beside two writers of one key.
+
+    Attributes
+    ----------
+    name : str
+        Name of the service.
+    service : callable
+    table_type : str
+    has_metadata_table : bool
+    has_savepoint : bool
+    undoes : bool
+        Whether the service undoes commits.
+    """
+
+    name: str
+    service: Run
+    table_type: str = "copy_on_write"
+    has_metadata_table: bool = False
+    has_savepoint: bool = False
+    undoes: bool = False
+
+
+def _compact(at: Target, _: Deed) -> object:
+    return compact(at.storage, at.config, CompactionLimits(), one_by_one, now_ms=at.clock.now_ms)
+
+
+def _clean(at: Target, _: Deed) -> object:
+    return clean(at.storage, at.config, Retention(CleanPolicy.COMMITS, 1), now_ms=at.clock.now_ms)
+
+
+def _build(at: Target, _: Deed) -> object:
+    return build_metadata_table(at.storage, now_ms=at.clock.now_ms)
+
+
+def _roll_back(at: Target, deed: Deed) -> object:
+    newest = at.snapshot.timeline.completed_commits()[-1].requested_at
+    deed.undoes = {newest}
+    return roll_back(at.storage, at.config, None, newest, now_ms=at.clock.now_ms)
+
+
+def _restore(at: Target, deed: Deed) -> object:
+    deed.undoes = None
+    saved = next(i for i in at.snapshot.timeline.completed() if i.action is Action.SAVEPOINT)
+    return restore(at.storage, at.config, saved.requested_at, now_ms=at.clock.now_ms)
+
+
+MOR = "merge_on_read"
+SCENARIOS = (
+    Scenario("compaction", _compact, table_type=MOR),
+    Scenario("clean", _clean),
+    Scenario("metadata build", _build),
+    Scenario("rollback", _roll_back, undoes=True),
+    Scenario("rollback with metadata table", _roll_back, has_metadata_table=True, undoes=True),
+    Scenario("restore", _restore, has_savepoint=True, undoes=True),
+)
+
+
+@dataclass
+class Explored:
+    """What an exploration did."""
+
+    runs: int = 0
+    states: int = 0
+
+
+class Exploration:
+    """All runs of one scenario up to a number of switches."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.processes = ("writer 1", "writer 2", scenario.name)
+        self.found = Explored()
+        self._number = itertools.count()
+        self._first, self._deeds = self._prepared()
+
+    def explore(self, switches: int, *, dies: bool = False, before_reads: bool = True) -> Explored:
+        """Run all plans with at most so many switches.
+
+        Parameters
+        ----------
+        switches : int
+            Switches that interrupt a process. At its end or sleep each other process is tried.
+        dies : bool
+            Whether a process dies in each plan: once after each change of each process.
+        before_reads : bool
+            Whether processes are also interrupted before they read, not only before changes.
+        """
+        pending = [*self._deaths()] if dies else [Plan()]
+        reached: dict[object, int] = {}  # Number of further switches that were tried from a state.
+        states: set[int] = set()
+        while pending:
+            plan = pending.pop()
+            first = plan.switches[-1].step + 1 if plan.switches else 0
+            for choice in self.run(plan)[first:]:
+                states.add(choice.state)
+                if not (choice.is_free or choice.is_change or before_reads):
+                    continue
+                for other in choice.others:
+                    switch = Switch(choice.step, other)
+                    free = plan.free + choice.is_free
+                    following = Plan((*plan.switches, switch), free, plan.dies)
+                    left = switches - following.cost
+                    place = (choice.state, other, plan.dies)
+                    if left >= 0 and reached.get(place, -1) < left:
+                        reached[place] = left
+                        pending.append(following)
+        self.found.states += len(states)
+        return self.found
+
+    def run(self, plan: Plan) -> list[Choice]:
+        """Run a plan and check the table; return what could have gone on at each step."""
+        play = _Play(self.scenario, plan, f"interleaving-{next(self._number)}", self.processes)
+        self.found.runs += 1
+        try:
+            return play.run(self._first, self._deeds)
+        finally:
+            forget(play.name)
+
+    def _deaths(self) -> Iterator[Plan]:
+        """Yield a plan for each change of storage of each process, after which it dies."""
+        play = _Play(self.scenario, Plan(), f"interleaving-{next(self._number)}", self.processes)
+        play.run(self._first, self._deeds)
+        forget(play.name)
+        for process, faulty in play.faulty.items():
+            for number in range(1, faulty.operations + 1):
+                yield Plan(dies=(process, number))
+
+    def _prepared(self) -> tuple[Objects, list[Deed]]:
+        """Make the table: a key that was written twice."""
+        name = f"interleaving-{next(self._number)}"
+        play = _Play(self.scenario, Plan(), name, self.processes)
+        scenario = self.scenario
+        bl.create_table(
+            play.memory.root,
+            schema=SCHEMA,
+            record_key=["id"],
+            partition_by=["p"],
+            index=bl.SimpleBucket(1),
+            table_type=scenario.table_type,
+            metadata_table=scenario.has_metadata_table,
+        )
+        play.alone("first", _writes(1))
+        if scenario.has_savepoint:
+            bl.Table(play.memory.root).savepoint()
+        play.alone("second", _writes(2))
+        deeds = play.record.deeds
+        objects = dict(play.memory._shelf.objects)
+        forget(name)
+        return objects, deeds
+
+
+Objects = dict[str, tuple[bytes, int]]
+
+
+def _writes(number: int) -> tuple[Deed, Run]:
+    """Return an upsert of one key, and of one that no other upsert writes."""
+    rows = [{"id": key, "p": "a", "v": number, "ts": 0} for key in ("shared", f"own {number}")]
+    batch = pa.Table.from_pylist(rows, SCHEMA)
+
+    def run(at: Target, _: Deed) -> object:
+        return write_records(at, Operation.UPSERT, ArrowSource(batch, threads=1))
+
+    return Deed(f"upsert {number}", partial(upserted, rows=rows, by_event_time=False)), run
+
+
+class _Play:
+    """One run of a plan."""
+
+    def __init__(self, scenario: Scenario, plan: Plan, name: str, processes: Sequence[str]) -> None:
+        self.scenario, self.plan, self.name = scenario, plan, name
+        self.stage = PlannedStage(plan, self._state)
+        self.memory = MemoryStorage(name, lambda: self.stage.now_ms)
+        self.record = Record(self.memory, scenario.undoes, self._story)
+        self.faulty: dict[str, FaultyStorage] = {}
+        self.storages: dict[str, ObservedStorage] = {}
+        self._processes = Processes(self.stage, renew=False)
+        self._names = processes
+        self._drawn: Counter[str] = Counter()
+
+    def run(self, objects: Objects, deeds: Sequence[Deed]) -> list[Choice]:
+        self.memory._shelf.objects.update(objects)
+        self.record.deeds += [replace(deed) for deed in deeds]
+        actions = [_writes(3), _writes(4), (Deed(self.scenario.name, same), self.scenario.service)]
+        for name in self._names:
+            self._storage(name)
+        actors = [
+            Actor(name, partial(self._act, name, *action))
+            for name, action in zip(self._names, actions, strict=True)
+        ]
+        with self._installed():
+            self.stage.play(actors)
+            choices = self.stage.choices
+            self.stage.is_planned = False
+            self.stage.now_ms += 10 * heartbeat.EXPIRES_AFTER_MS
+        self.alone("the last writer", _writes(5))
+        assert self.record.deeds[-1].told == "done", self._story("the last write did not succeed")
+        self.record.check()
+        return choices
+
+    def alone(self, name: str, action: tuple[Deed, Run]) -> None:
+        """Let one process act alone."""
+        self.stage.is_planned = False
+        self._storage(name)
+        with self._installed():
+            self.stage.play([Actor(name, partial(self._act, name, *action))])
+
+    def _storage(self, name: str) -> None:
+        dies = self.plan.dies
+        faults = [Fault(dies[1], Moment.AFTER)] if dies is not None and dies[0] == name else []
+        self.faulty[name] = FaultyStorage(self.memory, faults, reads_count=False)
+        self.storages[name] = ObservedStorage(self.faulty[name], self.stage)
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        with self._processes.installed(), mock.patch("uuid.uuid4", self._drawn_id):
+            yield
+
+    def _act(self, name: str, deed: Deed, run: Run) -> None:
+        storage = self.storages[name]
+        self.record.deeds.append(deed)
+        self.record.log.append(f"{name}: {deed.name}")
+        try:
+            at = open_target(storage, read_table_config(storage), None, lambda: self.stage.now_ms)
+            result = run(at, deed)
+        except (SimulatedCrash, CommitOutcomeUnknownError) as error:
+            self.record.log.append(f"{name}:   {error!r}")
+        except BucketLakeError as error:
+            deed.told = "failed"
+            self.record.log.append(f"{name}:   {error!r}")
+            if not isinstance(error, TimelineError | ObjectNotFoundError | IndexStateError):
+                raise AssertionError(self._story(repr(error))) from error
+        else:
+            deed.told, deed.instant = "done", getattr(result, "instant", None)
+            self.record.log.append(f"{name}:   done {deed.instant}")
+        deed.instants = {
+            path.rpartition("/")[2].removesuffix(".requested")
+            for path in storage.created
+            if path.endswith(".requested")
+        }
+
+    def _state(self) -> int:
+        objects = frozenset(self.memory._shelf.objects.items())
+        return hash((objects, *(storage.learned for storage in self.storages.values())))
+
+    def _drawn_id(self) -> uuid.UUID:
+        actor = self.stage.actor
+        name = "nobody" if actor is None else actor.process
+        self._drawn[name] += 1
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{name} {self._drawn[name]}")
+
+    def _story(self, finding: str) -> str:
+        lines = "\n".join([*self.record.log, "", *self.stage.trace])
+        return f"{finding}\n{self.scenario.name}: {self.plan}\n{lines}"

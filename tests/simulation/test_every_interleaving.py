@@ -1,0 +1,32 @@
+"""All interleavings of two writers and a service, up to a number of switches; see
+``interleavings.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.choices import DEEP
+from tests.simulation.interleavings import SCENARIOS, Exploration, Scenario
+
+_names = pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.name for one in SCENARIOS])
+
+
+@_names
+def test_every_interleaving_of_two_writers_and_a_service_keeps_all_commits(
+    scenario: Scenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exploration = Exploration(scenario)
+    if DEEP:
+        explored = exploration.explore(2)
+    else:
+        explored = exploration.explore(1, before_reads=False)
+    with capsys.disabled():
+        print(f"\n{scenario.name}: {explored.runs:,} runs, {explored.states:,} states")
+
+
+@_names
+def test_a_process_that_dies_after_any_change_loses_no_commit_of_the_others(
+    scenario: Scenario,
+) -> None:
+    Exploration(scenario).explore(1 if DEEP else 0, dies=True)
