@@ -17,10 +17,7 @@ def test_every_interleaving_of_two_writers_and_a_service_keeps_all_commits(
     scenario: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exploration = Exploration(scenario)
-    if DEEP:
-        explored = exploration.explore(2)
-    else:
-        explored = exploration.explore(1, before_reads=False)
+    explored = exploration.explore(2 if DEEP else 1, before_reads=DEEP)
     with capsys.disabled():
         print(f"\n{scenario.name}: {explored.runs:,} runs, {explored.states:,} states")
 
