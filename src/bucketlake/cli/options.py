@@ -15,8 +15,10 @@ import bucketlake as bl
 from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
+from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
 from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
 # Names before "=" in an argument whose -o was forgotten.
@@ -76,7 +78,7 @@ def open_output(_context: click.Context, _parameter: click.Parameter, name: str)
 
 def table_path(command: Command) -> Command:
     """Add the arguments of every command: the table, its storage options, the output format."""
-    decorators: list[Decorator[Command]] = [
+    decorators: list[Decorator[Any]] = [
         click.argument("path"),
         click.option(
             "-o",
@@ -96,7 +98,13 @@ def table_path(command: Command) -> Command:
             help="Output for people (text) or for programs (json).",
         ),
     ]
-    return _apply(command, decorators)
+
+    @wraps(command)
+    def naming_it(*args: Any, path: str, **others: Any) -> Any:
+        with naming_table(shown_address(path)):
+            return command(*args, path=path, **others)
+
+    return cast(Command, _apply(naming_it, decorators))
 
 
 def data_files(command: Command) -> Command:

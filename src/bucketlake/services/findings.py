@@ -92,12 +92,16 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.INDEX_ENTRIES_WRONG: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
     FindingKind.INDEX_ENTRIES_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
     FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
-    FindingKind.PENDING_OF_HUDI: (Severity.ERROR, Remedy.NOTHING, "let Hudi finish it"),
+    FindingKind.PENDING_OF_HUDI: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "let the job of Hudi that planned it finish or roll it back",
+    ),
     FindingKind.PLAN_BROKEN: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "restore the files, or roll the plan back: a resize by table.rollback() (bucketlake "
-        "rollback), a compaction with Hudi",
+        "restore the files, or roll the plan back: a resize by table.rollback(instant) (bucketlake "
+        "rollback PATH INSTANT --run), a compaction with Hudi",
     ),
     FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
     FindingKind.FILE_MISSING: (
