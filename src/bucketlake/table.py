@@ -84,7 +84,7 @@ from bucketlake.services.compaction import (
 )
 from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
 from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import MIN_AGE_SECONDS, Finding
+from bucketlake.services.findings import MIN_AGE_SECONDS, Findings
 from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.repair import RepairReport, repair
@@ -1244,7 +1244,7 @@ class Table:
         check_keys: bool = False,
         check_files: bool = False,
         min_age_seconds: int = MIN_AGE_SECONDS,
-    ) -> list[Finding]:
+    ) -> Findings:
         """Check the table for errors, leftovers, and states that may lead to errors.
 
         This changes nothing. It lists the table once, and reads the metadata of its commits.
@@ -1263,7 +1263,8 @@ class Table:
         Returns
         -------
         list of Finding
-            The worst finding first; empty if there are none.
+            The worst finding first; empty if there are none. It prints as a table, with what was
+            checked (``checked``) and what was not (``not_checked``).
 
         Raises
         ------

@@ -17,6 +17,7 @@ from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
 from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
@@ -51,6 +52,36 @@ class CommandWithExample(click.Command):
         super().format_epilog(ctx, formatter)
         with formatter.section("Example"):
             formatter.write(indent(self.example, " " * formatter.current_indent) + "\n")
+
+
+class Word(click.Choice[str]):
+    """One of some words; the error for another word names the one that is meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            error.message = error.message.rstrip(".") + did_you_mean(value, self.choices)
+            raise
+
+
+class DataFile(click.Path):
+    """An existing data file; the error for a missing one names the file that is meant."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            folder = Path(value).parent
+            if not Path(value).exists() and folder.is_dir():
+                names = [path.name for path in folder.iterdir() if path.is_file()]
+                error.message = error.message.rstrip(".") + did_you_mean(Path(value).name, names)
+            raise
 
 
 def split_names(
@@ -91,7 +122,7 @@ def table_path(command: Command) -> Command:
         ),
         click.option(
             "--output",
-            type=click.Choice(list(_OUTPUTS)),
+            type=Word(list(_OUTPUTS)),
             default="text",
             show_default=True,
             callback=open_output,
@@ -109,9 +140,8 @@ def table_path(command: Command) -> Command:
 
 def data_files(command: Command) -> Command:
     """Add one or more data files, and options for reading them."""
-    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
     decorators: list[Decorator[Command]] = [
-        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
+        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=DataFile()),
         format_option("Format of the files, if their endings do not name it."),
         click.option(
             "--null-value",
@@ -162,7 +192,7 @@ def run_option(command: Command) -> Command:
 def format_option(help_text: str) -> Decorator[Any]:
     """Return the option that names the format of a data file."""
     formats = [known.value for known in FileFormat]
-    return click.option("--format", "file_format", type=click.Choice(formats), help=help_text)
+    return click.option("--format", "file_format", type=Word(formats), help=help_text)
 
 
 def bucket_limits(command: Command) -> Command:
@@ -232,7 +262,7 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             click.option(
                 "--index",
                 "kind",
-                type=click.Choice(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
+                type=Word(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
                 help="Buckets of a fixed number; buckets of a hash ring (consistent) or of a "
                 'directory (extendible), which "bucketlake resize" splits and merges; buckets '
                 "that are opened as the data grows; or a record-level index, which has no "

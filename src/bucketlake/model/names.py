@@ -15,13 +15,16 @@ Names = str | Sequence[str]
 def closest_name(given: object, known: Iterable[str]) -> str | None:
     """Return the known name that differs from a given one only by case, or by a few letters.
 
+    A long name may differ by about three letters; many options begin with the same words.
+
     >>> closest_name("Order_ID", ["order_id", "id"]), closest_name("city", ["id"])
     ('order_id', None)
     """
     spelled: dict[str, str] = {}
     for name in known:
         spelled.setdefault(name.casefold(), name)
-    found = get_close_matches(str(given).casefold(), spelled, 1)
+    text = str(given).casefold()
+    found = get_close_matches(text, spelled, 1, max(0.6, 1 - 3 / max(len(text), 1)))
     return spelled[found[0]] if found else None
 
 
