@@ -5,7 +5,7 @@
     BucketLakeError
     ├── ConfigError(ValueError)           key, value, what is allowed
     ├── InputError(ValueError)            table, column or key, what is wrong, next step
-    ├── TableNotFoundError                path, what was found there
+    ├── TableNotFoundError                path, what was found there, next step
     ├── StorageError                      path, operation, reason
     │   ├── ObjectNotFoundError           nothing at the path
     │   └── AlreadyExistsError            the losing side of put-if-absent
@@ -119,13 +119,14 @@ class InputError(BucketLakeError, ValueError):
         return f"{self.where}: {self.problem}; {self.next_step}"
 
 
-_CREATE = "check the path, or create a table there with create_table(...) (bucketlake create)"
-
-
 class TableNotFoundError(BucketLakeError):
     """There is no Hudi table at the path."""
 
-    def __init__(self, path: str, found: str, next_step: str = _CREATE) -> None:
+    usual_step = (
+        "check the path, or create a table there with create_table(...) (bucketlake create)"
+    )
+
+    def __init__(self, path: str, found: str, next_step: str = usual_step) -> None:
         super().__init__(path, found, next_step)
         self.path, self.found, self.next_step = path, found, next_step
 

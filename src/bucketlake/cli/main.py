@@ -66,8 +66,8 @@ class CommandGroup(CommandWithExample, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            error.message = error.message.rstrip(".") + did_you_mean(args[0], self.commands)
-            raise
+            message = error.message.rstrip(".") + did_you_mean(args[0], self.commands)
+            raise click.UsageError(message, ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order in which a newcomer meets the commands."""

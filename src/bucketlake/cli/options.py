@@ -62,8 +62,8 @@ class Word(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            error.message = error.message.rstrip(".") + did_you_mean(value, self.choices)
-            raise
+            message = error.message.rstrip(".") + did_you_mean(value, self.choices)
+            raise click.BadParameter(message, ctx, param) from None
 
 
 class DataFile(click.Path):
@@ -78,10 +78,11 @@ class DataFile(click.Path):
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
             folder = Path(value).parent
-            if not Path(value).exists() and folder.is_dir():
-                names = [path.name for path in folder.iterdir() if path.is_file()]
-                error.message = error.message.rstrip(".") + did_you_mean(Path(value).name, names)
-            raise
+            if Path(value).exists() or not folder.is_dir():
+                raise
+            names = [path.name for path in folder.iterdir() if path.is_file()]
+            message = error.message.rstrip(".") + did_you_mean(Path(value).name, names)
+            raise click.BadParameter(message, ctx, param) from None
 
 
 def split_names(

@@ -91,9 +91,8 @@ def _why_not(held: IndexedKind, index: TableIndex) -> str:
         )
     return (
         f"the table has {held!r}, and its keys may be in any file group, so all of its rows would "
-        "have to move: write them to a new table (create_table(...), then "
-        "table.bulk_insert(...)); "
-        "a conversion leads from any kind to a DynamicBucket"
+        "have to move: make a new table with create_table(...) (bucketlake create), and write them "
+        "to it with table.bulk_insert(...); a conversion leads from any kind to a DynamicBucket"
     )
 
 

@@ -21,6 +21,8 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
 from bucketlake.timeline.instant import WRITES, Action, Instant
 
+_COMPACT = "table.compact() (bucketlake compact --run)"
+_RESIZE = "table.resize() (bucketlake resize --run)"
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
 
 
@@ -133,20 +135,20 @@ def _require_no_plan(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
     commits = [(commit, timeline.read_commit(storage, commit)) for commit in undone]
     files = {stat.path: commit for commit, metadata in commits for stat in metadata.stats}
     plans = [
-        (pending, timeline.read_compaction_plan(storage, pending), "compaction", "compact")
+        (pending, timeline.read_compaction_plan(storage, pending), "compaction", _COMPACT)
         for pending in timeline.pending_compactions()
     ]
     plans += [
-        (pending, [*timeline.read_clustering_plan(storage, pending).slices], "resize", "resize")
+        (pending, [*timeline.read_clustering_plan(storage, pending).slices], "resize", _RESIZE)
         for pending in timeline.pending_clusterings()
     ]
-    for pending, slices, what, verb in plans:
+    for pending, slices, what, call in plans:
         for path in (path for planned in slices for path in planned.paths):
             if path in files:
                 raise TimelineError(
                     files[path].requested_at,
                     f"the pending {what} {pending.requested_at} names {path}: execute it with "
-                    f"table.{verb}() (bucketlake {verb} --run)",
+                    f"{call}",
                 )
 
 

@@ -314,9 +314,10 @@ def _no_table(storage: Storage) -> TableNotFoundError:
         )
         return TableNotFoundError(storage.root, found, next_step)
     similar = similar_folder(storage) if found == _NOTHING else None
-    if similar is not None:
-        return TableNotFoundError(storage.root, f"{found}; did you mean {similar!r}?")
-    return TableNotFoundError(storage.root, found)
+    if similar is None:
+        return TableNotFoundError(storage.root, found)
+    next_step = f"{TableNotFoundError.usual_step}; did you mean {similar!r}?"
+    return TableNotFoundError(storage.root, found, next_step)
 
 
 def _what_is_there(storage: Storage) -> str:
