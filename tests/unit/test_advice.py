@@ -133,6 +133,7 @@ def test_messages_write_calls_with_brackets() -> None:
         ("use table.clean() (bucketlake clean --run) first", "use bucketlake clean --run first"),
         ("with cascade=True (--cascade)", "with --cascade"),
         ("open_table(path, index=SimpleBucket(count)) (--buckets COUNT)", "--buckets COUNT"),
+        ("merge_schema=['a', 'b'] (command line: --a --b), which", "--a --b, which"),
         ("index=RecordIndex(partitioned=True) (--index record)", "--index record"),
         ("a bucket index has one group (4 buckets)", "a bucket index has one group (4 buckets)"),
     ],

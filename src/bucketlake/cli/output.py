@@ -39,7 +39,8 @@ _ROWS_BY_FACT_MAX = 3  # Up to this many wide rows are shown with one fact per l
 _CONTROLS = re.compile("[\x7f-\x9f]")
 _INNER = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"  # Brackets, with others inside.
 _BOTH_WORDS = re.compile(
-    rf"(?:\b[\w.]+{_INNER}|\b\w+=(?:\w+{_INNER})?[^\s()]*) \((bucketlake [^()]+|--[^()]+)\)"
+    rf"(?:\b[\w.]+{_INNER}|\b\w+=(?:\[[^\]]*\]|(?:\w+{_INNER})?[^\s()]*)) "
+    r"\((?:command line: )?(bucketlake [^()]+|--[^()]+)\)"
 )
 
 
