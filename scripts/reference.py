@@ -30,7 +30,7 @@ from bucketlake.services.archival import ArchiveReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
 from bucketlake.services.compaction import CompactedSlice, CompactionReport
 from bucketlake.services.conversion import ConversionReport
-from bucketlake.services.findings import Finding
+from bucketlake.services.findings import Finding, Findings
 from bucketlake.services.repair import RepairReport
 from bucketlake.services.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
@@ -73,7 +73,7 @@ RETURNED = (
         ArchiveReport,
     ),
     *(CleanReport, CleanedPartition, RollbackReport, RestoreReport, UndoneCommit),
-    *(Finding, RepairReport),
+    *(Finding, Findings, RepairReport),
     *(MetadataTableFacts, MetadataPartitionFacts),
 )
 HELP_WIDTH = 100
@@ -215,8 +215,11 @@ def _inline(text: str) -> str:
 
 
 def _errors() -> Iterator[str]:
-    tree = (errors.__doc__ or "").partition("::\n\n")[2].partition("\n\nA class exists")[0]
-    yield "All of them lie in `bucketlake.errors`. [What to do about each](how-to/recover.md).\n"
+    tree = (errors.__doc__ or "").partition("::\n\n")[2].partition("\n\nThere is a class")[0]
+    yield (
+        "`except bl.BucketLakeError` catches all errors. `error.table` is the address of the "
+        "table, if one is concerned. [What to do about each](how-to/recover.md).\n"
+    )
     yield _code(inspect.cleandoc(tree), "text")
     yield _table_of(
         "error | when | facts", [_error_cells(kind) for kind in _public_classes(errors)]
@@ -225,7 +228,7 @@ def _errors() -> Iterator[str]:
 
 def _error_cells(kind: type) -> tuple[str, ...]:
     facts = ", ".join(f"`{name}`" for name in _facts_of(kind)) or "–"
-    return f"`{kind.__name__}`", _inline((inspect.getdoc(kind) or "").partition("\n")[0]), facts
+    return f"`bl.{kind.__name__}`", _inline((inspect.getdoc(kind) or "").partition("\n")[0]), facts
 
 
 def _table_of(head: str, rows: Iterable[tuple[str, ...]]) -> str:

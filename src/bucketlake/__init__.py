@@ -4,10 +4,35 @@ A public name is imported when it is first used. Every Python worker of Spark im
 before its first task, and a task needs about half of the modules.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bucketlake.errors import (
+        AlreadyExistsError,
+        BucketLakeError,
+        BucketOutOfRangeError,
+        CommitConflictError,
+        CommitOutcomeUnknownError,
+        ConfigError,
+        DirectoryMetadataError,
+        FormatError,
+        HashingMetadataError,
+        IndexStateError,
+        InputError,
+        LockError,
+        MetadataTableError,
+        MetadataTableWarning,
+        MissingFileError,
+        NullElementWarning,
+        ObjectNotFoundError,
+        ServiceWarning,
+        StorageError,
+        TableNotFoundError,
+        TimelineError,
+        UnsupportedFeatureError,
+    )
     from bucketlake.hudi_job import save
     from bucketlake.index.consistent import ConsistentBucket
     from bucketlake.index.dynamic import DynamicBucket
@@ -24,17 +49,39 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadyExistsError",
+    "BucketLakeError",
+    "BucketOutOfRangeError",
+    "CommitConflictError",
+    "CommitOutcomeUnknownError",
+    "ConfigError",
     "ConsistentBucket",
+    "DirectoryMetadataError",
     "DynamicBucket",
     "ExtendibleBucket",
     "FileSystemLock",
+    "FormatError",
+    "HashingMetadataError",
     "InProcessLock",
+    "IndexStateError",
+    "InputError",
+    "LockError",
+    "MetadataTableError",
+    "MetadataTableWarning",
+    "MissingFileError",
+    "NullElementWarning",
+    "ObjectNotFoundError",
     "PartitionBucket",
     "RecordIndex",
+    "ServiceWarning",
     "SimpleBucket",
+    "StorageError",
     "StorageLock",
     "Table",
+    "TableNotFoundError",
+    "TimelineError",
     "TimestampPartition",
+    "UnsupportedFeatureError",
     "WriteResult",
     "convert",
     "create_table",
@@ -43,17 +90,39 @@ __all__ = [
 ]
 
 _MODULES = {
+    "AlreadyExistsError": "errors",
+    "BucketLakeError": "errors",
+    "BucketOutOfRangeError": "errors",
+    "CommitConflictError": "errors",
+    "CommitOutcomeUnknownError": "errors",
+    "ConfigError": "errors",
     "ConsistentBucket": "index.consistent",
+    "DirectoryMetadataError": "errors",
     "DynamicBucket": "index.dynamic",
     "ExtendibleBucket": "index.extendible",
     "FileSystemLock": "timeline.locks",
+    "FormatError": "errors",
+    "HashingMetadataError": "errors",
     "InProcessLock": "timeline.locks",
+    "IndexStateError": "errors",
+    "InputError": "errors",
+    "LockError": "errors",
+    "MetadataTableError": "errors",
+    "MetadataTableWarning": "errors",
+    "MissingFileError": "errors",
+    "NullElementWarning": "errors",
+    "ObjectNotFoundError": "errors",
     "PartitionBucket": "index.partition",
     "RecordIndex": "index.record",
+    "ServiceWarning": "errors",
     "SimpleBucket": "index.simple",
+    "StorageError": "errors",
     "StorageLock": "timeline.locks",
     "Table": "table",
+    "TableNotFoundError": "errors",
+    "TimelineError": "errors",
     "TimestampPartition": "model.keys",
+    "UnsupportedFeatureError": "errors",
     "WriteResult": "model.result",
     "convert": "opening",
     "create_table": "opening",
@@ -65,12 +134,13 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value  # The next use finds it without this function.
     return value
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, imported or not, and the names that every module has."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

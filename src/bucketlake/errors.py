@@ -5,7 +5,7 @@
     BucketLakeError
     ├── ConfigError(ValueError)           key, value, what is allowed
     ├── InputError(ValueError)            table, column or key, what is wrong, next step
-    ├── TableNotFoundError                path, what was found there
+    ├── TableNotFoundError                path, what was found there, next step
     ├── StorageError                      path, operation, reason
     │   ├── ObjectNotFoundError           nothing at the path
     │   └── AlreadyExistsError            the losing side of put-if-absent
@@ -32,20 +32,78 @@ error survives pickling between processes; the message is made from them.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_IN_MEMORY = re.compile(r" at 0x[0-9A-Fa-f]{6,}>")  # In the repr of a function.
+
 
 class BucketLakeError(Exception):
-    """Base of all errors raised by bucketlake."""
+    """Base of all errors raised by bucketlake.
+
+    Attributes
+    ----------
+    table : str or None
+        Address of the table, without secrets; None if the error concerns no table. The public
+        functions set it (:func:`naming_table`), so that no other function needs to.
+    """
+
+    table: str | None = None
+
+    def __str__(self) -> str:
+        """Return the sentence, after the table's address if the sentence does not show it.
+
+        A value may be a function or another object; its place in memory tells a reader nothing.
+        """
+        sentence = _IN_MEMORY.sub(">", self.sentence)
+        if self.table is None or _shows(sentence, self.table):
+            return sentence
+        return f"table {self.table}: {sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        return super().__str__()
+
+
+def _shows(sentence: str, address: str) -> bool:
+    """Return whether a sentence contains an address, or a path below it.
+
+    >>> _shows("/lake/t/day=1/x.parquet is missing", "/lake/t"), _shows("/lake/t2", "/lake/t")
+    (True, False)
+    """
+    whole = rf"(?<![\w/.-]){re.escape(address)}(?![\w-]|\.\w)"
+    return re.search(whole, sentence) is not None
+
+
+@contextmanager
+def naming_table(address: str) -> Iterator[None]:
+    """Give each error of the body the address of the table, unless it has one.
+
+    Parameters
+    ----------
+    address : str
+        Address without secrets, as ``shown_address`` returns it.
+    """
+    try:
+        yield
+    except BucketLakeError as error:
+        error.table = error.table or address
+        raise
 
 
 class ConfigError(BucketLakeError, ValueError):
     """A setting has a value that cannot be used."""
 
-    def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(key, value, allowed)
-        self.key, self.value, self.allowed = key, value, allowed
+    def __init__(self, key: str, value: object, allowed: str, done: str = "used") -> None:
+        super().__init__(key, value, allowed, done)
+        self.key, self.value, self.allowed, self.done = key, value, allowed, done
 
-    def __str__(self) -> str:
-        return f"{self.key} = {self.value!r} cannot be used: {self.allowed}"
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        return f"{self.key} = {self.value!r} cannot be {self.done}: {self.allowed}"
 
 
 class InputError(BucketLakeError, ValueError):
@@ -55,22 +113,27 @@ class InputError(BucketLakeError, ValueError):
         super().__init__(where, problem, next_step)
         self.where, self.problem, self.next_step = where, problem, next_step
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"{self.where}: {self.problem}; {self.next_step}"
 
 
 class TableNotFoundError(BucketLakeError):
     """There is no Hudi table at the path."""
 
-    def __init__(self, path: str, found: str) -> None:
-        super().__init__(path, found)
-        self.path, self.found = path, found
+    usual_step = (
+        "check the path, or create a table there with create_table(...) (bucketlake create)"
+    )
 
-    def __str__(self) -> str:
-        return (
-            f"{self.path} is not a Hudi table: {self.found}; "
-            "check the path, or create a table there with create_table (bucketlake create)"
-        )
+    def __init__(self, path: str, found: str, next_step: str = usual_step) -> None:
+        super().__init__(path, found, next_step)
+        self.path, self.found, self.next_step = path, found, next_step
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
+        return f"{self.path} is not a Hudi table: {self.found}; {self.next_step}"
 
 
 class StorageError(BucketLakeError):
@@ -80,7 +143,9 @@ class StorageError(BucketLakeError):
         super().__init__(path, operation, reason)
         self.path, self.operation, self.reason = path, operation, reason
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"{self.operation} {self.path}: {self.reason}"
 
 
@@ -102,7 +167,9 @@ class FormatError(BucketLakeError):
         self.path, self.expected, self.found = path, expected, found
         self.offset_bytes = offset_bytes
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"{self.problem}; restore the file, or run table.doctor() (bucketlake doctor)"
 
     @property
@@ -119,7 +186,9 @@ class MissingFileError(BucketLakeError):
         super().__init__(path, named_by)
         self.path, self.named_by = path, named_by
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return (
             f"{self.path} is missing: {self.named_by}, and neither a clean nor a rollback deleted "
             "it; restore the file, or give its rows up: roll back the commit and later ones, or "
@@ -135,7 +204,9 @@ class TimelineError(BucketLakeError):
         super().__init__(instant, problem)
         self.instant, self.problem = instant, problem
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"instant {self.instant}: {self.problem}"
 
 
@@ -154,7 +225,9 @@ class LockError(BucketLakeError):
         super().__init__(lock, holder, waited_seconds)
         self.lock, self.holder, self.waited_seconds = lock, holder, waited_seconds
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         if self.waited_seconds is None:
             return (
                 f"{self.lock} was lost before the commit: it is held by {self.holder}; "
@@ -174,7 +247,9 @@ class IndexStateError(BucketLakeError):
         super().__init__(believed, held, next_step)
         self.believed, self.held, self.next_step = believed, held, next_step
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"{self.believed}, but {self.held}; {self.next_step}"
 
 
@@ -210,7 +285,9 @@ class BucketOutOfRangeError(IndexStateError):
             "table.doctor() (bucketlake doctor) finds all such file groups"
         )
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return (
             f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
             f"{self.next_step}"
@@ -226,9 +303,11 @@ class MetadataTableError(IndexStateError):
         self.believed = f"{table}: hoodie.properties lists a metadata table"
         self.held = problem
         rebuilt = "" if partition is None else f"['{partition}']"
+        option = "" if partition is None else f" --partition {partition}"
         self.next_step = (
-            f"rebuild it with table.rebuild_metadata_table({rebuilt}), or turn it off with "
-            "table.drop_metadata_table()"
+            f"rebuild it with table.rebuild_metadata_table({rebuilt}) (bucketlake metadata "
+            f"--rebuild{option} --run), or turn it off with table.drop_metadata_table() "
+            "(bucketlake metadata --drop --run)"
         )
 
 
@@ -239,7 +318,9 @@ class UnsupportedFeatureError(BucketLakeError):
         super().__init__(feature, where, next_step)
         self.feature, self.where, self.next_step = feature, where, next_step
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what to do next."""
         return f"{self.where}: {self.feature} is not supported; {self.next_step}"
 
 

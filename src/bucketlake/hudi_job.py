@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
-from bucketlake.config.write_options import JobOptions, parse_job_options
+from bucketlake.config.write_options import JobOptions, meant_option, parse_job_options
 from bucketlake.engine import arrow_schema, readable_records
-from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
+from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning, naming_table
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
+from bucketlake.model.names import one_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema import without_flag
@@ -24,7 +25,7 @@ from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
+from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.table import Table, index_when_opened, with_settings
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
@@ -106,11 +107,23 @@ def save(
     >>> save(pa.table({"id": ["a", "b"]}), "memory://docs/saved", options=options).inserted
     2
     """
+    with naming_table(shown_address(path_of(path))):
+        return _save(df, path_of(path), mode, options, storage_options, merge_schema)
+
+
+def _save(
+    df: Records,
+    path: str,
+    mode: str,
+    options: Mapping[str, str] | None,
+    storage_options: Mapping[str, str] | None,
+    merge_schema: MergeSchema,
+) -> WriteResult:
     records = readable_records(df, path)
     check_texts(mode=mode)
     if mode.lower() not in _MODES:
-        raise ConfigError("mode", mode, f"one of {', '.join(_MODES)}")
-    path, storage_options = path_of(path), options_of(storage_options, "storage_options")
+        raise ConfigError("mode", mode, one_of(mode, _MODES))
+    storage_options = options_of(storage_options, "storage_options")
     asked = SchemaMerge.of(merge_schema)
     job = parse_job_options(options_of(options, "options"))
     merge = (asked | job.merge).words
@@ -121,8 +134,9 @@ def save(
         ResizeLimits(**job.resize.limits)  # Raises ConfigError before anything is written.
     if job.unknown:
         warnings.warn(
-            f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
-            stacklevel=2,
+            f"bucketlake ignores options that it does not know: "
+            f"{', '.join(map(meant_option, job.unknown))}",
+            stacklevel=3,
         )
     storage = open_storage(path, storage_options)
     exists = storage.stat(PROPERTIES_FILE) is not None
@@ -150,7 +164,7 @@ def save(
             f"write failed: {error}; the next write runs it again, or call table.compact(), "
             "resize(), clean() and archive()",
             ServiceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return result
 
@@ -286,6 +300,6 @@ def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] 
         return open_table(path, asked, storage_options)
     warnings.warn(
         f"the options name {asked!r}; the table stores other rules, which are used: {index!r}",
-        stacklevel=4,
+        stacklevel=5,
     )
     return held

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bucketlake.config.support import check_readable
 from bucketlake.engine import arrow_schema
-from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError, UnsupportedFeatureError, naming_table
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.settings import (
     INDEX_KINDS,
@@ -33,9 +33,9 @@ from bucketlake.model.keys import (
     TimestampPartition,
     inferred_generator,
 )
-from bucketlake.model.names import Names
+from bucketlake.model.names import Names, one_of
 from bucketlake.model.table_type import LogFormat
-from bucketlake.storage.location import open_storage
+from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -124,8 +124,41 @@ def create_table(
     >>> trips.upsert(pa.table({"id": ["a", "b"], "fare": [1.0, 2.0]})).inserted
     2
     """
-    path, options = path_of(path), options_of(storage_options, "storage_options")
-    index = DynamicBucket() if index is None else index
+    with naming_table(shown_address(path_of(path))):
+        return _create_table(
+            path_of(path),
+            schema,
+            record_key,
+            DynamicBucket() if index is None else index,
+            partition_by=partition_by,
+            ordering=ordering,
+            table_type=table_type,
+            name=name,
+            hive_style=hive_style,
+            url_encode=url_encode,
+            timestamp_partition=timestamp_partition,
+            metadata_table=metadata_table,
+            storage_options=storage_options,
+        )
+
+
+def _create_table(
+    path: str,
+    schema: StructType | pa.Schema,
+    record_key: Names,
+    index: TableIndex,
+    *,
+    partition_by: Names,
+    ordering: Names | None,
+    table_type: str,
+    name: str | None,
+    hive_style: bool,
+    url_encode: bool,
+    timestamp_partition: TimestampPartition | None,
+    metadata_table: bool,
+    storage_options: Mapping[str, str] | None,
+) -> Table:
+    options = options_of(storage_options, "storage_options")
     check_kinds(INDEX_KINDS, index=index)
     check_texts(table_type=table_type)
     check_optional_texts(name=name)
@@ -202,10 +235,21 @@ def open_table(
     >>> open_table("memory://docs/opened").index
     SimpleBucket(count=4, hash_fields=None, max_file_size=None)
     """
+    with naming_table(shown_address(path_of(path))):
+        return _open_table(path_of(path), index, storage_options, log_format, lock)
+
+
+def _open_table(
+    path: str,
+    index: TableIndex | None,
+    storage_options: Mapping[str, str] | None,
+    log_format: str,
+    lock: TableLock,
+) -> Table:
     check_texts(log_format=log_format)
     formats = {kind.value: kind for kind in LogFormat}
     if log_format not in formats:
-        raise ConfigError("log_format", log_format, f"one of {', '.join(formats)}")
+        raise ConfigError("log_format", log_format, one_of(log_format, formats))
     options = options_of(storage_options, "storage_options")
     # The handle checks path, index and lock.
     path = Table(path, index, options, formats[log_format], lock).path
@@ -279,7 +323,8 @@ def convert(
     >>> convert("memory://docs/converted", bl.DynamicBucket(max_records=1_000_000)).index
     DynamicBucket(max_records=1000000, max_file_size=None, assigners=4)
     """
-    check_kinds(INDEX_KINDS, index=index)
+    with naming_table(shown_address(path_of(path))):
+        check_kinds(INDEX_KINDS, index=index)
     unconverted = open_table(path, storage_options=storage_options, lock=lock)
     unconverted.convert(index, spark=spark, dry_run=False)
     return open_table(path, index, storage_options, lock=lock)

@@ -7,10 +7,11 @@ engine: Spark, or Arrow in this process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,7 +30,7 @@ from bucketlake.engine import (
     source_of,
     stored_rows,
 )
-from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
+from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError, naming_table
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
@@ -83,7 +84,7 @@ from bucketlake.services.compaction import (
 )
 from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
 from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import MIN_AGE_SECONDS, Finding
+from bucketlake.services.findings import MIN_AGE_SECONDS, Findings
 from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
 from bucketlake.services.repair import RepairReport, repair
@@ -105,7 +106,7 @@ from bucketlake.services.restore_service import RestoreReport, restore
 from bucketlake.services.rollback_service import RollbackReport, roll_back
 from bucketlake.services.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
-from bucketlake.storage.location import open_storage
+from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.store_options import GivenOptions
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
@@ -124,6 +125,29 @@ if TYPE_CHECKING:
     from bucketlake.engine import Records
 
 
+Handle = TypeVar("Handle")
+
+
+def _naming_itself(kind: type[Handle]) -> type[Handle]:
+    """Let the errors of all public methods and properties of a handle name its table."""
+    for name, held in [*vars(kind).items()]:
+        if inspect.isfunction(held) and not name.startswith("_"):
+            setattr(kind, name, _named(held))
+        elif isinstance(held, property) and held.fget is not None:
+            setattr(kind, name, property(_named(held.fget)))
+    return kind
+
+
+def _named(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def run(table: Table, *args: Any, **options: Any) -> Any:
+        with naming_table(shown_address(table.path)):
+            return method(table, *args, **options)
+
+    return run
+
+
+@_naming_itself
 @dataclass(frozen=True, slots=True, init=False)
 class Table:
     """A handle of a Hudi table: its path, and how to access it.
@@ -1220,7 +1244,7 @@ class Table:
         check_keys: bool = False,
         check_files: bool = False,
         min_age_seconds: int = MIN_AGE_SECONDS,
-    ) -> list[Finding]:
+    ) -> Findings:
         """Check the table for errors, leftovers, and states that may lead to errors.
 
         This changes nothing. It lists the table once, and reads the metadata of its commits.
@@ -1239,7 +1263,8 @@ class Table:
         Returns
         -------
         list of Finding
-            The worst finding first; empty if there are none.
+            The worst finding first; empty if there are none. It prints as a table, with what was
+            checked (``checked``) and what was not (``not_checked``).
 
         Raises
         ------
@@ -1393,9 +1418,10 @@ class BatchUpsert:
         can correct has no traceback of bucketlake, so that its sentence comes at once.
         """
         try:
-            check_integers(0, batch_id=batch_id)
-            batch = Batch(self.query_name, batch_id)
-            return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
+            with naming_table(shown_address(self.table.path)):
+                check_integers(0, batch_id=batch_id)
+                batch = Batch(self.query_name, batch_id)
+                return self.table._write(Operation.UPSERT, data, self.merge_schema, batch)
         except (ConfigError, InputError, UnsupportedFeatureError) as error:
             raise error.with_traceback(None) from None
 

@@ -285,7 +285,7 @@ def test_locate_finds_the_file_that_holds_a_record(flights: Run) -> None:
     ("arguments", "reason"),
     [
         (["show", "nothing"], "is not a Hudi table"),
-        (["create", "flights", *CREATE], "a Hudi table exists"),
+        (["create", "flights", *CREATE], "a Hudi table is there already"),
         (["read", "flights", "--where", "delay >"], "where"),
         (["read", "flights", "--columns", "nope"], "nope"),
         (["read", "flights", "--to", "out.txt"], "the ending '.txt' does not name a format"),
@@ -355,7 +355,7 @@ def test_a_table_of_hudi_without_bucket_setting_is_written_once_the_count_is_nam
     flights: Run,
 ) -> None:
     Path("flights", SETTINGS_FILE).unlink()
-    assert "SimpleBucket(count)" in flights("upsert", "flights", "flights.csv", exit_code=1).stderr
+    assert "with --buckets COUNT" in flights("upsert", "flights", "flights.csv", exit_code=1).stderr
     flights("upsert", "flights", "flights.csv", "--buckets", "2")
     assert len(rows(flights)) == 3
 
@@ -423,12 +423,12 @@ def test_metadata_table_is_built_and_turned_off_once_it_is_asked_for(run: Run) -
         return bl.open_table("flights").config().metadata_partitions
 
     planned = answer(run("metadata", "flights", "--rebuild", "--output", "json"))
-    assert planned == {"would_build": ["files", "column_stats", "partition_stats"]}
+    assert planned["would_build"] == ["files", "column_stats", "partition_stats"]
     assert partitions() == ()
     built = answer(run("metadata", "flights", "--rebuild", "--run", "--output", "json"))
     assert {p["name"] for p in built["partitions"]} == {*partitions()} == {*planned["would_build"]}
     again = ("metadata", "flights", "--rebuild", "--partition", "column_stats")
-    assert answer(run(*again, "--output", "json")) == {"would_build": ["column_stats"]}
+    assert answer(run(*again, "--output", "json"))["would_build"] == ["column_stats"]
     run(*again, "--run")
     planned = answer(run("metadata", "flights", "--drop", "--output", "json"))
     assert {*planned["would_drop"]} == {*partitions()} != set()
@@ -640,7 +640,7 @@ def test_what_changed_since_a_time_is_read(flights: Run) -> None:
 
 def test_the_doctor_says_what_is_wrong(flights: Run) -> None:
     look = ("doctor", "flights", "--check-keys", "--check-files", "--output", "json")
-    assert answer(flights(*look)) == {"findings": []}
+    assert answer(flights(*look))["findings"] == []
     marker = next(Path("flights").glob("[!.]*/**/.hoodie_partition_metadata"))
     marker.unlink()
     [found] = answer(flights(*look))["findings"]

@@ -238,7 +238,7 @@ def test_older_files_are_read_in_the_types_of_the_grown_table(
         ),
         (
             {"cuont": pa.array([1, 2], pa.int32())},
-            r"column cuont: the table has no such column, .*did you mean count.*'add_columns'",
+            r"column cuont: the table has no such column, .*did you mean 'count'.*'add_columns'",
         ),
         ({"count": None}, r"column count: the table has it as int, the batch lacks it"),
         ({"id": pa.array([1.5, 2.5])}, r"column id: the table holds string, the batch double"),

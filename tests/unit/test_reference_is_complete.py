@@ -56,6 +56,8 @@ def gaps(page: str) -> list[str]:
 def public_gaps(page: str) -> Iterator[str]:
     below = sections(page)
     for name in bl.__all__:
+        if name in vars(errors):
+            continue  # Below they are compared with the table of errors.
         heading = "Table" if name == "Table" else f"bl.{name}"
         if heading not in below:
             yield heading
@@ -74,9 +76,11 @@ def public_gaps(page: str) -> Iterator[str]:
         else:
             yield heading
     ours = [
-        n for n, kind in vars(errors).items() if getattr(kind, "__module__", "") == errors.__name__
+        name
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and kind.__module__ == errors.__name__
     ]
-    listed = re.findall(r"^\| `(\w+)` \|", below.get("Errors", ""), re.MULTILINE)
+    listed = re.findall(r"^\| `bl\.(\w+)` \|", below.get("Errors", ""), re.MULTILINE)
     yield from (f"errors.{name}" for name in ours if name not in listed)
 
 

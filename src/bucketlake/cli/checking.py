@@ -9,7 +9,7 @@ import click
 
 import bucketlake as bl
 from bucketlake.cli.options import CommandWithExample, run_option, table_path
-from bucketlake.cli.output import Output
+from bucketlake.cli.output import Output, in_command_words
 from bucketlake.services.findings import MIN_AGE_SECONDS, Finding
 
 
@@ -58,7 +58,14 @@ def doctor(
         found = table.doctor(
             check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
         )
-    output.facts({"findings": [_finding(finding) for finding in found]})
+    output.facts(
+        {
+            "summary": found.summary,
+            "findings": [_finding(finding) for finding in found],
+            "checked": list(found.checked),
+            "not_checked": [in_command_words(text) for text in found.not_checked],
+        }
+    )
 
 
 @click.command(
@@ -92,13 +99,18 @@ def repair(
             check_files=check_files,
             min_age_seconds=min_age_seconds,
         )
-    output.facts(
+    output.outcome(
         {
+            "summary": report.summary,
             "repaired": [_finding(finding) for finding in report.repaired],
             "left": [_finding(finding) for finding in report.left],
             "quarantine": report.quarantine,
             "commits": list(report.commits),
-        }
+            "checked": list(report.checked),
+            "not_checked": [in_command_words(text) for text in report.not_checked],
+        },
+        ran=run,
+        idle=not report.repaired,
     )
 
 
@@ -107,7 +119,7 @@ def _finding(finding: Finding) -> dict[str, object]:
         "severity": finding.severity,
         "kind": finding.kind,
         "partition": finding.partition,
-        "meaning": finding.meaning,
-        "repair": finding.repair,
+        "meaning": in_command_words(finding.meaning),
+        "repair": in_command_words(finding.repair),
         "files": list(finding.files),
     }

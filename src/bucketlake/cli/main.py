@@ -20,6 +20,7 @@ from bucketlake.cli.undoing import restore, rollback, savepoint
 from bucketlake.cli.upkeep import archive, clean, compact
 from bucketlake.cli.writing import create, delete, upsert
 from bucketlake.errors import BucketLakeError
+from bucketlake.model.names import did_you_mean
 from bucketlake.spark.late_pandas import postpone_pandas
 
 EXIT_FAILED = 1
@@ -57,6 +58,16 @@ class CommandGroup(CommandWithExample, click.Group):
         except KeyboardInterrupt:
             output.error(InterruptedError(_STOPPED))
             ctx.exit(EXIT_STOPPED)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for an unknown one names the command that is meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            message = error.message.rstrip(".") + did_you_mean(args[0], self.commands)
+            raise click.UsageError(message, ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order in which a newcomer meets the commands."""

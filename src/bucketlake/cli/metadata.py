@@ -51,18 +51,23 @@ def metadata(
     if run and not (rebuild or drop):
         raise click.UsageError("--run needs --rebuild or --drop")
     table = bl.open_table(path, storage_options=storage_options)
-    if rebuild and not run:
-        output.facts({"would_build": list(partitions_to_build(table.config(), partitions))})
+    if not rebuild and not drop:
+        output.facts(_facts(table))
         return
-    if drop and not run:
-        output.facts({"would_drop": [held.name for held in table.metadata_table().partitions]})
+    config = table.config()
+    built = partitions_to_build(config, partitions) if rebuild else ()
+    changed = [*built] if rebuild else sorted(config.written_metadata_partitions)
+    if not run:
+        output.outcome(
+            {"would_build" if rebuild else "would_drop": changed}, ran=False, idle=not changed
+        )
         return
     if rebuild:
         with output.progress("building the metadata table"):
             table.rebuild_metadata_table(partitions)
-    if drop:
+    else:
         table.drop_metadata_table()
-    output.facts(_facts(table))
+    output.outcome(_facts(table), ran=True, idle=not changed)
 
 
 def _facts(table: bl.Table) -> dict[str, object]:

@@ -15,8 +15,11 @@ import bucketlake as bl
 from bucketlake.cli.input import FileFormat, Reading
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
 from bucketlake.config.resize_options import MAX_DEPTH_DEFAULT
+from bucketlake.errors import naming_table
 from bucketlake.hashing.directory import DEPTH_MAX
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.storage.location import shown_address
 from bucketlake.storage.store_options import HIDDEN, StoreOptions
 
 # Names before "=" in an argument whose -o was forgotten.
@@ -51,6 +54,37 @@ class CommandWithExample(click.Command):
             formatter.write(indent(self.example, " " * formatter.current_indent) + "\n")
 
 
+class Word(click.Choice[str]):
+    """One of some words; the error for another word names the one that is meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            message = error.message.rstrip(".") + did_you_mean(value, self.choices)
+            raise click.BadParameter(message, ctx, param) from None
+
+
+class DataFile(click.Path):
+    """An existing data file; the error for a missing one names the file that is meant."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            folder = Path(value).parent
+            if Path(value).exists() or not folder.is_dir():
+                raise
+            names = [path.name for path in folder.iterdir() if path.is_file()]
+            message = error.message.rstrip(".") + did_you_mean(Path(value).name, names)
+            raise click.BadParameter(message, ctx, param) from None
+
+
 def split_names(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> list[str]:
@@ -76,7 +110,7 @@ def open_output(_context: click.Context, _parameter: click.Parameter, name: str)
 
 def table_path(command: Command) -> Command:
     """Add the arguments of every command: the table, its storage options, the output format."""
-    decorators: list[Decorator[Command]] = [
+    decorators: list[Decorator[Any]] = [
         click.argument("path"),
         click.option(
             "-o",
@@ -89,21 +123,26 @@ def table_path(command: Command) -> Command:
         ),
         click.option(
             "--output",
-            type=click.Choice(list(_OUTPUTS)),
+            type=Word(list(_OUTPUTS)),
             default="text",
             show_default=True,
             callback=open_output,
             help="Output for people (text) or for programs (json).",
         ),
     ]
-    return _apply(command, decorators)
+
+    @wraps(command)
+    def naming_it(*args: Any, path: str, **others: Any) -> Any:
+        with naming_table(shown_address(path)):
+            return command(*args, path=path, **others)
+
+    return cast(Command, _apply(naming_it, decorators))
 
 
 def data_files(command: Command) -> Command:
     """Add one or more data files, and options for reading them."""
-    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
     decorators: list[Decorator[Command]] = [
-        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
+        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=DataFile()),
         format_option("Format of the files, if their endings do not name it."),
         click.option(
             "--null-value",
@@ -154,7 +193,7 @@ def run_option(command: Command) -> Command:
 def format_option(help_text: str) -> Decorator[Any]:
     """Return the option that names the format of a data file."""
     formats = [known.value for known in FileFormat]
-    return click.option("--format", "file_format", type=click.Choice(formats), help=help_text)
+    return click.option("--format", "file_format", type=Word(formats), help=help_text)
 
 
 def bucket_limits(command: Command) -> Command:
@@ -224,7 +263,7 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             click.option(
                 "--index",
                 "kind",
-                type=click.Choice(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
+                type=Word(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
                 help="Buckets of a fixed number; buckets of a hash ring (consistent) or of a "
                 'directory (extendible), which "bucketlake resize" splits and merges; buckets '
                 "that are opened as the data grows; or a record-level index, which has no "

@@ -37,6 +37,11 @@ _TICK_SECONDS_TERMINAL = 0.5
 _TICK_SECONDS_LOG = 10.0
 _ROWS_BY_FACT_MAX = 3  # Up to this many wide rows are shown with one fact per line.
 _CONTROLS = re.compile("[\x7f-\x9f]")
+_INNER = r"\([^()]*(?:\([^()]*\)[^()]*)*\)"  # Brackets, with others inside.
+_BOTH_WORDS = re.compile(
+    rf"(?:\b[\w.]+{_INNER}|\b\w+=(?:\[[^\]]*\]|(?:\w+{_INNER})?[^\s()]*)) "
+    r"\((?:command line: )?(bucketlake [^()]+|--[^()]+)\)"
+)
 
 
 class Output(ABC):
@@ -45,6 +50,20 @@ class Output(ABC):
     @abstractmethod
     def facts(self, facts: Facts) -> None:
         """Show named facts."""
+
+    @abstractmethod
+    def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
+        """Show what a command with ``--run`` did, or would do.
+
+        Parameters
+        ----------
+        facts : mapping
+            What was done, or would be done.
+        ran : bool
+            Whether the command had ``--run``.
+        idle : bool
+            Whether there was nothing to do.
+        """
 
     @abstractmethod
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
@@ -98,7 +117,7 @@ class _NewestMessage(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            _note(record.getMessage())
+            _note(in_command_words(record.getMessage()))
         else:
             self.text = record.getMessage()
 
@@ -127,6 +146,14 @@ class TextOutput(Output):
                 self._table(rows, list(rows[0]), indent="  ")
             else:
                 print(render_fact(key, value, width))
+
+    def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
+        """Show the facts, and a last line if nothing was changed."""
+        self.facts(facts)
+        if idle:
+            print("Nothing was changed: there is nothing to do.")
+        elif not ran:
+            print("Nothing was changed; add --run to do it.")
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
         """Show a table, and a note if there are more rows."""
@@ -168,6 +195,10 @@ class JsonOutput(Output):
     def facts(self, facts: Facts) -> None:
         """Write an object."""
         print(_json(plain_value(facts), indent=2))
+
+    def outcome(self, facts: Facts, *, ran: bool, idle: bool) -> None:
+        """Write an object with ``dry_run`` and ``nothing_to_do`` among the facts."""
+        self.facts({**facts, "dry_run": not ran, "nothing_to_do": idle})
 
     def rows(self, rows: Sequence[Facts], columns: Sequence[str], row_count: int) -> None:
         """Write an object with the rows and their total number."""
@@ -223,8 +254,20 @@ def _as_dicts(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     return found
 
 
+def in_command_words(text: str) -> str:
+    """Return a message in the words of the command line.
+
+    Messages name a call of Python, and after it the command or the option in brackets.
+
+    >>> in_command_words("use table.clean() (bucketlake clean --run), or cascade=True (--cascade)")
+    'use bucketlake clean --run, or --cascade'
+    """
+    return _BOTH_WORDS.sub(r"\1", text)
+
+
 def _one_line(error: BaseException) -> str:
-    return printable(" ".join(str(error).split())) or type(error).__name__
+    words = in_command_words(" ".join(str(error).split()))
+    return printable(words) or type(error).__name__
 
 
 def _note(line: str) -> None:

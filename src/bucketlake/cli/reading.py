@@ -21,6 +21,7 @@ from bucketlake.cli.output import Output, TextOutput, rows_of
 from bucketlake.cli.table_facts import history_facts, table_facts
 from bucketlake.errors import InputError
 from bucketlake.hashing.ring import HashRange
+from bucketlake.model.names import did_you_mean
 
 ROWS_SHOWN = 20
 
@@ -222,7 +223,9 @@ def _typed(fields: dict[str, str], table: bl.Table) -> dict[str, object]:
     for name, text in fields.items():
         if name not in schema.names:
             raise InputError(
-                f"--key {name}={text}", "the table has no such column", "see bucketlake show"
+                f"--key {name}={text}",
+                "the table has no such column",
+                f"see bucketlake show{did_you_mean(name, schema.names)}",
             )
         try:
             typed[name] = pa.scalar(text).cast(schema.field(name).type).as_py()

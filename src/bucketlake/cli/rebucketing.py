@@ -10,6 +10,7 @@ import bucketlake as bl
 from bucketlake.cli.options import (
     CommandWithExample,
     GivenIndex,
+    Word,
     bucket_limits,
     given_of,
     index_options,
@@ -17,6 +18,7 @@ from bucketlake.cli.options import (
     table_path,
 )
 from bucketlake.cli.output import Output
+from bucketlake.cli.table_facts import pending_of
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.services.resize.limits import (
     MAX_BYTES_DEFAULT,
@@ -25,6 +27,7 @@ from bucketlake.services.resize.limits import (
     SPLIT_POLICIES,
 )
 from bucketlake.services.resize.report import ResizedBuckets
+from bucketlake.timeline.instant import Action
 
 
 @click.command(
@@ -62,6 +65,7 @@ def rescale(
     if (rules is None) == (add is None):
         raise click.UsageError("give either --rules or --add")
     table = bl.open_table(path, storage_options=storage_options)
+    held = table.index
     with output.progress("rescaling" if run else "looking at the partitions"):
         report = table.rescale(
             None if rules is None else split_expressions(rules),
@@ -70,7 +74,7 @@ def rescale(
             rule=rule,
             dry_run=not run,
         )
-    output.facts(
+    output.outcome(
         {
             "rules": report.index.expressions,
             "default": report.index.default,
@@ -78,7 +82,9 @@ def rescale(
             "shrunk_by_default": list(report.shrunk_by_default),
             "partitions": [asdict(change) for change in report.partitions],
             "instant": report.instant,
-        }
+        },
+        ran=run,
+        idle=report.instant is None and not report.partitions and (run or held == report.index),
     )
 
 
@@ -123,7 +129,7 @@ def rescale(
 )
 @click.option(
     "--split-at",
-    type=click.Choice(SPLIT_POLICIES),
+    type=Word(SPLIT_POLICIES),
     default=SPLIT_POLICIES[0],
     show_default=True,
     help="Split into equal ranges, or into equal numbers of keys.",
@@ -190,13 +196,17 @@ def resize(
             schedule_only=plan_only,
             dry_run=not run,
         )
-    output.facts(
+    waiting = [] if run else pending_of(table, Action.CLUSTERING)
+    output.outcome(
         {
             "buckets": [_resized(buckets) for buckets in report.buckets],
             "left": report.left,
             "scheduled": report.scheduled,
             "completed": list(report.instants),
-        }
+            **({"pending": waiting} if waiting else {}),
+        },
+        ran=run,
+        idle=not (report.buckets or report.instants or waiting),
     )
 
 
@@ -261,16 +271,19 @@ def convert(
     if dynamic:
         index = bl.DynamicBucket(max_file_size=max_file_size, **limits)
         table = bl.open_table(path, storage_options=storage_options)
+        held = table.index
         with output.progress("converting" if run else "looking at the table"):
             report = table.convert(index, dry_run=not run)
-        output.facts(
+        output.outcome(
             {
                 "index": repr(report.index),
                 "builds_index": report.builds_index,
                 "indexed_groups": report.indexed_groups,
                 "indexed_keys": report.indexed_keys,
                 "instant": report.instant,
-            }
+            },
+            ran=run,
+            idle=report.instant is None and not report.builds_index and held == report.index,
         )
         return
     if limits:
@@ -283,12 +296,14 @@ def convert(
         raise click.UsageError("the table stores no bucket setting; write to it first")
     with output.progress("converting" if run else "looking at the partitions"):
         report = table.convert(index_now.with_max_file_size(max_file_size), dry_run=not run)
-    output.facts(
+    output.outcome(
         {
             "max_file_size": report.index.max_file_size,
             "partitions": list(report.partitions),
             "file_groups": report.file_groups,
             "size_bytes": report.size_bytes,
             "instant": report.instant,
-        }
+        },
+        ran=run,
+        idle=report.instant is None and index_now == report.index,
     )

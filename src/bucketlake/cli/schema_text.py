@@ -11,6 +11,7 @@ import re
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import did_you_mean
 
 _TYPES = {
     "boolean": pa.bool_(),
@@ -74,7 +75,9 @@ def _parse_type(name: str, text: str) -> pa.DataType:
         return known
     decimal = _DECIMAL.fullmatch(name)
     if decimal is None:
-        allowed = f"types are {', '.join(_TYPES)}, decimal(precision,scale); --like takes all types"
+        known = ", ".join(_TYPES)
+        allowed = f"types are {known}, decimal(precision,scale); --like takes all types"
+        allowed += did_you_mean(name, {**_TYPES, **_ALIASES})
         raise ConfigError("--schema", text, allowed)
     precision, scale = int(decimal["precision"]), int(decimal["scale"])
     if not (1 <= precision <= 38 and scale <= precision):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import bucketlake as bl
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex
+from bucketlake.model.file_name import InstantTime
 from bucketlake.read.history import TimelineEntry
 from bucketlake.timeline.instant import Action, Instant, State
 
@@ -47,8 +48,16 @@ def _rule_facts(table: bl.Table) -> dict[str, object]:
 def _ring_facts(table: bl.Table, index: TableIndex | None) -> dict[str, object]:
     if not isinstance(index, RingKind):
         return {}
-    pending = [i for i in table.timeline() if i.action is Action.CLUSTERING and not i.completed_at]
-    return {"pending_resizes": [instant.requested_at for instant in pending]}
+    return {"pending_resizes": pending_of(table, Action.CLUSTERING)}
+
+
+def pending_of(table: bl.Table, action: Action) -> list[InstantTime]:
+    """Return the pending instants of an action: plans that the next run carries out."""
+    return [
+        instant.requested_at
+        for instant in table.timeline()
+        if instant.action is action and not instant.completed_at
+    ]
 
 
 def instant_facts(instant: Instant) -> dict[str, object]:

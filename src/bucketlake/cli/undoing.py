@@ -38,11 +38,13 @@ def rollback(
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("rolling back" if run else "looking at the commits"):
         report = table.rollback(instant, cascade=cascade, dry_run=not run)
-    output.facts(
+    output.outcome(
         {
             "commits": [asdict(commit) for commit in report.commits],
             "rollbacks": list(report.instants),
-        }
+        },
+        ran=run,
+        idle=not report.commits,
     )
 
 
@@ -103,10 +105,12 @@ def restore(
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("restoring" if run else "looking at the commits"):
         report = table.restore(instant, dry_run=not run)
-    output.facts(
+    output.outcome(
         {
             "commits": [asdict(commit) for commit in report.commits],
             "plans": list(report.plans),
             "restore": report.instant,
-        }
+        },
+        ran=run,
+        idle=not (report.commits or report.plans or report.instant),
     )

@@ -9,7 +9,8 @@ import click
 import bucketlake as bl
 from bucketlake.cli.options import CommandWithExample, run_option, table_path
 from bucketlake.cli.output import Output
-from bucketlake.cli.table_facts import instant_facts
+from bucketlake.cli.table_facts import instant_facts, pending_of
+from bucketlake.timeline.instant import Action
 
 
 @click.command(
@@ -51,12 +52,16 @@ def compact(
             schedule_only=schedule_only,
             dry_run=not run,
         )
-    output.facts(
+    waiting = [] if run else pending_of(table, Action.COMPACTION)
+    output.outcome(
         {
             "slices": [asdict(file_slice) for file_slice in report.slices],
             "scheduled": report.scheduled,
             "completed": list(report.instants),
-        }
+            **({"pending": waiting} if waiting else {}),
+        },
+        ran=run,
+        idle=not (report.slices or report.instants or waiting),
     )
 
 
@@ -99,11 +104,13 @@ def archive(
     table = bl.open_table(path, storage_options=storage_options)
     with output.progress("archiving" if run else "looking at the timeline"):
         report = table.archive(keep_min=keep_min, keep_max=keep_max, dry_run=not run)
-    output.facts(
+    output.outcome(
         {
             "instants": [instant_facts(instant) for instant in report.instants],
             "held_back": report.held_back,
-        }
+        },
+        ran=run,
+        idle=not report.instants,
     )
 
 
@@ -151,10 +158,14 @@ def clean(
             retain_versions=retain_versions,
             dry_run=not run,
         )
-    output.facts(
+    waiting = [] if run else pending_of(table, Action.CLEAN)
+    output.outcome(
         {
             "partitions": [asdict(partition) for partition in report.partitions],
             "earliest_retained": report.earliest_retained,
             "completed": list(report.instants),
-        }
+            **({"pending": waiting} if waiting else {}),
+        },
+        ran=run,
+        idle=not (report.partitions or report.instants or waiting),
     )

@@ -12,7 +12,9 @@ import bucketlake as bl
 from bucketlake.cli.input import Reading, read_file, read_files
 from bucketlake.cli.options import (
     CommandWithExample,
+    DataFile,
     GivenIndex,
+    Word,
     data_files,
     format_option,
     index_options,
@@ -51,7 +53,7 @@ metadata_table_option = click.option(
 @table_path
 @click.option(
     "--like",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=DataFile(),
     help="Data file with the columns of the table; its rows are not written.",
 )
 @click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns of the table.")
@@ -85,7 +87,7 @@ metadata_table_option = click.option(
 )
 @click.option(
     "--table-type",
-    type=click.Choice([kind.value.lower() for kind in TableType]),
+    type=Word([kind.value.lower() for kind in TableType]),
     default=TableType.COPY_ON_WRITE.value.lower(),
     show_default=True,
     help="Whether updates rewrite base files or append log files.",

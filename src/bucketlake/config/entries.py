@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import one_of
 
 T = TypeVar("T")
 _DIGITS_MAX = 9
@@ -78,7 +79,7 @@ class Entries:
         for word in allowed:
             if value is None or value.upper() == word.upper():
                 return word
-        raise ConfigError(key, value, f"it must be one of {', '.join(allowed)}")
+        raise ConfigError(key, value, f"it must be {one_of(value, allowed)}")
 
     def boolean(self, key: str, *, default: bool = False) -> bool:
         """Return a boolean, or the default if there is no value."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import one_of
 from bucketlake.model.table_type import MergeMode
 
 _BY_STRATEGY = {
@@ -49,5 +50,5 @@ def _named(text: str) -> MergeMode:
     try:
         return MergeMode(text.upper())
     except ValueError:
-        allowed = ", ".join(mode.value for mode in MergeMode)
-        raise ConfigError(keys.MERGE_MODE, text, f"it must be one of {allowed}") from None
+        allowed = one_of(text, (mode.value for mode in MergeMode))
+        raise ConfigError(keys.MERGE_MODE, text, f"it must be {allowed}") from None

@@ -9,6 +9,7 @@ from bucketlake.config.entries import is_number
 from bucketlake.errors import ConfigError
 
 INDEX_TYPE: Final = "hoodie.index.type"
+BUCKET_TYPE: Final = "BUCKET"
 PARTITIONED_TYPE: Final = "RECORD_LEVEL_INDEX"
 GLOBAL_TYPES: Final = ("GLOBAL_RECORD_LEVEL_INDEX", "RECORD_INDEX")
 PARTITIONED_ENABLE: Final = "hoodie.metadata.record.level.index.enable"
@@ -26,6 +27,9 @@ SHARDS_MAX: Final = "hoodie.metadata.record.level.index.max.filegroup.count"
 ASSIGNERS: Final = "hoodie.bucket.index.dynamic.assigners"
 MAX_RECORDS: Final = "hoodie.bucket.index.dynamic.max.records"
 DYNAMIC: Final = (ASSIGNERS, MAX_RECORDS)
+
+INDEX_TYPES: Final = (BUCKET_TYPE, PARTITIONED_TYPE, *GLOBAL_TYPES)
+"""The index types of Hudi that bucketlake writes."""
 
 _TYPES = f"`{PARTITIONED_TYPE}`, `{GLOBAL_TYPES[0]}`"
 
@@ -73,7 +77,7 @@ def require_record_index(given: Mapping[str, str], *, partitioned: bool | None =
     if not names_record_index(given) or (partitioned is not None and is_partitioned != partitioned):
         kinds = [PARTITIONED_TYPE] * (partitioned is not False)
         kinds += [GLOBAL_TYPES[0]] * (partitioned is not True)
-        raise ConfigError(INDEX_TYPE, given.get(INDEX_TYPE), " or ".join(kinds))
+        raise ConfigError(INDEX_TYPE, given.get(INDEX_TYPE), f"give {' or '.join(kinds)}")
     own = (PARTITIONED_ENABLE,) if is_partitioned else GLOBAL_ENABLE
     for key in ENABLE:
         is_own = key in own

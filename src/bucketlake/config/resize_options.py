@@ -144,15 +144,18 @@ def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:
         for key in SWITCHES:
             if entries.boolean(key):
                 raise ConfigError(
-                    key, given[key], f"bucketlake only supports 'false' unless engine is {ENGINE}"
+                    key,
+                    given[key],
+                    f"only buckets of the engines {ENGINE} and {EXTENDIBLE_ENGINE} split and "
+                    "merge; leave it out, or set false",
                 )
         return None
     if service:
         raise ConfigError(
             SERVICE,
             given[SERVICE],
-            f"save starts no service: leave it out and call Table.resize (bucketlake resize --run) "
-            f"in a job of its own, or set {INLINE}=true",
+            f"save starts no service: leave it out and call table.resize() (bucketlake resize "
+            f"--run) in a job of its own, or set {INLINE}=true",
         )
     if inline and schedule:
         raise ConfigError(SCHEDULE, given[SCHEDULE], f"only one of it and {INLINE} can be true")

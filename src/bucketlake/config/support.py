@@ -65,7 +65,9 @@ def _unreadable(config: TableConfig) -> Iterator[tuple[str, str]]:
     version, layout = config.version, config.layout_version
     if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
         served = f"versions {_OLDEST_VERSION} to {NEWEST_VERSION} are supported"
-        yield f"table version {version}", f"{served}; let a Hudi release between upgrade it"
+        newer = version > NEWEST_VERSION
+        step = "use a newer bucketlake" if newer else "let a Hudi release between upgrade it"
+        yield f"table version {version}", f"{served}; {step}"
     if layout != (2 if version >= _LAYOUT_2_VERSION else 1):
         yield f"timeline layout {layout} under table version {version}", _READ_WITH_HUDI
     if config.table_format != "native":
@@ -124,5 +126,6 @@ def _metadata_table(config: TableConfig) -> Iterator[tuple[str, str]]:
     if names and _FILES not in names:
         yield (
             f"writing beside a metadata table without a list of files ({', '.join(names)})",
-            "remove it with Table.drop_metadata_table(), or write with Hudi",
+            "remove it with table.drop_metadata_table() (bucketlake metadata --drop --run), or "
+            "write with Hudi",
         )

@@ -19,6 +19,7 @@ from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
+from bucketlake.model.names import closest_name, one_of
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
@@ -144,7 +145,6 @@ _ONLY_VALUE = {
 }
 
 _BUCKET_ONLY = {
-    record.INDEX_TYPE: "BUCKET",
     _LAYOUT: "BUCKET",
     **dict.fromkeys(record.ENABLE, "false"),
 }
@@ -247,10 +247,20 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         If bucketlake cannot follow an option and ignoring it would change the result.
     """
     given = {_spelling(key): str(value) for key, value in options.items()}
+    kind = record.index_type(given)
+    if kind and kind not in record.INDEX_TYPES:
+        raise ConfigError(
+            record.INDEX_TYPE, given[record.INDEX_TYPE], one_of(kind, record.INDEX_TYPES)
+        )
     of_index = _RECORD_ONLY if record.names_record_index(given) else _BUCKET_ONLY
     for key, only in {**_ONLY_VALUE, **of_index}.items():
         if given.get(key, only).strip().upper() != only.upper():
-            raise ConfigError(key, given[key], f"bucketlake only supports {only or 'no value'!r}")
+            under = (
+                f", under {record.INDEX_TYPE}={kind or record.BUCKET_TYPE}"
+                if key in of_index
+                else ""
+            )
+            raise ConfigError(key, given[key], f"leave it out, or set it to {only}{under}")
     entries = Entries(given)
     for key in _NUMBERS:  # Also if the service that uses the number is off.
         entries.option(key, 1, least=1)
@@ -281,6 +291,13 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     )
 
 
+def meant_option(key: str) -> str:
+    """Return an unknown option with the known option that may be meant, for the warning."""
+    known = {*_USED, *record.USED, *resizing.USED, *_ALIASES, *_ONLY_VALUE}
+    meant = closest_name(key, sorted(known))
+    return key if meant is None else f"{key} (did you mean {meant}?)"
+
+
 def _spelling(key: str) -> str:
     if key.lower() == MERGE_SCHEMA.lower():  # Spark ignores the case of its options.
         return MERGE_SCHEMA
@@ -291,9 +308,9 @@ def _generator(entries: Entries) -> KeyGenerator | None:
     name = key_generator_name(entries)
     generator = None if name is None else key_generator_of(name)
     if name is not None and generator is None:
-        known = ", ".join(known.value for known in KeyGenerator)
+        known = [known.value for known in KeyGenerator]
         raise UnsupportedFeatureError(
-            f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use one of {known}"
+            f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use {one_of(name, known)}"
         )
     return generator
 
@@ -304,7 +321,7 @@ def _table_type(given: Mapping[str, str]) -> TableType | None:
         return None
     known = {kind.value: kind for kind in TableType}
     if text.strip().upper() not in known:
-        raise ConfigError(keys.TABLE_TYPE, text, f"one of {', '.join(known)}")
+        raise ConfigError(keys.TABLE_TYPE, text, one_of(text, known))
     return known[text.strip().upper()]
 
 
@@ -312,7 +329,7 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
     text = given.get(LOG_FORMAT, LogFormat.PARQUET.value).strip().lower()
     known = {kind.value: kind for kind in LogFormat}
     if text not in known:
-        raise ConfigError(LOG_FORMAT, text, f"one of {', '.join(known)}")
+        raise ConfigError(LOG_FORMAT, text, one_of(text, known))
     return known[text]
 
 
@@ -353,7 +370,7 @@ def _schema_merge(entries: Entries) -> SchemaMerge:
 def _operation(given: Mapping[str, str]) -> Operation:
     text = given.get(OPERATION, "upsert").lower()
     if text not in _OPERATIONS:
-        raise ConfigError(OPERATION, text, f"one of {', '.join(_OPERATIONS)}")
+        raise ConfigError(OPERATION, text, one_of(text, _OPERATIONS))
     return _OPERATIONS[text]
 
 
@@ -381,7 +398,7 @@ def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
             raise UnsupportedFeatureError(
                 f"payload class {payload}",
                 keys.PAYLOAD_CLASS,
-                f"use one of {', '.join(_PAYLOAD_MODES)}",
+                f"use {one_of(name, _PAYLOAD_MODES)}",
             )
         mode = _PAYLOAD_MODES[name].value
     if mode is None:

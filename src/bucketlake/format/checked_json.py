@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from bucketlake.errors import FormatError
+from bucketlake.errors import FormatError, UnsupportedFeatureError
 from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 
 CHECKSUM_MEMBER: Final = "checksum"
@@ -57,3 +57,23 @@ def parse_checked(data: bytes, path: str) -> Any:
                 path, "content with its checksum", f"another checksum than {told!r}: it is damaged"
             )
     return loaded
+
+
+def require_version(found: object, known: int, name: str, path: str) -> None:
+    """Raise UnsupportedFeatureError if a newer bucketlake wrote a file; ValueError if nobody did.
+
+    Parameters
+    ----------
+    found : object
+        The version that the file tells.
+    known : int
+        The version that is read.
+    name : str
+        What the file holds, for the message.
+    path : str
+        The file.
+    """
+    if type(found) is int and found > known:
+        raise UnsupportedFeatureError(f"version {found} of {name}", path, "use a newer bucketlake")
+    if found != known:
+        raise ValueError(f"version {found}")

@@ -135,7 +135,9 @@ def decode_hashing_metadata(data: bytes, path: str) -> HashingMetadata:
     UnsupportedFeatureError
         If the JSON is of a later version.
     """
-    loaded = load_version(data, path, "hashing metadata", _VERSION, "use Hudi for this table")
+    loaded = load_version(
+        data, path, "hashing metadata", _VERSION, "use a newer bucketlake, or Hudi"
+    )
     nodes = list_of(loaded, "nodes", path)
     ring = _decode_ring([_decode_node(node, path) for node in nodes], path)
     return HashingMetadata(

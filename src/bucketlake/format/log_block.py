@@ -190,7 +190,9 @@ class _Parser:
         version = self._number(_INT, "log format version")
         kind_number = self._number(_INT, "kind of block")
         if version != LOG_FORMAT_VERSION:
-            raise self._unsupported(f"log format version {version}", "compact the table with Hudi")
+            newer = version > LOG_FORMAT_VERSION
+            step = "use a newer bucketlake" if newer else "compact the table with Hudi"
+            raise self._unsupported(f"log format version {version}", step)
         if kind_number not in _KINDS:
             raise self._unsupported(f"a log block of kind {kind_number}", "read it with Hudi")
         headers = self._headers()

@@ -150,7 +150,8 @@ def _mark(
                 "a key is in one file group of its bucket",
                 f"key {keys[row].as_py()!r} of partition {slot[0]!r} is in two file groups: "
                 f"{slices[int(places[row])].file_id} and {slices[place].file_id}",
-                "run repair, which rewrites the partition with one row per key",
+                "rewrite the partition, one row per key, with table.repair(check_keys=True) "
+                "(bucketlake repair --check-keys --run)",
             )
         places[rows] = place
 

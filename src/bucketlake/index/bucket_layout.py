@@ -210,7 +210,8 @@ class BucketLayout:
                     f"partition {partition!r} has two for bucket {bucket_id}: "
                     f"{first.file_id} (instant {first.instant}) and {file_slice.file_id} "
                     f"(instant {file_slice.instant})",
-                    "roll one of the instants back with Hudi, or overwrite the partition",
+                    "rewrite the partition, one row per key, with table.repair() (bucketlake "
+                    "repair --run)",
                 )
         return {slot: tuple(sorted(held, key=_age)) for slot, held in found.items()}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.errors import FormatError
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.checked_json import parse_checked, render_checked, require_version
 from bucketlake.index.setting_versions import SettingVersions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
@@ -54,8 +54,9 @@ def _read(storage: Storage, instant: InstantTime) -> GroupSize:
     data = storage.read(path)
     try:
         held = parse_checked(data, path)
+        require_version(held["version"], _VERSION, "file sizes", path)
         size = held["maxFileSize"]
-        if held["version"] != _VERSION or not (size is None or type(size) is int):
+        if not (size is None or type(size) is int):
             raise ValueError(held)
     except (ValueError, KeyError, TypeError) as error:
         expected = f"a file size of version {_VERSION} as JSON"

@@ -8,7 +8,7 @@ from bucketlake.config.entries import is_number
 from bucketlake.config.resize_options import ENGINE_OPTION
 from bucketlake.errors import ConfigError
 from bucketlake.model.arguments import names_of
-from bucketlake.model.names import Names
+from bucketlake.model.names import Names, did_you_mean
 
 TYPE_OPTION = "hoodie.index.type"
 COUNT_OPTION = "hoodie.bucket.index.num.buckets"
@@ -34,7 +34,7 @@ def check_hash_fields(hash_fields: Sequence[str] | None, record_key_fields: Sequ
                 "hash_fields",
                 tuple(hash_fields or ()),
                 f"{name!r} is not a field of the record key, which is "
-                f"{', '.join(map(repr, record_key_fields))}",
+                f"{', '.join(map(repr, record_key_fields))}{did_you_mean(name, record_key_fields)}",
             )
 
 

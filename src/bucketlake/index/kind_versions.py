@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from bucketlake.errors import FormatError
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.checked_json import parse_checked, render_checked, require_version
 from bucketlake.index.setting_versions import SettingVersions
 from bucketlake.index.stored_kind import StoredKind, kind_entries, parse_kind
 from bucketlake.model.file_name import InstantTime
@@ -70,8 +70,7 @@ def latest_kind(storage: Storage, timeline: Timeline) -> KindVersion | None:
     data = storage.read(path)
     try:
         held = parse_checked(data, path)
-        if held["version"] != _VERSION:
-            raise ValueError(f"version {held['version']}")
+        require_version(held["version"], _VERSION, "index kinds", path)
         return KindVersion(parse_kind(held["index"], storage.root), instant)
     except (ValueError, KeyError, TypeError) as error:
         expected = f"an index kind of version {_VERSION} as JSON"

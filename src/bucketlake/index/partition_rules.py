@@ -15,6 +15,7 @@ from functools import lru_cache
 from bucketlake.errors import BucketLakeError, ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.java_regex import compile_java
+from bucketlake.model.names import one_of
 
 PartitionRule = Callable[[str], int | None]
 """Returns the bucket count of a partition path, or None for the default."""
@@ -88,7 +89,7 @@ def rule_named(name: str) -> RuleCompiler:
     """Return the rule with a name, case-insensitive; raise ConfigError if there is none."""
     rule = _RULES.get(name.lower())
     if rule is None:
-        raise ConfigError("partition rule", name, f"use one of {', '.join(_RULES)}")
+        raise ConfigError("partition rule", name, f"use {one_of(name, _RULES)}")
     return rule
 
 

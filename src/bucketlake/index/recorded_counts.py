@@ -18,7 +18,7 @@ from functools import cache, partial
 
 from bucketlake.config.layout import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
-from bucketlake.format.checked_json import parse_checked, render_checked
+from bucketlake.format.checked_json import parse_checked, render_checked, require_version
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.model.file_name import InstantTime
@@ -167,8 +167,7 @@ def _read(storage: Storage, instant: InstantTime) -> dict[str, RecordedCount]:
         data = storage.read(path)
         try:
             held = parse_checked(data, path)
-            if held["version"] != _VERSION:
-                raise ValueError(f"version {held['version']}")
+            require_version(held["version"], _VERSION, "recorded bucket counts", path)
             return {
                 partition: RecordedCount(int(count), InstantTime(at))
                 for partition, (count, at) in held["partitions"].items()

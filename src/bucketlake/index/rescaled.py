@@ -44,24 +44,27 @@ def rescaled_index(
         table's buckets split and merge.
     """
     if (rules is None) == (add is None):
-        raise ConfigError("rescale", None, "give rules= for a new list, or add= for further rules")
+        both = None if rules is None else "rules and add"
+        raise ConfigError("rules", both, "give rules= for a new list, or add= for further rules")
     if rule is not None:
         check_rule(rule)
     if default is not None:
         check_count(default, "default")
     if isinstance(held, RingKind):
         raise ConfigError(
-            "rescale",
+            "index",
             held,
             f"a rescale sets bucket counts by rules; the buckets of a {type(held).__name__} split "
-            "and merge by Table.resize (bucketlake resize)",
+            "and merge by table.resize() (bucketlake resize --run)",
+            "rescaled",
         )
     if isinstance(held, INDEXED_KINDS):
         raise ConfigError(
-            "rescale",
+            "index",
             held,
             f"a rescale sets bucket counts by rules; a {type(held).__name__} opens file groups as "
             "they are needed",
+            "rescaled",
         )
     pairs = pairs_of(add if rules is None else rules, "add" if rules is None else "rules")
     if isinstance(held, SimpleBucket):

@@ -264,8 +264,8 @@ class RingLayout:
                     f"file group {file_slice.file_id} (instant {file_slice.instant}) is not on "
                     f"{self.setting_of(partition)}",
                     "a clustering without the index options of the table, or an overwrite by "
-                    "Hudi, makes such groups: rewrite the partition by table.repair() (bucketlake "
-                    "repair)",
+                    "Hudi, makes such groups: rewrite the partition with table.repair() "
+                    "(bucketlake repair --run)",
                 )
             found[partition, position] = (file_slice,)
         return found
@@ -359,7 +359,7 @@ def _require_one_resize(state: RingState) -> None:
                     f"this resize and that of instant {other} are both pending, and both rewrite "
                     f"file group {file_id} of partition {resize.partition_path!r}; if neither "
                     "process is running, withdraw one with table.rollback(instant) (bucketlake "
-                    "rollback)",
+                    "rollback PATH INSTANT --run)",
                 )
 
 

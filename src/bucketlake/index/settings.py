@@ -344,10 +344,11 @@ def require_given(storage: Storage, given: TableIndex | None, found: TableIndex 
         raise IndexStateError(
             f"index={given!r} was asked for",
             f"{storage.root} holds {found!r}",
-            "open it without index=; to change the count use Table.rescale (bucketlake rescale), "
-            "to change max_file_size use bucketlake.convert, to split or merge the buckets of a "
-            "ConsistentBucket or ExtendibleBucket use Table.resize (bucketlake resize); the kind "
-            "of a RecordIndex and the assigners of a DynamicBucket cannot be changed",
+            "open it without an index (without --index and --buckets); to change the count use "
+            "table.rescale(...) (bucketlake rescale --run), to change max_file_size use "
+            "table.convert(...) (bucketlake convert --run), to split or merge the buckets of a "
+            "ConsistentBucket or ExtendibleBucket use table.resize() (bucketlake resize --run); "
+            "the kind of a RecordIndex and the assigners of a DynamicBucket cannot be changed",
         )
 
 
@@ -362,8 +363,8 @@ def require_index(
     if index is None:
         stored = stored or read_stored(storage)
         begun = (
-            "a conversion of the table to a DynamicBucket did not complete: repeat it "
-            "(bucketlake.convert); or "
+            "a conversion of the table to a DynamicBucket did not complete: repeat it with "
+            "table.convert(...) (bucketlake convert --dynamic --run); or "
             if stored is not None and stored.has_kinds
             else ""
         )
@@ -371,8 +372,8 @@ def require_index(
             "index",
             None,
             f"{begun}the table stores no bucket setting; open it with "
-            f"open_table(path, index={_kind_of(storage)}), on the command line with "
-            f"{_option_of(storage)}; the count is that of the table's Hudi writers "
+            f"open_table(path, index={_kind_of(storage)}) ({_option_of(storage)} COUNT); the count "
+            "is that of the table's Hudi writers "
             f"(hoodie.bucket.index.num.buckets){_record_index_of(storage)}",
         )
     return index
@@ -383,10 +384,15 @@ def require_rings(storage: Storage, timeline: Timeline, given: TableIndex | None
     index = require_index(storage, timeline, given)
     if not isinstance(index, RingKind):
         raise ConfigError(
-            "resize",
+            "index",
             index,
-            "only the buckets of a ConsistentBucket or an ExtendibleBucket split and merge; to "
-            "change the bucket count of others use Table.rescale (bucketlake rescale)",
+            "only the buckets of a ConsistentBucket or an ExtendibleBucket split and merge"
+            + (
+                "; the buckets of a DynamicBucket are opened as they are needed"
+                if isinstance(index, INDEXED_KINDS)
+                else "; to change the count use table.rescale(...) (bucketlake rescale --run)"
+            ),
+            "resized",
         )
     return index
 
@@ -397,8 +403,8 @@ def _record_index_of(storage: Storage) -> str:
         return ""
     return (
         "; the table has a record-level index: if its writers use it (hoodie.index.type), open it "
-        "with index=RecordIndex(partitioned=True or False), on the command line with --index "
-        "record or --index global-record"
+        "with index=RecordIndex(partitioned=True) (--index record) or "
+        "index=RecordIndex(partitioned=False) (--index global-record)"
     )
 
 

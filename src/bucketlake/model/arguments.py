@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bucketlake.errors import ConfigError
-from bucketlake.model.names import Names
+from bucketlake.model.names import Names, did_you_mean
 
 
 def check_flags(**given: object) -> None:
@@ -65,8 +65,9 @@ def check_kinds(kinds: tuple[type, ...], **given: object) -> None:
     """Raise ConfigError for a value of none of the classes."""
     for name, value in given.items():
         if not isinstance(value, kinds):
-            named = " or ".join(kind.__name__ for kind in kinds)
-            raise ConfigError(name, value, f"give a {named}")
+            names = [kind.__name__ for kind in kinds]
+            hint = did_you_mean(value, names) if isinstance(value, str) else ""
+            raise ConfigError(name, value, f"give a {' or '.join(names)}{hint}")
 
 
 def check_methods(method: str, what: str, **given: object) -> None:

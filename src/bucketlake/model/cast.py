@@ -19,6 +19,7 @@ from bucketlake.model.column_type import is_list, type_name
 from bucketlake.model.evolution import is_wider_decimal
 from bucketlake.model.floating_text import floating_text
 from bucketlake.model.map_entries import map_entries, map_lengths
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.required_fields import has_required_fields, without_nulls
 from bucketlake.model.schema_merge import how_to_allow
 
@@ -124,7 +125,8 @@ class _Cast:
             if name not in known:
                 problem = "the table has no such column"
                 where = f"{self._where}, column {prefix}{name}"
-                raise InputError(where, problem, "drop it, or add it to the table's schema")
+                next_step = f"drop it, or add it to the table's schema{did_you_mean(name, known)}"
+                raise InputError(where, problem, next_step)
 
     def _field(self, array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         self._check_required(field, array.null_count, path)

@@ -9,7 +9,6 @@ the common type of two types, with what was measured on Hudi 1.2.0.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from bucketlake.model.column_type import (
     stored_fields,
     type_name,
 )
+from bucketlake.model.names import closest_name
 from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge, how_to_allow
 
 _INTEGERS = (pa.int32(), pa.int64())  # In order of width.
@@ -99,14 +99,12 @@ class _Evolution:
         if not self._merge.add_columns:
             lacking = [name for name in known if name not in by_name]
             for field in added:
-                meant = get_close_matches(field.name, lacking, 1) or get_close_matches(
-                    field.name, sorted(known), 1
-                )
+                meant = closest_name(field.name, lacking) or closest_name(field.name, sorted(known))
                 self._refuse(
                     prefix + field.name,
                     "add_columns",
                     f"the table has no such column, the batch has it as {type_name(field.type)}"
-                    + (f" (did you mean {prefix}{meant[0]}?)" if meant else ""),
+                    + (f" (did you mean {prefix + meant!r}?)" if meant else ""),
                 )
         return kept + added
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.arguments import check_optional_texts, check_texts, names_of
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.value_text import Column, value_texts
 
 NULL_TEXT = "__null__"
@@ -244,7 +245,8 @@ def _missing_column(columns: pa.Table | pa.RecordBatch, name: str, role: str) ->
         f"{role} column {name!r}",
         f"the data has {'several' if repeated else 'no'} such column{'s' if repeated else ''}; "
         f"its columns are {', '.join(map(repr, names))}",
-        "give the data the table's columns, each once",
+        "give the data the table's columns, each once"
+        + ("" if repeated else did_you_mean(name, names)),
     )
 
 
@@ -253,7 +255,9 @@ def _literal(schema: pa.Schema, name: str, values: Mapping[str, Any]) -> pa.Arra
     where = f"record key column {name!r}"
     if index < 0:
         raise InputError(
-            where, "the table has no such column", f"its columns are {', '.join(schema.names)}"
+            where,
+            "the table has no such column",
+            f"its columns are {', '.join(schema.names)}{did_you_mean(name, schema.names)}",
         )
     data_type = schema.field(index).type
     try:

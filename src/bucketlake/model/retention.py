@@ -46,7 +46,6 @@ class Retention:
         asked = dict(zip(CleanPolicy, (commits, hours, versions), strict=True))
         given = {policy: count for policy, count in asked.items() if count is not None}
         if len(given) > 1:
-            raise ConfigError(
-                "clean", [*given.values()], "give one of retain_commits, _hours and _versions"
-            )
+            named = " and ".join(f"retain_{policy.name.lower()}" for policy in given)
+            raise ConfigError(named, [*given.values()], "give only one of them")
         return cls(*next(iter(given.items()))) if given else cls()

@@ -13,6 +13,7 @@ from typing import Self
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.arguments import items_of
+from bucketlake.model.names import did_you_mean
 
 MergeSchema = bool | str | Sequence[str]
 """``False``: no change; ``True``: every change; or the words of the changes, one or several."""
@@ -60,7 +61,8 @@ class SchemaMerge:
         allowed = _ALLOWED.format(", ".join(known))
         asked = [given] if isinstance(given, str) else items_of(given, "merge_schema", allowed)
         if not all(isinstance(word, str) and word in known for word in asked):
-            raise ConfigError("merge_schema", given, allowed)
+            unknown = next(word for word in asked if word not in known)
+            raise ConfigError("merge_schema", given, allowed + did_you_mean(unknown, known))
         return cls(**dict.fromkeys(asked, True))
 
     @property

@@ -23,7 +23,7 @@ from bucketlake.model.text_table import (
 Item = TypeVar("Item")
 
 NONE_TEXT = "none_text"
-"""Key of a field's metadata: the text in place of None."""
+"""Key of a field's metadata: the text in place of None or nothing."""
 
 
 class Shown:
@@ -61,7 +61,7 @@ def facts_of(value: Any) -> Facts:
     shown = [held for held in fields(value) if not held.name.startswith("_")]
     facts = {held.name: _parts(getattr(value, held.name)) for held in shown}
     texts = {held.name: held.metadata[NONE_TEXT] for held in shown if NONE_TEXT in held.metadata}
-    return facts | {name: text for name, text in texts.items() if facts[name] is None}
+    return facts | {name: text for name, text in texts.items() if facts[name] in (None, ())}
 
 
 def _parts(value: Any) -> Any:

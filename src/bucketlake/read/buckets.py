@@ -17,6 +17,7 @@ from bucketlake.metadata.record_locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.shown import Shown, ShownList
 from bucketlake.read.pruning.groups import slices_of_keys
@@ -230,5 +231,9 @@ def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
         raise ConfigError("key", dict(values), allowed)
     absent = [name for name in spec.record_key_fields if name not in values]
     if absent:
-        raise ConfigError("key", dict(values), f"give a value for {absent[0]!r} too")
+        raise ConfigError(
+            "key",
+            dict(values),
+            f"give a value for {absent[0]!r} too{did_you_mean(absent[0], values)}",
+        )
     return key_text(spec, values, snapshot.schema)

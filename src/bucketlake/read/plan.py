@@ -20,6 +20,7 @@ from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import META_NAMES
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.request import PinnedRead
@@ -161,7 +162,7 @@ def _readable_schema(
         raise InputError(
             f"columns of {snapshot.storage.root}",
             f"there is no column {absent[0]!r}; the table has {snapshot.schema.names}{why}",
-            "name columns of the table",
+            f"name columns of the table{did_you_mean(absent[0], schema.names)}",
         )
     return schema
 

@@ -182,7 +182,11 @@ def compact(
     """
     if config.table_type is not TableType.MERGE_ON_READ:
         raise ConfigError(
-            "compact", storage.root, "only a merge-on-read table has log files to compact"
+            "table_type",
+            config.table_type.value.lower(),
+            "only a merge_on_read table has log files; this table has base files alone, so there "
+            "is nothing to compact",
+            "compacted",
         )
     check_writable(config, storage.root)
     timeline = load_timeline(storage, config)
@@ -419,7 +423,8 @@ def with_sizes(
             raise TimelineError(
                 instant,
                 f"plans to read {file.path}, which is missing: restore it, or roll the plan back "
-                "(a resize with table.rollback(), a compaction with Hudi)",
+                "(a resize with table.rollback(instant) (bucketlake rollback PATH INSTANT --run), "
+                "a compaction with Hudi)",
             )
         return listed[file.path]
 

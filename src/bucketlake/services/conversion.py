@@ -69,7 +69,7 @@ def plan_conversion(snapshot: Snapshot, held: TableIndex, index: TableIndex) -> 
             "index",
             index,
             f"the table has {held!r}, and a conversion changes only max_file_size; to change "
-            "bucket counts use Table.rescale",
+            "bucket counts use table.rescale(...) (bucketlake rescale --run)",
         )
     slices = snapshot.all_slices()
     partitions: set[str] = set()
@@ -86,12 +86,13 @@ def _why_not(held: IndexedKind, index: TableIndex) -> str:
     name = type(held).__name__
     if type(index) is type(held):
         return (
-            f"a {name} is not converted: open the table with other sizes (open_table(path, index=))"
+            f"a {name} is not converted: open the table with other sizes, "
+            f"open_table(path, index={name}(...))"
         )
     return (
         f"the table has {held!r}, and its keys may be in any file group, so all of its rows would "
-        "have to move: write them to a new table (create_table, then bulk_insert(table.read())); "
-        "a conversion leads from any kind to a DynamicBucket"
+        "have to move: make a new table with create_table(...) (bucketlake create), and write them "
+        "to it with table.bulk_insert(...); a conversion leads from any kind to a DynamicBucket"
     )
 
 

@@ -42,10 +42,17 @@ from bucketlake.index.recorded_counts import recorded_counts
 from bucketlake.index.settings import TableIndex, without_records
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.shown import ShownList
 from bucketlake.services.examination import Examination, examine
 from bucketlake.services.file_checks import FILE_CHECKS
-from bucketlake.services.findings import MIN_AGE_SECONDS, Finding, FindingKind, Severity
+from bucketlake.services.findings import (
+    ALWAYS_CHECKED,
+    MIN_AGE_SECONDS,
+    ON_REQUEST,
+    Finding,
+    FindingKind,
+    Findings,
+    Severity,
+)
 from bucketlake.services.metadata_checks import METADATA_CHECKS, check_metadata_files
 from bucketlake.services.ring_checks import RING_CHECKS
 from bucketlake.services.row_checks import check_files, check_keys
@@ -73,7 +80,7 @@ def diagnose(
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
     now_ms: Callable[[], int] = system_now_ms,
-) -> list[Finding]:
+) -> Findings:
     """Run the checks of the doctor on a table.
 
     Parameters
@@ -91,8 +98,8 @@ def diagnose(
 
     Returns
     -------
-    list of Finding
-        Findings, the most severe first.
+    Findings
+        The most severe first, and what was checked.
 
     Raises
     ------
@@ -106,7 +113,10 @@ def diagnose(
         _require_right_properties(storage, config)
     except FormatError as error:
         broken = FindingKind.PROPERTIES_BROKEN
-        return ShownList([Finding(broken, error.problem, files=(PROPERTIES_FILE,))])
+        rest = (*ALWAYS_CHECKED[1:], *ON_REQUEST)
+        not_checked = [f"{name} (needs the properties)" for name in rest]
+        finding = Finding(broken, error.problem, files=(PROPERTIES_FILE,))
+        return Findings([finding], ALWAYS_CHECKED[:1], not_checked)
     check_readable(config, storage.root)
     table = examine(storage, config, given, min_age_ms=min_age_seconds * 1000, now_ms=now_ms)
     checks = [*CHECKS, *METADATA_CHECKS, *FILE_CHECKS, *RING_CHECKS]
@@ -120,7 +130,19 @@ def diagnose(
             found[_unreadable(error)] = None
         except (TimelineError, ObjectNotFoundError):  # Removed after the timeline was listed.
             continue
-    return ShownList(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))
+    asked = {"keys": keys, "files": files}
+    not_checked = [
+        f"{name}: {argument}" for name, argument in ON_REQUEST.items() if not asked[name]
+    ]
+    if min_age_seconds:
+        not_checked.append(
+            f"leftovers younger than {min_age_seconds} s: min_age_seconds=0 (--min-age 0)"
+        )
+    return Findings(
+        sorted(found, key=lambda finding: _ORDER.index(finding.severity)),
+        [*ALWAYS_CHECKED, *(name for name, is_asked in asked.items() if is_asked)],
+        not_checked,
+    )
 
 
 def _require_right_properties(storage: Storage, config: TableConfig) -> None:

@@ -6,10 +6,12 @@ repairs them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from html import escape
 
-from bucketlake.model.shown import Shown
+from bucketlake.model.shown import Shown, ShownList
 
 MIN_AGE_SECONDS = 3600
 """Younger leftovers may belong to a running writer, and are left alone."""
@@ -92,12 +94,16 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.INDEX_ENTRIES_WRONG: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
     FindingKind.INDEX_ENTRIES_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
     FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),
-    FindingKind.PENDING_OF_HUDI: (Severity.ERROR, Remedy.NOTHING, "let Hudi finish it"),
+    FindingKind.PENDING_OF_HUDI: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "let the job of Hudi that planned it finish or roll it back",
+    ),
     FindingKind.PLAN_BROKEN: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "restore the files, or roll the plan back: a resize by table.rollback() (bucketlake "
-        "rollback), a compaction with Hudi",
+        "restore the files, or roll the plan back: a resize by table.rollback(instant) (bucketlake "
+        "rollback PATH INSTANT --run), a compaction with Hudi",
     ),
     FindingKind.PARTITION_NOT_MARKED: (Severity.ERROR, Remedy.MARK, ""),
     FindingKind.FILE_MISSING: (
@@ -142,6 +148,64 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.LEFTOVER_OUTCOME: (Severity.NOTE, Remedy.DELETE, ""),
     FindingKind.LEFTOVER_TURN: (Severity.NOTE, Remedy.DELETE, ""),
 }
+
+
+ALWAYS_CHECKED = (
+    "properties",
+    "timeline",
+    "list of files",
+    "metadata table",
+    "buckets",
+    "leftovers",
+)
+"""What a doctor always checks."""
+
+ON_REQUEST = {"keys": "check_keys=True (--check-keys)", "files": "check_files=True (--check-files)"}
+"""What a doctor checks only on request, because it costs a scan; and the argument for it."""
+
+
+class Findings(ShownList["Finding"]):
+    """The findings of a doctor, the worst first; and what it checked.
+
+    Attributes
+    ----------
+    checked : tuple of str
+        What was checked.
+    not_checked : tuple of str
+        What was not checked, and how to check it.
+    """
+
+    def __init__(
+        self, found: Iterable[Finding], checked: Sequence[str], not_checked: Sequence[str]
+    ) -> None:
+        super().__init__(found)
+        self.checked, self.not_checked = tuple(checked), tuple(not_checked)
+
+    @property
+    def summary(self) -> str:
+        """How many findings there are, in words."""
+        if not self:
+            return "no findings"
+        counts = {kind: sum(one.severity is kind for one in self) for kind in Severity}
+        return ", ".join(
+            f"{count} {kind.value}{'s' if count > 1 else ''}"
+            for kind, count in counts.items()
+            if count
+        )
+
+    def __str__(self) -> str:
+        """Return the findings as a table, and what was checked."""
+        return "\n".join([super().__str__() if self else self.summary, *self._scope()])
+
+    def _repr_html_(self) -> str:
+        table = super()._repr_html_() if self else f"<p>{self.summary}</p>"
+        return table + "".join(f"<p>{escape(line)}</p>" for line in self._scope())
+
+    def _scope(self) -> list[str]:
+        lines = [f"checked: {', '.join(self.checked)}"]
+        if self.not_checked:
+            lines.append(f"not checked: {', '.join(self.not_checked)}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,7 +290,7 @@ def _stored_twice(key: str, values: pa.DictionaryArray, table: str) -> IndexStat
     if first.partition_path == second.partition_path:
         believed = f"{table} has each key once in a data partition"
         places = f"file groups {first.file_id} and {second.file_id} of {first.partition_path!r}"
-        next_step = "run table.repair(check_keys=True) (bucketlake repair)"
+        next_step = "run table.repair(check_keys=True) (bucketlake repair --check-keys --run)"
     else:
         believed = f"{table} has each key once, as a global record-level index needs it"
         places = f"data partitions {first.partition_path!r} and {second.partition_path!r}"

@@ -165,6 +165,7 @@ def _require_no_resize(snapshot: Snapshot) -> None:
         raise IndexStateError(
             "a conversion to another kind of index begins without a pending resize",
             f"instant {pending.requested_at} of {snapshot.storage.root} is one",
-            "carry it out with table.resize() (bucketlake resize) or the Hudi job that planned it, "
-            "or undo it with table.rollback()",
+            "carry it out with table.resize() (bucketlake resize --run) or the Hudi job that "
+            "planned it, or undo it with table.rollback(instant) (bucketlake rollback PATH INSTANT "
+            "--run)",
         )

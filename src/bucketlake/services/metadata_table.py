@@ -75,6 +75,7 @@ from bucketlake.metadata.table import load_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile
 from bucketlake.model.kept import kept_property
+from bucketlake.model.names import one_of
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
@@ -203,7 +204,7 @@ def partitions_to_build(
     known = {partition.value: partition for partition in MetadataPartition}
     for name in given:
         if name not in known:
-            raise ConfigError("partitions", name, f"one of {', '.join(known)}")
+            raise ConfigError("partitions", name, one_of(name, known))
     names = config.written_metadata_partitions
     held = {known[name] for name in names if name in known}
     wanted = {known[name] for name in given} or held or set(USUAL_PARTITIONS)

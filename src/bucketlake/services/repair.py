@@ -32,12 +32,12 @@ from bucketlake.index.record import RecordIndex
 from bucketlake.index.settings import TableIndex, require_index, resolve_index
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
-from bucketlake.model.shown import Shown
+from bucketlake.model.shown import NONE_TEXT, Shown
 from bucketlake.read.file_system_view import data_file
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import MIN_AGE_SECONDS, Finding, FindingKind, Remedy
+from bucketlake.services.findings import MIN_AGE_SECONDS, Finding, FindingKind, Findings, Remedy
 from bucketlake.services.index_build import Runner, build_here
 from bucketlake.services.metadata_checks import partition_to_rebuild
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
@@ -103,12 +103,23 @@ class RepairReport(Shown):
         Folder to which files were moved; None if no file was moved.
     commits : tuple of InstantTime
         Commits that rewrote partitions.
+    checked, not_checked : tuple of str
+        As of :class:`~bucketlake.services.findings.Findings`. Only what is checked is repaired.
     """
 
-    repaired: tuple[Finding, ...]
-    left: tuple[Finding, ...]
+    repaired: tuple[Finding, ...] = field(metadata={NONE_TEXT: "nothing"})
+    left: tuple[Finding, ...] = field(metadata={NONE_TEXT: "no findings"})
     quarantine: str | None = None
     commits: tuple[InstantTime, ...] = ()
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """How many findings are repaired and left, in words."""
+        if not self.repaired and not self.left:
+            return "no findings"
+        return f"{len(self.repaired)} repaired, {len(self.left)} left"
 
 
 def repair(
@@ -144,7 +155,7 @@ def repair(
         If the repair was in conflict with another writer several times.
     """
 
-    def look() -> list[Finding]:
+    def look() -> Findings:
         return diagnose(
             storage, given, keys=keys, files=files, min_age_seconds=min_age_seconds, now_ms=now_ms
         )
@@ -153,7 +164,10 @@ def repair(
     if dry_run:
         mendable = tuple(finding for finding in found if finding.remedy is not Remedy.NOTHING)
         return RepairReport(
-            mendable, tuple(finding for finding in found if finding not in mendable)
+            mendable,
+            tuple(finding for finding in found if finding not in mendable),
+            checked=found.checked,
+            not_checked=found.not_checked,
         )
     clear_staging(storage, now_ms() - min_age_seconds * 1000)
     work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, run)
@@ -173,7 +187,14 @@ def repair(
             tried.update(dict.fromkeys(finding for finding in found if finding.remedy in remedies))
             found = look()
     repaired = tuple(finding for finding in tried if finding not in found)
-    return RepairReport(repaired, tuple(found), work.quarantine, tuple(work.commits))
+    return RepairReport(
+        repaired,
+        tuple(found),
+        work.quarantine,
+        tuple(work.commits),
+        found.checked,
+        found.not_checked,
+    )
 
 
 @dataclass

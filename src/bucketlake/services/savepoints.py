@@ -67,7 +67,7 @@ def make_savepoint(
     check_writable(config, storage.root)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
     timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
-    chosen = _commit(timeline, instant).requested_at
+    chosen = _commit(storage, config, timeline, instant).requested_at
     if any(i.requested_at == chosen for i in timeline.completed() if _is_savepoint(i)):
         return chosen
     put_inflight(storage, config, chosen, Action.SAVEPOINT)
@@ -152,7 +152,7 @@ def _files(
     storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
 ) -> dict[str, list[str]]:
     """Return the names of the files that a query of a commit reads, by partition path."""
-    _commit(timeline, instant)
+    _commit(storage, config, timeline, instant)
     files: dict[str, list[str]] = {}
     doomed = {
         path: clean.requested_at
@@ -166,20 +166,23 @@ def _files(
                 raise TimelineError(
                     instant,
                     f"the pending clean {doomed[file.path]} deletes {file.path}: complete it with "
-                    "table.clean(), and use a later commit",
+                    "table.clean() (bucketlake clean --run), and use a later commit",
                 )
             files.setdefault(file_slice.partition_path, []).append(file.name.to_file_name())
     return files
 
 
-def _commit(timeline: Timeline, instant: InstantTime | None) -> Instant:
+def _commit(
+    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime | None
+) -> Instant:
     commits = timeline.completed_commits()
     if instant is None and commits:
         return commits[-1]
     found = None if instant is None else timeline.find_completed(instant)
     if found is None:
-        why = "the table has no commit yet" if instant is None else why_absent(timeline, instant)
-        raise TimelineError(instant or "", why)
+        if instant is None:
+            raise TimelineError("", "the table has no commit yet: write to it first")
+        raise TimelineError(instant, why_absent(storage, config, timeline, instant))
     return found
 
 

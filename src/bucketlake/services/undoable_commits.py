@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bucketlake.config.inner_path import require_data_place
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import IndexStateError, MissingFileError, TimelineError
 from bucketlake.index.settings import TableIndex, resolve_index
 from bucketlake.model.file_name import InstantTime, log_instant
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.dependents import with_dependents
+from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.archive_reader import archived_completion_times, has_archive
-from bucketlake.timeline.instant import Action, Instant
+from bucketlake.timeline.instant import WRITES, Action, Instant
 
+_COMPACT = "table.compact() (bucketlake compact --run)"
+_RESIZE = "table.resize() (bucketlake resize --run)"
 _ARCHIVED = "is archived: only a commit of the active timeline can be rolled back"
 
 
@@ -34,7 +38,9 @@ def commits_to_undo(
         raise TimelineError(instant, _ARCHIVED)
     found = timeline.find_completed(instant)
     if found is None:
-        raise TimelineError(instant, why_absent(timeline, instant))
+        raise TimelineError(
+            instant, why_absent(snapshot.storage, snapshot.config, timeline, instant)
+        )
     _require_no_savepoint(timeline, instant)
     undone = with_dependents(snapshot, index, found)
     if len(undone) > 1 and not cascade:
@@ -53,20 +59,28 @@ def commits_to_undo(
     return undone[::-1]
 
 
-def why_absent(timeline: Timeline, instant: InstantTime) -> str:
-    """Return the reason why there is no completed commit with a time."""
-    if timeline.start is not None and instant < timeline.start:
+def why_absent(
+    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
+) -> str:
+    """Return the reason why the active timeline has no completed commit with a time."""
+    if instant in archived_completion_times(storage, config, since=instant, until=instant):
         return (
-            f"it is older than the active timeline, which starts at {timeline.start}; "
-            "to go back further restore a savepoint"
+            f"it is archived: the active timeline starts at {timeline.start}; to go back further "
+            "restore a savepoint"
         )
-    if any(pending.requested_at == instant for pending in timeline.pending()):
-        return "it is not completed; the next write rolls it back"
+    see = "see table.timeline() (bucketlake timeline)"
+    for known in timeline.instants:
+        if instant == known.completed_at:
+            return (
+                f"this is the completion time of the {known.action.value} {known.requested_at}: "
+                f"commits are named by their requested time; {see}"
+            )
+        if instant == known.requested_at and known.action in WRITES:
+            return "it is not completed; the next write rolls it back"
+        if instant == known.requested_at:
+            return f"this is a {known.action.value}, not a commit; {see}"
     starts = "is empty" if timeline.start is None else f"starts at {timeline.start}"
-    return (
-        f"no commit of the active timeline has this time (it {starts}): "
-        "see table.timeline() (bucketlake timeline)"
-    )
+    return f"the table has no commit of this time (its active timeline {starts}); {see}"
 
 
 def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
@@ -75,7 +89,8 @@ def _require_no_savepoint(timeline: Timeline, instant: InstantTime) -> None:
             raise TimelineError(
                 instant,
                 f"savepoint {savepoint.requested_at} holds it: delete the savepoint first with "
-                "table.delete_savepoint() (bucketlake savepoint TABLE INSTANT --delete)",
+                f"table.delete_savepoint('{savepoint.requested_at}') (bucketlake savepoint PATH "
+                f"{savepoint.requested_at} --delete)",
             )
 
 
@@ -120,20 +135,20 @@ def _require_no_plan(snapshot: Snapshot, undone: Sequence[Instant]) -> None:
     commits = [(commit, timeline.read_commit(storage, commit)) for commit in undone]
     files = {stat.path: commit for commit, metadata in commits for stat in metadata.stats}
     plans = [
-        (pending, timeline.read_compaction_plan(storage, pending), "compaction", "compact")
+        (pending, timeline.read_compaction_plan(storage, pending), "compaction", _COMPACT)
         for pending in timeline.pending_compactions()
     ]
     plans += [
-        (pending, [*timeline.read_clustering_plan(storage, pending).slices], "resize", "resize")
+        (pending, [*timeline.read_clustering_plan(storage, pending).slices], "resize", _RESIZE)
         for pending in timeline.pending_clusterings()
     ]
-    for pending, slices, what, verb in plans:
+    for pending, slices, what, call in plans:
         for path in (path for planned in slices for path in planned.paths):
             if path in files:
                 raise TimelineError(
                     files[path].requested_at,
                     f"the pending {what} {pending.requested_at} names {path}: execute it with "
-                    f"table.{verb}() (bucketlake {verb})",
+                    f"{call}",
                 )
 
 
@@ -142,7 +157,7 @@ def _require_no_clean(timeline: Timeline, instant: InstantTime) -> None:
         raise TimelineError(
             instant,
             f"the pending clean {clean.requested_at} may delete files from before it: complete "
-            "the clean with table.clean() (bucketlake clean)",
+            "the clean with table.clean() (bucketlake clean --run)",
         )
 
 

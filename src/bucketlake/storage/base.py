@@ -143,6 +143,15 @@ class StagingStorage(Storage, Protocol):
         ...
 
 
+@runtime_checkable
+class PlacedStorage(Storage, Protocol):
+    """Storage whose root is a folder of something larger."""
+
+    def parent(self) -> PlacedStorage | None:
+        """Return the storage of the folder around the root; None if there is none."""
+        ...
+
+
 def clear_staging(storage: Storage, written_before_ms: int) -> None:
     """Delete temporary files that killed processes left behind, if the storage writes such files.
 

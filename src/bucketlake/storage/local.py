@@ -67,6 +67,11 @@ class LocalStorage:
     def __post_init__(self) -> None:
         assert os.path.isabs(self.root), f"{self.root} is not absolute"
 
+    def parent(self) -> LocalStorage | None:
+        """Return the folder around this folder."""
+        folder = os.path.dirname(self.root)
+        return None if folder == self.root else LocalStorage(folder, self.fsync)
+
     @property
     def requests_at_once(self) -> int:
         """One: a call is faster than the start of a thread."""

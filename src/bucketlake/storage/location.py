@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
+from bucketlake.model.names import did_you_mean
 from bucketlake.storage.base import Storage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.memory import MemoryStorage
@@ -90,6 +91,34 @@ wasb:, wasbs:
     return ObjectStorage(address, StoreOptions.from_user(options, address.bucket))
 
 
+def shown_address(path: str) -> str:
+    """Return the address of a table as messages show it: its storage's root, without secrets.
+
+    It is also defined for a path that :func:`open_storage` refuses.
+
+    >>> shown_address("s3a://lake/orders/"), shown_address("s3://key:secret@lake/orders")
+    ('s3a://lake/orders', 's3:(hidden)')
+    """
+    scheme, colon, _ = path.partition(":")
+    parts = _SCHEME.fullmatch(path)
+    try:
+        if parts is not None and scheme.lower() in SERVICES:
+            return parse_store_url(scheme.lower(), parts["rest"][2:]).root
+        if parts is not None and scheme.lower() == "memory":
+            return f"memory://{parts['rest'].strip('/')}"
+        if parts is not None and scheme.lower() == "file":
+            return _absolute(_file_path(path, parts["rest"]))
+        if parts is None and scheme.lower() not in _SCHEMES:
+            return _absolute(_expanded(path))
+    except ConfigError:  # The path has no bucket, or has secrets.
+        return f"{scheme}:{HIDDEN}" if colon else path
+    return StoreOptions().redact(without_user(path))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - no links resolved.
+
+
 def _refuse_forgotten_slashes(path: str) -> None:
     """Reject ``s3:bucket/t``, which would be a folder of that name on local disk."""
     scheme, colon, _ = path.partition(":")
@@ -142,8 +171,8 @@ def _open_local(path: str, options: dict[str, str]) -> LocalStorage:
     fsync = str(options.pop(_FSYNC, "true")).lower()
     if fsync not in ("true", "false"):
         raise ConfigError(_FSYNC, fsync, "it must be true or false")
-    _refuse_options(options, f"a local path only has the option {_FSYNC}")
-    return LocalStorage(os.path.abspath(path), fsync == "true")  # noqa: PTH100 - no links resolved.
+    _refuse_options(options, f"a local path has only the option {_FSYNC}")
+    return LocalStorage(_absolute(path), fsync == "true")
 
 
 def _open_memory(rest: str, options: dict[str, str]) -> Storage:
@@ -157,4 +186,5 @@ def _open_memory(rest: str, options: dict[str, str]) -> Storage:
 
 def _refuse_options(options: Mapping[str, str], allowed: str) -> None:
     if options:
-        raise ConfigError(min(options), HIDDEN, allowed)
+        name = min(options)
+        raise ConfigError(name, HIDDEN, allowed + did_you_mean(name, [_FSYNC]))

@@ -103,6 +103,10 @@ class MemoryStorage:
         """One, so that runs are repeatable."""
         return 1
 
+    def parent(self) -> None:
+        """Return None: a name is not inside of another one."""
+        return
+
     def read(self, path: str) -> bytes:
         """Return a whole object."""
         return self._content(path, "read")

@@ -34,6 +34,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -51,7 +52,7 @@ from bucketlake.storage.base import (
     with_prefixes,
 )
 from bucketlake.storage.paths import check_folder, check_path, is_side_file
-from bucketlake.storage.store_address import StoreAddress, open_store
+from bucketlake.storage.store_address import CREDENTIALS, StoreAddress, open_store
 from bucketlake.storage.store_options import StoreOptions
 
 if TYPE_CHECKING:
@@ -101,6 +102,15 @@ class ObjectStorage:
     def root(self) -> str:
         """The address as the user wrote it."""
         return self._address.root
+
+    def parent(self) -> ObjectStorage | None:
+        """Return the folder of the bucket around the root."""
+        if not self._address.prefix:
+            return None
+        root, prefix = (
+            text.rpartition("/")[0] for text in (self._address.root, self._address.prefix)
+        )
+        return ObjectStorage(replace(self._address, root=root, prefix=prefix), self._options)
 
     @property
     def requests_at_once(self) -> int:
@@ -336,7 +346,13 @@ class ObjectStorage:
         if answer is not None:
             told = [found[1] for tag in _TOLD if (found := tag.search(text))]
             text = f"the store answered {': '.join([answer[1].strip(), *told])}"
-        hint = next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+        hint = ""
+        if isinstance(error, _DENIED) or (answer is not None and answer[1][:3] in ("401", "403")):
+            names = ", ".join(CREDENTIALS[self._address.service])
+            hint = (
+                "; the credentials in use are missing, wrong, or lack a permission here: give them "
+                f"as storage_options (-o) ({names}), or in the environment"
+            )
         text = self._options.redact(text)  # Before it is cut: half a secret would not be found.
         return " ".join(text.split())[:_REASON_LENGTH_MAX] + hint
 
@@ -348,16 +364,7 @@ class _ConflictError(AlreadyExistsError):
 _REASON_LENGTH_MAX = 500
 _ANSWER = re.compile(r"status code: (\d{3}[ A-Za-z]*)")
 _TOLD = (re.compile(r"<Code>([^<]*)</Code>"), re.compile(r"<Message>([^<]*)</Message>"))
-_HINTS: tuple[tuple[type[Exception], str], ...] = (
-    (
-        obstore_errors.PermissionDeniedError,
-        "; the credentials in use lack a permission on this bucket",
-    ),
-    (
-        obstore_errors.UnauthenticatedError,
-        "; give valid credentials, as storage_options or in the environment",
-    ),
-)
+_DENIED = (obstore_errors.PermissionDeniedError, obstore_errors.UnauthenticatedError)
 
 _first_process_id: list[int] = []  # The process whose first operation started obstore's threads.
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import did_you_mean
 from bucketlake.storage.store_options import HIDDEN, StoreOptions, without_user
 
 if TYPE_CHECKING:
@@ -31,6 +32,21 @@ class Service(Enum):
     GCS = "Google Cloud Storage"
     AZURE = "Azure"
 
+
+CREDENTIALS = {
+    Service.S3: ("access_key_id", "secret_access_key", "session_token", "region", "endpoint"),
+    Service.GCS: ("service_account", "service_account_key"),
+    Service.AZURE: (
+        *("account_name", "account_key", "sas_key"),
+        *("client_id", "client_secret", "tenant_id"),
+    ),
+}
+"""Options that decide who asks a service, by ``docs/how-to/object-stores.md``."""
+
+_OF_ALL_SERVICES = (
+    *("timeout", "connect_timeout", "proxy_url", "allow_http", "max_retries", "retry_timeout"),
+    "virtual_hosted_style_request",
+)
 
 SERVICES = {
     "s3": Service.S3,
@@ -138,8 +154,10 @@ def open_store(address: StoreAddress, options: StoreOptions) -> ObjectStore:
         return _make_store(address, options)
     except obstore_errors.UnknownConfigurationKeyError as error:
         found = re.search(r"key: '([^']*)'", str(error))
+        name = found[1] if found else "storage_options"
+        usual = (*CREDENTIALS[address.service], *_OF_ALL_SERVICES)
         allowed = f"no such option of {address.service.value}; see obstore's store of that name"
-        raise ConfigError(found[1] if found else "storage_options", HIDDEN, allowed) from None
+        raise ConfigError(name, HIDDEN, allowed + did_you_mean(name, usual)) from None
     except (obstore_errors.BaseError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         for text in (*options.config.values(), *options.client.values()):  # It may quote a secret.

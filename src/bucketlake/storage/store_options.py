@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import one_of
 
 HIDDEN = "(hidden)"
 
@@ -217,8 +218,8 @@ def _hadoop_name(key: str) -> str | None:
 def _translate_hadoop(options: Mapping[str, str], bucket: str) -> dict[str, str]:
     unknown = sorted(options.keys() - _HADOOP_NAMES.keys() - _HADOOP_RULES)
     if unknown:
-        known = ", ".join(f"fs.s3a.{name}" for name in sorted({*_HADOOP_NAMES, *_HADOOP_RULES}))
-        allowed = f"only Hadoop has this option; use one of {known}"
+        known = [f"fs.s3a.{name}" for name in sorted({*_HADOOP_NAMES, *_HADOOP_RULES})]
+        allowed = f"only Hadoop has this option; use {one_of(f'fs.s3a.{unknown[0]}', known)}"
         raise ConfigError(f"fs.s3a.{unknown[0]}", HIDDEN, allowed)
     config = {_HADOOP_NAMES[key]: text for key, text in options.items() if key in _HADOOP_NAMES}
     path_style = _truth(options, "path.style.access", default=not options.get("endpoint"))

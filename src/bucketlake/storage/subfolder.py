@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bucketlake.storage.base import Buffer, Paths, Storage, StoredObject
+from bucketlake.storage.base import Buffer, Paths, PlacedStorage, Storage, StoredObject
 from bucketlake.storage.paths import check_folder, check_path
 
 
@@ -36,6 +36,13 @@ class Subfolder:
     def root(self) -> str:
         """The address of the folder."""
         return f"{self.outer.root}/{self.folder}"
+
+    def parent(self) -> PlacedStorage | None:
+        """Return the folder around the folder."""
+        folder = self.folder.rpartition("/")[0]
+        if folder:
+            return Subfolder(self.outer, folder)
+        return self.outer if isinstance(self.outer, PlacedStorage) else None
 
     @property
     def requests_at_once(self) -> int:

@@ -22,9 +22,12 @@ _REMOVE_ROUNDS = 3  # Attempts to delete a folder while others still write to it
 # Opens a path to find its real path; this takes a fifth of the time of os.path.realpath.
 _NO_ACCESS = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 
+_FREE_SPACE = (
+    "free space and repeat; table.clean() (bucketlake clean --run) deletes old versions of files"
+)
 _REASONS = {
-    errno.ENOSPC: "the disk is full; free space and repeat",
-    errno.EDQUOT: "the disk quota of this user is used up; free space and repeat",
+    errno.ENOSPC: f"the disk is full; {_FREE_SPACE}",
+    errno.EDQUOT: f"the disk quota of this user is used up; {_FREE_SPACE}",
     errno.EACCES: "this user has no permission; grant it, or run as the table's owner",
     errno.EROFS: "the file system is mounted read-only; mount it for writing",
     errno.EISDIR: "the path is a folder, not an object",

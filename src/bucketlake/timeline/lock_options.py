@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from bucketlake.config.entries import Entries
 from bucketlake.errors import ConfigError
+from bucketlake.model.names import one_of
 from bucketlake.timeline.locks import (
     NO_LOCK,
     RENEWALS_LEAST,
@@ -34,7 +35,7 @@ USED = {
     VALIDITY_SECONDS: f"Lease of a storage lock in seconds. Default: {_DEFAULT.validity_seconds}.",
     RENEW_SECONDS: f"Seconds between two renewals. Default: {_DEFAULT.renew_seconds}.",
 }
-_SINGLE_WRITER, _OPTIMISTIC = "SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL"
+_SINGLE_WRITER, _OPTIMISTIC = _MODES = ("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL")
 
 
 def lock_from_options(options: Mapping[str, str]) -> TableLock:
@@ -51,8 +52,8 @@ def lock_from_options(options: Mapping[str, str]) -> TableLock:
         If bucketlake does not support the lock provider or the concurrency mode.
     """
     mode = options.get(CONCURRENCY_MODE, _SINGLE_WRITER).strip().upper()
-    if mode not in (_SINGLE_WRITER, _OPTIMISTIC):
-        raise ConfigError(CONCURRENCY_MODE, mode, f"one of {_SINGLE_WRITER}, {_OPTIMISTIC}")
+    if mode not in _MODES:
+        raise ConfigError(CONCURRENCY_MODE, mode, one_of(mode, _MODES))
     entries = Entries(options)
     wait_seconds = entries.option(WAIT_MS, 60_000) / 1000
     expire_minutes = entries.option(EXPIRE_MINUTES, 0)

@@ -31,6 +31,7 @@ from bucketlake.format.properties import java_date, parse_properties, render_pro
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import system_now_ms
 from bucketlake.timeline.instant import instant_from_ms
+from bucketlake.timeline.surroundings import similar_folder, surroundings
 
 _READ_ATTEMPTS = 5
 _READ_PAUSE_S = 1.0
@@ -38,6 +39,7 @@ _UPDATE_ATTEMPTS = 20
 _UPDATE_PAUSE_S = 0.2
 _DEAD_AFTER_S = 2.0
 _NAMES_SHOWN = 3
+_NOTHING = "there is nothing"
 _SEAL = b"#bucketlake.checksum="
 
 
@@ -79,7 +81,7 @@ def read_properties(storage: Storage, *, sleep: Callable[[float], None] = _pause
         if found is not None:
             return found[1]
         if not _has_properties(storage):
-            raise TableNotFoundError(storage.root, _what_is_there(storage))
+            raise _no_table(storage)
     raise FormatError(
         f"{storage.root}/{PROPERTIES_FILE}",
         f"table properties with a name and a matching checksum ({CHECKSUM})",
@@ -299,6 +301,25 @@ def _render(properties: Mapping[str, str], occasion: str, now_ms: int) -> bytes:
     return seal(content, content.index(_SEAL) + len(_SEAL))
 
 
+def _no_table(storage: Storage) -> TableNotFoundError:
+    around = surroundings(storage)
+    if around.file is not None:
+        found = "it is a file" if around.file == storage.root else f"{around.file} is a file"
+        return TableNotFoundError(storage.root, found, "give the folder of a table")
+    found = _what_is_there(storage)
+    if around.table is not None:
+        next_step = (
+            f"the path lies inside the table {around.table}: open that table, and choose rows or "
+            "partitions with where= (--where)"
+        )
+        return TableNotFoundError(storage.root, found, next_step)
+    similar = similar_folder(storage) if found == _NOTHING else None
+    if similar is None:
+        return TableNotFoundError(storage.root, found)
+    next_step = f"{TableNotFoundError.usual_step}; did you mean {similar!r}?"
+    return TableNotFoundError(storage.root, found, next_step)
+
+
 def _what_is_there(storage: Storage) -> str:
     """Return what a path without table properties holds, for the error."""
     folders = [path.rpartition("/")[2] for path in storage.list_folders("")]
@@ -311,7 +332,7 @@ def _what_is_there(storage: Storage) -> str:
         return "it holds an Iceberg table (metadata/*.metadata.json)"
     names = [f"{name}/" for name in folders] + files
     if not names:
-        return "there is nothing"
+        return _NOTHING
     shown = ", ".join(names[:_NAMES_SHOWN])
     return f"it holds {shown}" + (" and more" if len(names) > _NAMES_SHOWN else "")
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 import pyarrow as pa
 from sqlglot import exp
 
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import META_NAMES
 from bucketlake.where.comparable import comparable_value
 from bucketlake.where.predicate import (
@@ -241,17 +242,18 @@ class _Reader:
         if not alike and not node.this.quoted and name.lower() in _NOT_COLUMNS:
             raise NotUnderstood(f"{name}, which is not a column")
         problem = f"column {name} is ambiguous" if alike else f"there is no column {name}"
-        raise refused(self._text, problem, self._columns_there(alike))
+        raise refused(self._text, problem, self._columns_there(name, alike))
 
     def _refuse_unless_nested(self, names: Sequence[str]) -> NoReturn:
         if names[0].lower() in {*(other.lower() for other in self._schema.names), "_metadata"}:
             raise NotUnderstood("a field inside a column")
         problem = f"there is no column {'.'.join(names)}"
-        raise refused(self._text, problem, self._columns_there([]))
+        raise refused(self._text, problem, self._columns_there(names[0], []))
 
-    def _columns_there(self, alike: Sequence[str]) -> str:
-        names = alike or [name for name in self._schema.names if name not in META_NAMES]
-        return f"the columns are {', '.join(names)}"
+    def _columns_there(self, name: str, alike: Sequence[str]) -> str:
+        names = alike or [known for known in self._schema.names if known not in META_NAMES]
+        hint = "" if alike else did_you_mean(name, names)
+        return f"the columns are {', '.join(names)}{hint}"
 
     def _literal(self, node: exp.Expr) -> SqlLiteral:
         if isinstance(node, exp.Literal) and node.is_string:

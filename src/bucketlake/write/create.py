@@ -41,12 +41,14 @@ from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
+from bucketlake.model.names import did_you_mean, one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.surroundings import surroundings
 from bucketlake.timeline.table_properties import create_table_properties
 
 
@@ -111,7 +113,12 @@ def make_table(
             "computed buckets such as SimpleBucket(4)",
         )
     if storage.stat(PROPERTIES_FILE) is not None:
-        raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")
+        raise AlreadyExistsError(
+            path,
+            "create table",
+            "a Hudi table is there already; look at it with open_table(path) (bucketlake show), "
+            "or choose another path",
+        )
     _require_room(storage, path)
     store_index(storage, index)
     create_timeline(storage, config)
@@ -182,7 +189,7 @@ def _require_named_columns(
                     f"create table {path}",
                     f"{role} names column {column!r}, which the schema does not have; it has "
                     f"{schema.names}",
-                    "name a column of the schema",
+                    f"name a column of the schema{did_you_mean(column, schema.names)}",
                 )
             held = schema.field(column).type
             if pa.types.is_nested(held):
@@ -195,7 +202,10 @@ def _require_named_columns(
 
 
 def _require_room(storage: Storage, path: str) -> None:
-    """Raise InputError if the folder has other files, which readers would treat as data files."""
+    """Raise InputError if no table can be there, or if readers would take other files for data."""
+    problem = surroundings(storage).problem
+    if problem is not None:
+        raise InputError(f"create table {path}", problem, "choose a folder outside of tables")
     objects = (stored.path for stored in storage.list(""))
     foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
     if foreign is not None:
@@ -209,7 +219,7 @@ def _require_room(storage: Storage, path: str) -> None:
 def _table_type(text: str) -> TableType:
     known = {t.value.lower(): t for t in TableType}
     if text.lower() not in known:
-        raise ConfigError("table_type", text, f"one of {', '.join(known)}")
+        raise ConfigError("table_type", text, one_of(text, known))
     return known[text.lower()]
 
 

@@ -261,7 +261,8 @@ def _take_off(storage: Storage, lost: Collection[str]) -> None:
     names = ", ".join(sorted(lost))
     warnings.warn(
         f"partitions {names} of the metadata table of {storage.root} are taken off, because "
-        "this action does not maintain them; Table.rebuild_metadata_table() builds them again",
+        "this action does not maintain them; table.rebuild_metadata_table() (bucketlake metadata "
+        "--rebuild --run) builds them again",
         MetadataTableWarning,
         stacklevel=2,
     )

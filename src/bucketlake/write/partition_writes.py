@@ -10,6 +10,7 @@ from bucketlake.errors import IndexStateError, InputError
 from bucketlake.index.settings import TableIndex
 from bucketlake.index.state import latest_setting, save_setting
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.markers import mark_instant
@@ -112,7 +113,10 @@ def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:
         raise InputError(
             f"delete partition {absent[0]!r} of {target.storage.root}",
             "the table holds no records in it",
-            "name partitions by their path, as table.buckets() shows it",
+            "name partitions by their path, as table.buckets() (bucketlake buckets) shows it"
+            + did_you_mean(
+                absent[0], {held.partition_path for held in target.snapshot.all_slices()}
+            ),
         )
     with begun_write(target, Operation.DELETE_PARTITION) as write:
         layout = layout_of_write(target, write, held)

@@ -270,7 +270,7 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
                 "writing while a clustering of another program is pending "
                 f"(instant {instant.requested_at})",
                 storage.root,
-                "let Hudi finish it first",
+                "let the job of Hudi that planned it finish or roll it back first",
             )
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.records import collapse_duplicates
+from bucketlake.model.names import did_you_mean
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import require_count
 from bucketlake.write.group_writer import GroupWriter
@@ -203,7 +204,7 @@ def require_columns(source: RecordSource, names: tuple[str, ...], table: str, ro
             raise InputError(
                 where,
                 f"the {role} column {name!r} is missing; the batch has {source.names}",
-                "add the column to the batch",
+                f"add the column to the batch{did_you_mean(name, source.names)}",
             )
         # Spark ignores case, so the column name would be ambiguous.
         if sum(other.lower() == name.lower() for other in source.names) > 1:

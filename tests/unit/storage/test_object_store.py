@@ -166,7 +166,9 @@ def test_secrets_are_seen_neither_in_the_representation_nor_in_the_pickle(bucket
         assert secret.encode() not in pickle.dumps(storage)
 
 
-@pytest.mark.parametrize(("status", "words"), [(403, "lack a permission"), (401, "give valid")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(403, r"storage_options \(-o\) \(access_key_id"), (401, "session_token")]
+)
 @pytest.mark.parametrize(
     "request_",
     [lambda storage: storage.put("a", b"1"), lambda storage: storage.duplicate("b", "a")],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
 from bucketlake.model.arguments import check_integers, check_texts, names_of
+from bucketlake.model.names import one_of
 
 MAX_FILE_SIZE_DEFAULT = 120 << 20  # As Hudi's hoodie.parquet.max.file.size.
 MAX_BYTES_DEFAULT = 2 << 30  # The example of RFC-42.
@@ -78,7 +79,7 @@ class ResizeLimits:
             )
         check_texts(split_at=self.split_at)
         if self.split_at not in SPLIT_POLICIES:
-            raise ConfigError("split_at", self.split_at, f"one of {', '.join(SPLIT_POLICIES)}")
+            raise ConfigError("split_at", self.split_at, one_of(self.split_at, SPLIT_POLICIES))
         if self.partitions is not None:
             object.__setattr__(
                 self, "partitions", names_of(self.partitions, "partitions", in_order=False)

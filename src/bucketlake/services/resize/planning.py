@@ -31,6 +31,7 @@ from bucketlake.index.ring_state import pending_resizes
 from bucketlake.index.settings import require_rings
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.names import did_you_mean
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.compaction import require_files
@@ -189,7 +190,8 @@ def worth_it(
         raise InputError(
             f"resize {storage.root}",
             f"there is no partition {absent[0]!r} with records",
-            "name partitions by their path, as table.buckets() shows it",
+            "name partitions by their path, as table.buckets() (bucketlake buckets) shows it"
+            + did_you_mean(absent[0], {held.partition_path for held in snapshot.all_slices()}),
         )
     compacted = {
         (planned.partition_path, planned.file_id)
