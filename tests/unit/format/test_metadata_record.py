@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -35,11 +38,12 @@ from bucketlake.format.metadata_record.record_index import (
     decode_locations,
     encode_locations,
 )
+from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.format.metadata_record.schema import (
     RecordKind,
     commit_schema_json,
+    record_schema,
     record_schema_json,
-    require_record_schema,
 )
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
@@ -230,14 +234,76 @@ def test_commit_metadata_have_the_schema_without_meta_fields() -> None:
     assert record_schema_json().count('"_hoodie_') == 5
 
 
-def test_schema_of_another_hudi_version_is_refused() -> None:
-    require_record_schema(record_schema_json(), PATH)
-    older = json.loads(record_schema_json())
-    del older["fields"][-1]
-    with pytest.raises(UnsupportedFeatureError, match="records of another schema"):
-        require_record_schema(json.dumps(older), PATH)
-    with pytest.raises(FormatError):
-        require_record_schema("{", PATH)
+def older_schema() -> dict[str, Any]:
+    """The schema without what releases of Hudi 1.x added: value types, arrays, positions."""
+    schema = record_schema()
+    stats, index = (schema["fields"][-number]["type"][1] for number in (3, 2))
+    stats["fields"].pop()
+    for bound in stats["fields"][2:4]:
+        bound["type"].pop()
+    index["fields"].pop()
+    del schema["fields"][-1]
+    return schema
+
+
+def as_written_before(values: pa.BinaryArray, schema: dict[str, Any]) -> pa.BinaryArray:
+    """Encode values in an older schema, as a row reader and writer do."""
+    now, before = (fastavro.parse_schema(one) for one in (record_schema(), schema))
+    written = []
+    for value in values.to_pylist():
+        record = fastavro.schemaless_reader(io.BytesIO(value), now, before, return_record_name=True)
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, before, record)
+        written.append(stream.getvalue())
+    return pa.array(written, pa.binary())
+
+
+def test_records_in_the_schema_of_today_are_taken_as_they_are() -> None:
+    assert resolver(record_schema_json(), PATH) is None
+    with_documentation = record_schema() | {"doc": "a record"}
+    assert resolver(json.dumps(with_documentation), PATH) is None
+
+
+def test_records_of_an_older_schema_have_defaults_for_what_it_lacks() -> None:
+    older = older_schema()
+    resolve = resolver(json.dumps(older), PATH)
+    assert resolve is not None
+    stats = stats_of(pa.int64(), [None, 1, 2, 1], [2, None, 3, 2])
+    nothing = pa.nulls(4, stats.value_types.type)
+    for values in (
+        encode_file_maps(RecordKind.FILES, file_maps({"a": (1, False)}, {}, {"a": (1, False)})),
+        encode_locations([IndexedLocation("p", FILE_ID, 1), IndexedLocation("q", FILE_ID, 2)]),
+        encode_column_stats(RecordKind.COLUMN_STATS, replace(stats, value_types=nothing)),
+    ):
+        before = as_written_before(values, older)
+        assert before != values
+        assert resolve(before).equals(values)
+    assert len(resolve(pa.array([], pa.binary()))) == 0
+
+
+def test_records_of_an_older_schema_that_are_damaged_name_the_file() -> None:
+    older = older_schema()
+    resolve = resolver(json.dumps(older), PATH)
+    assert resolve is not None
+    (value,) = as_written_before(encode_locations([IndexedLocation("p", FILE_ID, 1)]), older)
+    for damaged in (value.as_py()[:-3], value.as_py() + b"x", b"\xff" * 9):
+        with pytest.raises(FormatError, match="files/f.hfile"):
+            resolve(pa.array([damaged], pa.binary()))
+
+
+def test_schema_of_a_newer_hudi_is_refused_with_its_fields() -> None:
+    newer = record_schema()
+    newer["fields"].append({"name": "news", "type": ["null", "string"], "default": None})
+    with pytest.raises(
+        UnsupportedFeatureError, match="HoodieMetadataRecord.news.*newer bucketlake"
+    ):
+        resolver(json.dumps(newer), PATH)
+
+
+@pytest.mark.parametrize("text", ["{", '"string"', '{"type": "record"}', "[]", '{"name": "x"}'])
+def test_text_that_is_no_schema_of_records_names_the_file(text: str) -> None:
+    with pytest.raises(FormatError, match="files/f.hfile"):
+        resolver(text, PATH)
 
 
 VALUES: list[tuple[pa.BinaryArray, Callable[[pa.BinaryArray, str], object]]] = [

@@ -105,7 +105,7 @@ def _converted(value: bytes, writer: Any, path: str) -> bytes:
     return result.getvalue()
 
 
-def _fields_of(part: Any, record: str = "") -> set[str]:
+def _fields_of(part: Any) -> set[str]:
     """Return all fields of a schema and of its records, as ``Record.field``."""
     if isinstance(part, list):
         return {name for item in part for name in _fields_of(item)}
