@@ -30,7 +30,8 @@ def _update_of_a_group_without_base_file(make: Maker) -> None:
 
 
 DAMAGED_TABLES = (
-    MoreTable("damaged_by_merge", _MERGE_ON_READ, _merge_of_some_columns),
+    # Hudi's reader takes the bytes of one column for another, and its JVM may crash.
+    MoreTable("damaged_by_merge", _MERGE_ON_READ, _merge_of_some_columns, is_readable=False),
     MoreTable(
         "damaged_by_update",
         {

@@ -87,6 +87,7 @@ class MoreTable:
     steps: Callable[[Maker], None]
     has_history: bool = False  # Whether its time travel is looked at as well.
     version: str = HUDI_VERSION  # The release of Hudi that writes it.
+    is_readable: bool = True  # Whether Hudi itself can read it.
 
 
 # ---- rows ---------------------------------------------------------------------------------------
