@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from tests.interop.peer.client import HUDI_VERSION
+
 KEY = "hoodie.datasource.write.recordkey.field"
 PARTITION = "hoodie.datasource.write.partitionpath.field"
 ORDERING = "hoodie.table.ordering.fields"
@@ -84,6 +86,8 @@ class MoreTable:
     options: Mapping[str, str]
     steps: Callable[[Maker], None]
     has_history: bool = False  # Whether its time travel is looked at as well.
+    version: str = HUDI_VERSION  # The release of Hudi that writes it.
+    is_readable: bool = True  # Whether Hudi itself can read it.
 
 
 # ---- rows ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bucketlake.format.partition_metadata import partition_marker_path
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.read.file_system_view import list_objects
 from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.findings import FindingKind, Remedy
 from bucketlake.services.repair import repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
@@ -101,3 +101,31 @@ def test_only_what_the_archive_would_know_is_taken_for_an_orphan(storage: Memory
     orphan = with_instant(str(int(min(archived)) + 1))
     [found] = diagnose(storage, None, min_age_seconds=0)
     assert (found.kind, found.files) == (FindingKind.ORPHAN_SHOWN, (orphan,))
+
+
+@pytest.mark.parametrize("name", ["damaged_by_merge"])
+def test_rows_that_a_merge_of_hudi_wrote_without_key_columns_are_found(
+    storage: MemoryStorage,
+) -> None:
+    assert diagnose(storage, None, min_age_seconds=0) == []
+    [found] = diagnose(storage, None, keys=True, min_age_seconds=0)
+    assert found.kind is FindingKind.KEYS_UNLIKE_COLUMNS
+    assert (found.partition, found.remedy) == ("eu", Remedy.NOTHING)
+    assert "1 records" in found.meaning
+    assert "'e20'" in found.meaning
+    report = repair(storage, None, keys=True, min_age_seconds=0, dry_run=False)
+    assert (report.repaired, report.left) == ((), (found,))
+
+
+@pytest.mark.parametrize("name", ["damaged_by_update"])
+def test_log_file_of_hudi_with_the_instant_of_an_earlier_commit_is_found(
+    storage: MemoryStorage,
+) -> None:
+    [found] = diagnose(storage, None, min_age_seconds=0)
+    assert found.kind is FindingKind.LOG_OF_OTHER_COMMIT
+    timeline = load_timeline(storage, read_table_config(storage))
+    first, update = timeline.completed_commits()
+    assert f"instant {update.requested_at} committed" in found.meaning
+    assert all(f"_{first.requested_at}.log." in path for path in found.files)
+    report = repair(storage, None, min_age_seconds=0, dry_run=False)
+    assert (report.repaired, report.left) == ((), (found,))

@@ -89,11 +89,6 @@ class BucketLayout:
         """A key's hash gives its bucket."""
         return False
 
-    @property
-    def opens_with_logs(self) -> bool:
-        """A bucket begins with a base file."""
-        return False
-
     def pinned(self, partitions: Collection[str], *, creates: bool) -> BucketLayout:  # noqa: ARG002
         """Return the layout: its counts hold for all partitions."""
         return self

@@ -191,11 +191,6 @@ class Layout(Protocol):
         """
         ...
 
-    @property
-    def opens_with_logs(self) -> bool:
-        """Whether the first records of a group go into a log file in merge-on-read tables."""
-        ...
-
     def pinned(self, partitions: Collection[str], *, creates: bool) -> Layout:
         """Return the layout with the state of some partitions, so that tasks need not load it.
 

@@ -261,11 +261,6 @@ class RecordLayout:
         """Records are located in the index before they are placed."""
         return True
 
-    @property
-    def opens_with_logs(self) -> bool:
-        """A group begins with a base file."""
-        return False
-
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:  # noqa: ARG002
         """Return the layout with the index, for the partitions that a write touches."""
         index = self.source.pinned(

@@ -81,11 +81,6 @@ class RingLayout:
         """A key's hash gives its node."""
         return False
 
-    @property
-    def opens_with_logs(self) -> bool:
-        """A node begins with a log file, as in tables that Hudi writes."""
-        return True
-
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
         states = self.source.load(partitions, self.initial_count)

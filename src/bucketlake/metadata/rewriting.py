@@ -1,7 +1,8 @@
 """Rewriting a slice of the metadata table as one base file: the work of a compaction.
 
 Only the blocks of the old base file that hold changed keys are decoded. The others are copied as
-they are stored, so the cost follows the changes more than the size of an index. Memory holds the
+they are stored, so the cost follows the changes more than the size of an index. A file of an older
+release, whose records have another schema, is rewritten whole. Memory holds the
 new file, the entries of some blocks and, if the storage is not local, the old file.
 """
 
@@ -85,7 +86,7 @@ def rewrite_slice(
     if not len(changes.keys):
         return None
     base = None if held.base is None else open_whole_base_file(table, held.base)
-    if base is not None and base.is_gzip:
+    if base is not None and base.is_gzip and not base.converts:
         writer = _changed_blocks(base, changes, created_at_ms)
         if writer is not None:
             return writer

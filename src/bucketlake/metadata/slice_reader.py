@@ -28,7 +28,7 @@ from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, read_log
 from bucketlake.format.log_data import open_hfile_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.log_order import blocks_to_merge
-from bucketlake.format.metadata_record.schema import require_record_schema
+from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.table import MetadataSlice, MetadataTable
 from bucketlake.model.file_name import BaseFileName
@@ -172,7 +172,7 @@ def read_slices(
     FormatError
         If a file is damaged; the error names file and byte.
     UnsupportedFeatureError
-        If records have another schema, or a log block another kind.
+        If records have fields of a newer release, or a log block another kind.
     """
     wishes = list(asked)
     files = [(found, wanted) for held, wanted in wishes for found in held.files]
@@ -262,18 +262,25 @@ def open_whole_base_file(table: MetadataTable, file: DataFile) -> HFileReader:
     try:
         if storage.local_path(path) is not None:
             return _open_base(table, path, file.size_bytes)
-        return _checked(HFileReader.of_bytes(storage.read(path), path), path)
+        return _in_known_schema(HFileReader.of_bytes(storage.read(path), path), path)
     except ObjectNotFoundError as error:
         raise _deleted(file, path) from error
 
 
 def _open_base(table: MetadataTable, path: str, size_bytes: int) -> HFileReader:
-    return _checked(HFileReader.open(table.storage.outer, path, size_bytes), path)
+    return _in_known_schema(HFileReader.open(table.storage.outer, path, size_bytes), path)
 
 
-def _checked(reader: HFileReader, path: str) -> HFileReader:
-    _require_schema(reader.info.get("schema", b""), path)
-    return reader
+def _in_known_schema(
+    reader: HFileReader, path: str, schema: bytes | str | None = None
+) -> HFileReader:
+    """Return a reader whose values have the schema of today, whatever the writer's schema is."""
+    text = reader.info.get("schema", b"") if schema is None else schema
+    try:
+        convert = resolver(text if isinstance(text, str) else text.decode(), path)
+    except UnicodeDecodeError as error:
+        raise FormatError(path, "an Avro schema in UTF-8", str(error)) from error
+    return reader if convert is None else reader.converting(convert)
 
 
 def _deleted(file: DataFile, path: str) -> CommitConflictError:
@@ -295,8 +302,9 @@ def _layers_of(
         elif not table.counts(block.instant):
             continue
         elif block.kind is BlockKind.HFILE_DATA:
-            _require_schema(block.headers.get(HeaderKey.SCHEMA, ""), block.path)
-            entries = wanted.of_hfile(open_hfile_block(block))
+            schema = block.headers.get(HeaderKey.SCHEMA, "")
+            reader = _in_known_schema(open_hfile_block(block), block.path, schema)
+            entries = wanted.of_hfile(reader)
             yield _Layer(bare, entries.keys, entries.values)
         elif block.kind is BlockKind.DELETE:
             keys = decode_delete_block(block).record_keys.cast(pa.binary())
@@ -305,14 +313,6 @@ def _layers_of(
             where = f"{block.path} at byte {block.offset_bytes}"
             feature = f"a log block of kind {block.kind.name} in the metadata table"
             raise UnsupportedFeatureError(feature, where, "read it with Hudi")
-
-
-def _require_schema(schema: bytes | str, path: str) -> None:
-    try:
-        text = schema if isinstance(schema, str) else schema.decode()
-    except UnicodeDecodeError as error:
-        raise FormatError(path, "an Avro schema in UTF-8", str(error)) from error
-    require_record_schema(text, path)
 
 
 def _stacked(

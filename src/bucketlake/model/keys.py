@@ -144,15 +144,28 @@ def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
     >>> record_keys(pa.table({"a": [1, 2], "b": ["x", None]}), spec).to_pylist()
     ['a:1,b:x', 'a:2,b:__null__']
     """
+    keys = keys_or_null(columns, spec)
+    if keys.null_count:
+        missing = keys.is_null().to_numpy(**_copying(keys))
+        raise _missing_key(columns, spec.record_key_fields, missing)
+    return keys
+
+
+def keys_or_null(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
+    """Return the record key of each row; null where all its key fields are null or empty.
+
+    Parameters and other errors are those of :func:`record_keys`.
+    """
     names = spec.record_key_fields
     if not names:
         raise ConfigError("hoodie.table.recordkey.fields", "", "name the columns of the record key")
     texts = [_texts_of(columns, name) for name in names]
     missing = np.logical_and.reduce([_is_missing(text) for text in texts])
-    if missing.any():
-        raise _missing_key(columns, names, missing)
-    if not spec.has_composite_keys:
-        return texts[0]
+    keys = _joined(names, texts) if spec.has_composite_keys else texts[0]
+    return pc.if_else(pa.array(~missing), keys, None) if missing.any() else keys
+
+
+def _joined(names: tuple[str, ...], texts: list[Column]) -> Column:
     parts: list[Any] = []
     for name, text in zip(names, texts, strict=True):
         filled = pc.if_else(pc.equal(text, ""), EMPTY_TEXT, text).fill_null(NULL_TEXT)
@@ -217,10 +230,13 @@ def _texts_of(columns: pa.Table | pa.RecordBatch, name: str) -> Column:
 
 
 def _is_missing(texts: Column) -> npt.NDArray[np.bool_]:
-    missing: npt.NDArray[np.bool_] = pc.equal(texts.fill_null(""), "").to_numpy(
-        **({} if isinstance(texts, pa.ChunkedArray) else {"zero_copy_only": False})
-    )
+    missing: npt.NDArray[np.bool_] = pc.equal(texts.fill_null(""), "").to_numpy(**_copying(texts))
     return missing
+
+
+def _copying(column: Column) -> dict[str, bool]:
+    """Return what ``to_numpy`` of an array, other than of a chunked array, has to be told."""
+    return {} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False}
 
 
 def _missing_key(

@@ -225,12 +225,44 @@ class History:
         # Older instants may have been removed from the archive.
         return instant in self._archived or instant < min(self._archived, default="")
 
+    def is_delta_commit(self, instant: InstantTime) -> bool:
+        """Return whether an instant, perhaps an archived one, is a delta commit."""
+        if instant in self.active:
+            found = self._table.timeline.find_completed(instant)
+            return found is not None and found.action is Action.DELTA_COMMIT
+        return self._archived.get(instant) is Action.DELTA_COMMIT
+
     @cached_property
-    def _archived(self) -> set[InstantTime]:
+    def _archived(self) -> dict[InstantTime, Action]:
         if self._table.config.layout_version == 1:
-            return set()
+            return {}
         entries = read_archive(self._table.storage, self._table.config, with_metadata=False)
-        return {entry.requested_at for entry in entries}
+        return {entry.requested_at: entry.action for entry in entries}
+
+
+def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
+    """Find live log files whose names have the instant of an earlier delta commit.
+
+    Hudi's UPDATE, DELETE and MERGE write such names where a file group has no base file. Readers
+    order log files by the names, so the changes of the later commit may lose. Copies for a resize
+    have the instant of the resize, which is no delta commit.
+    """
+    if table.timeline.layout_version == 1:
+        return  # Names have the instants of base files.
+    live = {path for held in table.slices if not held.base_file for path in held.paths}
+    history = History(table)
+    for path, (commit, stat) in sorted(table.committed.items()):
+        name = LogFileName.from_file_name(path.rpartition("/")[2])
+        if path not in live or name is None or name.copied_by is not None:
+            continue
+        if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
+            yield Finding(
+                FindingKind.LOG_OF_OTHER_COMMIT,
+                f"instant {commit.requested_at} committed a log file with the name of instant "
+                f"{name.instant}; its changes may lose against those of the earlier commit",
+                stat.partition_path,
+                (path,),
+            )
 
 
 def _groups(table: Examination) -> Iterator[Finding]:
@@ -254,5 +286,6 @@ FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
     _skipped,
     _sizes,
     _strays,
+    _logs_of_other_commits,
     _groups,
 )

@@ -63,11 +63,13 @@ class FindingKind(Enum):
     ORPHAN_FILE = "orphan_file"
     ORPHAN_SHOWN = "orphan_shown"
     FILE_NOT_COMMITTED = "file_not_committed"
+    LOG_OF_OTHER_COMMIT = "log_of_other_commit"
     BUCKET_TWICE = "bucket_twice"
     BUCKET_UNKNOWN = "bucket_unknown"
     KEYS_IN_WRONG_BUCKET = "keys_in_wrong_bucket"
     KEYS_TWICE = "keys_twice"
     KEYS_AMBIGUOUS = "keys_ambiguous"
+    KEYS_UNLIKE_COLUMNS = "keys_unlike_columns"
     COUNT_OUT_OF_STEP = "count_out_of_step"
     RULES_OUT_OF_STEP = "rules_out_of_step"
     RING_OF_NO_COMMIT = "ring_of_no_commit"
@@ -129,6 +131,16 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
         Severity.WARNING,
         Remedy.NOTHING,
         "compare these records with their source, and see docs/how-to/choose-keys.md",
+    ),
+    FindingKind.KEYS_UNLIKE_COLUMNS: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "upsert these records again from their source: the columns that are missing are in no file",
+    ),
+    FindingKind.LOG_OF_OTHER_COMMIT: (
+        Severity.ERROR,
+        Remedy.NOTHING,
+        "compact the table, and then run the statement of that commit again",
     ),
     FindingKind.COUNT_OUT_OF_STEP: (
         Severity.WARNING,

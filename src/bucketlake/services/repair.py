@@ -68,6 +68,7 @@ _FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
     FindingKind.FILE_SIZE_DIFFERS,
     FindingKind.FILE_CORRUPT,
     FindingKind.SCHEMA_UNFIT,
+    FindingKind.KEYS_UNLIKE_COLUMNS,
     FindingKind.PARTITION_NOT_MARKED,
     FindingKind.FILE_NOT_COMMITTED,
     FindingKind.ORPHAN_SHOWN,

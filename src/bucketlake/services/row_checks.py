@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError, ObjectNotFoundError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Layout
 from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.keys import key_columns, keys_or_null
 from bucketlake.model.schema import RECORD_KEY, cast_table
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.services.examination import Examination
@@ -75,6 +77,8 @@ def check_keys(table: Examination) -> Iterator[Finding]:
         if table.index is not None and partition not in table.broken_rings:
             for file_slice, held in zip(slices, keys, strict=True):
                 yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
+        for file_slice in slices:
+            yield from _unlike_columns(table.config, reader, file_slice)
         yield from _twice(partition, slices, keys)
         yield from _ambiguous(partition, table.config.key_spec.record_key_fields, keys)
         if entries is not None:
@@ -110,6 +114,47 @@ def _in_wrong_slot(
             file_slice.partition_path,
             file_slice.paths,
         )
+
+
+def _unlike_columns(
+    config: TableConfig, reader: SliceReader, file_slice: FileSlice
+) -> Iterator[Finding]:
+    """Find records whose key columns give another key than the stored one, or none."""
+    columns = key_columns_of(config, reader.schema)
+    if columns is None:
+        return
+    count, example = 0, ""
+    for chunk in reader.read(file_slice, [RECORD_KEY, *columns]):
+        stored = chunk[RECORD_KEY].filter(unlike_columns(config, chunk))
+        example = example or (stored[0].as_py() if len(stored) else "")
+        count += len(stored)
+    if count:
+        yield Finding(
+            FindingKind.KEYS_UNLIKE_COLUMNS,
+            f"{count} records have another key than their key columns ({', '.join(columns)}) give, "
+            f"such as {example!r}: a MERGE of Hudi that sets some columns inserts rows without the "
+            "others",
+            file_slice.partition_path,
+            file_slice.paths,
+        )
+
+
+def key_columns_of(config: TableConfig, schema: pa.Schema) -> list[str] | None:
+    """Return the columns that give the stored keys; None if the keys cannot be made from them."""
+    if not config.populate_meta_fields or config.foreign_key_generator is not None:
+        return None
+    names = key_columns(config.key_spec, schema)
+    return names if names and set(names) <= set(schema.names) else None
+
+
+def unlike_columns(config: TableConfig, rows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows have another record key than their key columns give."""
+    made, stored = keys_or_null(rows, config.key_spec), rows[RECORD_KEY]
+    is_like = pc.equal(made, stored).fill_null(False)
+    if config.may_have_bare_keys and len(config.key_spec.record_key_fields) == 1:
+        named = pc.binary_join_element_wise(config.key_spec.record_key_fields[0], stored, ":")
+        is_like = pc.or_(is_like, pc.equal(made, named).fill_null(False))
+    return pc.invert(is_like)
 
 
 def _twice(

@@ -83,8 +83,6 @@ class GroupWriter:
         Number of slots of the whole write; each part of a slot counts.
     appends : bool
         Whether existing groups get log files, as in merge-on-read tables.
-    opens_with_logs : bool
-        Whether new groups get log files, too (``Layout.opens_with_logs``).
     log_format : LogFormat
         The block type of records in log files.
     indexed : pa.Schema or None
@@ -101,7 +99,6 @@ class GroupWriter:
     inflight: str
     slot_count: int
     appends: bool = False
-    opens_with_logs: bool = False
     log_format: LogFormat = LogFormat.PARQUET
     indexed: pa.Schema | None = None
 
@@ -150,8 +147,15 @@ class GroupWriter:
         """Write the new base file of a group, or its log file.
 
         Returns None if a new group would be empty.
+
+        Notes
+        -----
+        A new group begins with a base file, also under a hash ring, where Hudi begins with a log
+        file. hudi-rs 0.5.0 skips groups of log files alone in a table with a metadata table.
+        Only log files can be repeated in the new groups of a pending resize.
         """
-        if self.appends and (choice.file_slice is not None or self.opens_with_logs):
+        begins_group = choice.file_slice is None and choice.log_copy is None
+        if self.appends and not begins_group:
             if changed is not None:
                 opens_group = choice.file_slice is None
                 found = changes_of_append(incoming, opens_group=opens_group)

@@ -55,9 +55,6 @@ from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
 
-_LOGGED = frozenset({Operation.UPSERT, Operation.INSERT, Operation.DELETE})
-"""Operations whose records go into log files where the layout opens groups with logs."""
-
 
 def write_records(
     target: Target,
@@ -273,7 +270,6 @@ def _group_writer(
         instant_path(write.config, Instant(write.instant, write.action, State.INFLIGHT)),
         slot_count=slot_count,
         appends=target.appends,
-        opens_with_logs=layout.opens_with_logs and write.operation in _LOGGED,
         log_format=target.log_format,
         indexed=indexed_columns(target.storage, target.config, schema),
     )

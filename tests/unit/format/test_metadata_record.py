@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -35,15 +36,17 @@ from bucketlake.format.metadata_record.record_index import (
     decode_locations,
     encode_locations,
 )
+from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.format.metadata_record.schema import (
     RecordKind,
     commit_schema_json,
+    record_schema,
     record_schema_json,
-    require_record_schema,
 )
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import FileId
+from tests.unit.format.older_records import as_written_before, older_schema
 
 PATH = "files/f.hfile"
 FILE_ID = FileId("00000003-27f7-4628-9878-d51db8cd0617-0")
@@ -230,14 +233,52 @@ def test_commit_metadata_have_the_schema_without_meta_fields() -> None:
     assert record_schema_json().count('"_hoodie_') == 5
 
 
-def test_schema_of_another_hudi_version_is_refused() -> None:
-    require_record_schema(record_schema_json(), PATH)
-    older = json.loads(record_schema_json())
-    del older["fields"][-1]
-    with pytest.raises(UnsupportedFeatureError, match="records of another schema"):
-        require_record_schema(json.dumps(older), PATH)
-    with pytest.raises(FormatError):
-        require_record_schema("{", PATH)
+def test_records_in_the_schema_of_today_are_taken_as_they_are() -> None:
+    assert resolver(record_schema_json(), PATH) is None
+    with_documentation = record_schema() | {"doc": "a record"}
+    assert resolver(json.dumps(with_documentation), PATH) is None
+
+
+def test_records_of_an_older_schema_have_defaults_for_what_it_lacks() -> None:
+    older = older_schema()
+    resolve = resolver(json.dumps(older), PATH)
+    assert resolve is not None
+    stats = stats_of(pa.int64(), [None, 1, 2, 1], [2, None, 3, 2])
+    nothing = pa.nulls(4, stats.value_types.type)
+    for values in (
+        encode_file_maps(RecordKind.FILES, file_maps({"a": (1, False)}, {}, {"a": (1, False)})),
+        encode_locations([IndexedLocation("p", FILE_ID, 1), IndexedLocation("q", FILE_ID, 2)]),
+        encode_column_stats(RecordKind.COLUMN_STATS, replace(stats, value_types=nothing)),
+    ):
+        before = as_written_before(values, older)
+        assert before != values
+        assert resolve(before).equals(values)
+    assert len(resolve(pa.array([], pa.binary()))) == 0
+
+
+def test_records_of_an_older_schema_that_are_damaged_name_the_file() -> None:
+    older = older_schema()
+    resolve = resolver(json.dumps(older), PATH)
+    assert resolve is not None
+    (value,) = as_written_before(encode_locations([IndexedLocation("p", FILE_ID, 1)]), older)
+    for damaged in (value.as_py()[:-3], value.as_py() + b"x", b"\xff" * 9):
+        with pytest.raises(FormatError, match=r"files/f\.hfile"):
+            resolve(pa.array([damaged], pa.binary()))
+
+
+def test_schema_of_a_newer_hudi_is_refused_with_its_fields() -> None:
+    newer = record_schema()
+    newer["fields"].append({"name": "news", "type": ["null", "string"], "default": None})
+    with pytest.raises(
+        UnsupportedFeatureError, match="HoodieMetadataRecord.news.*newer bucketlake"
+    ):
+        resolver(json.dumps(newer), PATH)
+
+
+@pytest.mark.parametrize("text", ["{", '"string"', '{"type": "record"}', "[]", '{"name": "x"}'])
+def test_text_that_is_no_schema_of_records_names_the_file(text: str) -> None:
+    with pytest.raises(FormatError, match=r"files/f\.hfile"):
+        resolver(text, PATH)
 
 
 VALUES: list[tuple[pa.BinaryArray, Callable[[pa.BinaryArray, str], object]]] = [

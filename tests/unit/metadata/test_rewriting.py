@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ from tests.metadata_tables import (
     sizes_of,
 )
 from tests.unit.format.hfiles import encode_hfile
+from tests.unit.format.older_records import as_written_before, older_schema
 from tests.unit.metadata.test_changes import stats_of
 from tests.written_metadata import FILES, PARTITION_STATS, RECORD_INDEX
 
@@ -329,3 +331,20 @@ def test_rewritten_index_is_that_of_a_dictionary(seed: int) -> None:
         found = entries.result()
         assert found == expected
         decode_locations(pa.array(list(found.values()), pa.binary()), "f")
+
+
+def test_base_file_of_an_older_hudi_is_rewritten_with_the_schema_of_today() -> None:
+    """Its blocks cannot be copied: their records have another schema than the new file says."""
+    older = older_schema()
+    entries = index_of()
+    entries.logs = [({"k001500": location(1)}, ())]
+    values = pa.array(many(LARGE).values(), pa.binary())
+    pairs = zip(many(LARGE), as_written_before(values, older).to_pylist(), strict=True)
+    content = encode_hfile(
+        [[(key.encode(), value) for key, value in pairs]],
+        compressed=True,
+        schema_json=json.dumps(older),
+    )
+    path = f"{METADATA_TABLE_FOLDER}/record_index/{INDEX_ID}_1-0-1_{FIRST}.hfile"
+    entries.made.storage.put(path, content)
+    assert entries.result() == many(LARGE) | {"k001500": location(1)}

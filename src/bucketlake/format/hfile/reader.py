@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -53,6 +54,7 @@ _GAP_BYTES = 2**16  # Up to this size, unwanted blocks between wanted blocks are
 _LEVELS_MAX = 8
 
 Narrow = Callable[[Sequence[IndexEntry]], Sequence[IndexEntry]]
+Convert = Callable[[pa.BinaryArray], pa.BinaryArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +126,7 @@ class HFileReader:
 
     def __init__(self, ranges: ObjectRanges, place: Place) -> None:
         self._ranges, self._place = ranges, place
+        self._convert: Convert | None = None
         size = ranges.size_bytes
         self._tail_at = max(size - _TAIL_BYTES, 0)
         self._tail = ranges.read(self._tail_at, size - self._tail_at)
@@ -160,6 +163,17 @@ class HFileReader:
     def of_bytes(cls, content: Buffer, path: str, *, offset_bytes: int = 0) -> HFileReader:
         """Open an HFile in memory, which starts at an offset of a file."""
         return cls(ranges_of_bytes(content), Place(path, offset_bytes))
+
+    def converting(self, convert: Convert) -> HFileReader:
+        """Return a reader of the same file whose values pass through a function."""
+        reader = copy(self)
+        reader._convert = convert
+        return reader
+
+    @property
+    def converts(self) -> bool:
+        """Whether values pass through a function, so that they differ from the stored blocks."""
+        return self._convert is not None
 
     @property
     def entry_count(self) -> int:
@@ -291,7 +305,8 @@ class HFileReader:
                 return self._place.unsupported(f"{what} (block at {at})")
             return self._place.malformed(what, "the end of the block", at)
 
-        return Entries(*decode_cells(buffer, np.array(bounds, np.int64), refuse))
+        keys, values = decode_cells(buffer, np.array(bounds, np.int64), refuse)
+        return Entries(keys, values if self._convert is None else self._convert(values))
 
     def _payloads(self, blocks: Sequence[IndexEntry], magic: bytes) -> Iterator[bytes]:
         for block, stored in zip(blocks, self._stored(blocks), strict=True):

@@ -2,6 +2,7 @@
 
 A record has five meta fields, an empty key, its kind, and payload fields, of which one is present.
 The key is that of the HFile's cell. The meta fields are null; compacted files have their names.
+:mod:`bucketlake.format.metadata_record.resolution` reads records of other schemas.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import IntEnum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.errors import FormatError, UnsupportedFeatureError
+from bucketlake.errors import FormatError
 from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
 from bucketlake.format.avro.reading import read_column
 from bucketlake.format.avro.records import NAMESPACE
@@ -125,46 +126,15 @@ def read_payloads(
 @cache
 def record_schema_json() -> str:
     """Return the Avro JSON of records, for HFiles and headers of log blocks."""
-    return json.dumps(_record_schema(), separators=(",", ":"))
+    return json.dumps(record_schema(), separators=(",", ":"))
 
 
 @cache
 def commit_schema_json() -> str:
     """Return the Avro JSON without the meta fields, for commit metadata."""
-    schema = _record_schema()
+    schema = record_schema()
     schema["fields"] = schema["fields"][META_COUNT:]
     return json.dumps(schema, separators=(",", ":"))
-
-
-def require_record_schema(schema_json: str, path: str) -> None:
-    """Raise UnsupportedFeatureError if the records of an HFile have another schema.
-
-    Documentation and hints for Java do not matter.
-    """
-    is_known = _is_record_schema(schema_json)
-    if is_known is None:
-        raise FormatError(path, "an Avro schema", repr(schema_json[:80]))
-    if not is_known:
-        feature = "a metadata table with records of another schema"
-        raise UnsupportedFeatureError(feature, path, "let Hudi 1.x write it anew")
-
-
-@lru_cache(maxsize=16)  # Many files have the same text.
-def _is_record_schema(schema_json: str) -> bool | None:
-    """Return whether a text is the schema of records; None if it is no schema."""
-    try:
-        found = json.loads(schema_json)
-    except ValueError:
-        return None
-    return bool(_bare(found) == _bare(_record_schema()))
-
-
-def _bare(part: Any) -> Any:
-    if isinstance(part, dict):
-        if set(part) == {"type", "avro.java.string"}:
-            return part["type"]
-        return {k: _bare(v) for k, v in part.items() if k not in ("doc", "avro.java.string")}
-    return [_bare(item) for item in part] if isinstance(part, list) else part
 
 
 _STRING = {"type": "string", "avro.java.string": "String"}  # So that Java decodes to String.
@@ -192,7 +162,8 @@ _WRAPPED: dict[str, Any] = {
 _ARRAY = "ArrayWrapper"
 
 
-def _record_schema() -> dict[str, Any]:
+def record_schema() -> dict[str, Any]:
+    """Return the Avro schema of records, made anew."""
     meta = [{"name": name, "type": ["null", "string"], "default": None} for name in _META_NAMES]
     files = {
         "type": "map",
