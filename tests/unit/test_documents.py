@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import ast
-import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-import bucketlake as bl
 from bucketlake.cli.main import main as command_line
+from bucketlake.storage import location
+from tests.guides import FENCE, PAGES, ROOT, blocks, run_blocks, run_page
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "tests", "examples", "benchmarks")
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
 )
 GUIDES = [path for path in DOCUMENTS if path.is_relative_to(ROOT / "docs") or path.parent == ROOT]
-RUN = ["README.md", "docs/tutorial.md", *sorted(f"docs/how-to/{p.name}" for p in GUIDES if
-       p.parent.name == "how-to")]  # fmt: skip
-
-FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 
@@ -37,11 +28,6 @@ def relative(path: Path) -> str:
 
 def prose(path: Path) -> str:
     return FENCE.sub("", path.read_text(encoding="utf-8"))
-
-
-def blocks(path: Path, language: str) -> list[str]:
-    text = path.read_text(encoding="utf-8")
-    return [match["code"] for match in FENCE.finditer(text) if match["language"] == language]
 
 
 def each_document(paths: list[Path]) -> pytest.MarkDecorator:
@@ -115,7 +101,9 @@ def test_every_file_that_a_document_names_is_there(path: Path) -> None:
 
 @each_document(GUIDES)
 def test_commands_shown_are_scripts_and_commands_that_there_are(path: Path) -> None:
-    shown = [line for block in blocks(path, "bash") for line in block.splitlines()]
+    text = path.read_text(encoding="utf-8")
+    shown = [m["code"] for m in FENCE.finditer(text) if m["language"] == "bash"]
+    shown = [line for code in shown for line in code.splitlines()]
     shown += [
         span for span in CODE_SPAN.findall(prose(path)) if re.match(r"scripts/|bucketlake ", span)
     ]
@@ -125,135 +113,68 @@ def test_commands_shown_are_scripts_and_commands_that_there_are(path: Path) -> N
             assert (ROOT / words[0]).exists(), line
         if words[:1] == ["bucketlake"] and len(words) > 1 and "|" not in line and "·" not in line:
             assert words[1] in command_line.commands, line
+            options = {o for p in command_line.commands[words[1]].params for o in p.opts}
+            options |= {o for p in command_line.commands[words[1]].params for o in p.secondary_opts}
+            used = {word.partition("=")[0] for word in words if word.startswith("-")}
+            assert used - options - {"--help", "--version"} == set(), line
 
 
 @each_document(GUIDES)
 def test_json_shown_is_json(path: Path) -> None:
-    for block in blocks(path, "json"):
-        json.loads(block)
+    for _, code in blocks(path, "json"):
+        json.loads(code)
 
 
 # ---- code that runs -----------------------------------------------------------------------------
 
-
-def orders(count: int) -> pa.Table:
-    """Rows that fit every table of the guides' examples."""
-    return pa.table(
-        {
-            **{name: [f"UA{i}" for i in range(count)] for name in ("flight_id", "trip_id")},
-            "month": pa.array([1 + i % 2 for i in range(count)], pa.int32()),
-            "city": ["Bonn" if i % 2 else "Kyiv" for i in range(count)],
-            "dep_delay": [float(i) for i in range(count)],
-            "updated_at": list(range(count)),
-        }
-    )
+ON_A_SERVER = ["object-stores", "share-a-table-with-hudi", "spark-connect"]  # Run where those are.
 
 
-def trips(path: str) -> bl.Table:
-    """A table without a stored index setting, as Hudi makes them."""
-    table = bl.create_table(
-        path, schema=orders(1).schema, record_key=["trip_id"], partition_by=["city"],
-        ordering="updated_at", index=bl.SimpleBucket(16),
-    )  # fmt: skip
-    table.upsert(orders(40))
-    return table
+def is_run_here(page: str) -> bool:
+    code = "".join(code for _, code in blocks(ROOT / page, "python"))
+    return bool(code) and "SparkSession" not in code and Path(page).stem not in ON_A_SERVER
 
 
-def names_for(document: str, folder: Path) -> dict[str, Any]:
-    """What a reader of a guide has in hand."""
-    rows = orders(40)
-    given: dict[str, Any] = {"df": rows, "changes": rows, "cancelled": rows, "batch": rows}
-    given |= {"storage_options": None, "key": "…", "secret": "…", "path": str(folder / "trips")}
-    match document:
-        case "README.md":
-            given["path"] = str(folder / "moved")
-            given["options"] = {
-                "hoodie.table.name": "flights",
-                "hoodie.datasource.write.recordkey.field": "flight_id",
-                "hoodie.index.type": "BUCKET",
-                "hoodie.bucket.index.num.buckets": "16",
-            }
-        case "docs/how-to/move-a-hudi-job.md":
-            pass
-        case "docs/tutorial.md":
-            lake = bl.create_table(
-                str(folder / "lake" / "trips"), schema=rows.schema, record_key=["trip_id"],
-                index=bl.SimpleBucket(8),
-            )  # fmt: skip
-            lake.upsert(rows)
-            (folder / "lake/trips/.hoodie/.bucket_index/ext/engine.json").unlink()
-            given = {"new_trips": rows}
-        case "docs/how-to/merge-on-read.md":
-            given["last_seen"] = "2020-01-01"
-        case _:
-            given["table"] = trips(given["path"])
-            given["instant"] = given["table"].timeline()[0].requested_at
-    return given
+@pytest.mark.parametrize("page", [page for page in PAGES if is_run_here(page)])
+def test_page_runs_as_printed_from_top_to_bottom(page: str, tmp_path: Path) -> None:
+    run_page(page, tmp_path)
 
 
-NEEDS_SPARK = re.compile(r"\bspark\b|\bpyspark\b|\.read\(|s3a://")
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("x = 1\nprint(x)  # prints 1", None),
+        ("print(2)  # prints 1", AssertionError),
+        ("print(never_made)", NameError),
+    ],
+)
+def test_page_that_promises_what_does_not_happen_fails(
+    code: str, outcome: type[Exception] | None
+) -> None:
+    with pytest.raises(outcome) if outcome else nullcontext():
+        run_blocks([("python", code)], "page", {})
 
 
-def statements(code: str) -> Iterator[tuple[ast.stmt, str]]:
-    for statement in ast.parse(code).body:
-        yield statement, ast.get_source_segment(code, statement) or ""
+def test_command_on_a_page_that_fails_is_a_failure() -> None:
+    with pytest.raises(AssertionError, match="nowhere"):
+        run_blocks([("bash", "bucketlake show nowhere\n")], "page", {})
 
 
-def names_set_by(statement: ast.stmt) -> set[str]:
-    found = ast.walk(statement)
-    return {n.id for n in found if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def names_used_by(statement: ast.stmt) -> set[str]:
-    found = ast.walk(statement)
-    return {n.id for n in found if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def run_blocks(path: Path, names: dict[str, Any], adapt: Callable[[str], str]) -> tuple[int, str]:
-    """Run a guide's Python in order; pass over what needs Spark, and what hangs on that."""
-    run, unknown, printed = 0, set(), io.StringIO()
-    given = set(names)
-    for block in blocks(path, "python"):
-        code = adapt(block)
-        for statement, source in statements(code):
-            if NEEDS_SPARK.search(source) or names_used_by(statement) & unknown:
-                unknown |= names_set_by(statement) - given
-                continue
-            with redirect_stdout(printed):
-                exec(compile(ast.Module([statement], []), relative(path), "exec"), names)
-            unknown -= names_set_by(statement)
-            run += 1
-    return run, printed.getvalue()
-
-
-LEAST_STATEMENTS = {"README.md": 6, "docs/tutorial.md": 14}
-
-
-@pytest.mark.parametrize("document", RUN)
-def test_python_in_a_guide_runs(document: str, tmp_path: Path) -> None:
-    def adapt(code: str) -> str:
-        return code.replace("/tmp/", f"{tmp_path}/").replace('"/lake/', f'"{tmp_path}/lake/')
-
-    run, printed = run_blocks(ROOT / document, names_for(document, tmp_path), adapt)
-    assert run >= LEAST_STATEMENTS.get(document, 1)
-    if document == "docs/tutorial.md":
-        assert printed.splitlines()[0] == "1"  # The update that the comment beside it promises.
-    assert "no conditional put" not in printed
-
-
-def test_conditional_put_probe_of_the_guide_tells_a_store_that_has_none() -> None:
+def test_conditional_put_probe_of_the_guide_tells_a_store_that_has_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The probe says so where a second put wins, and not only where all is well."""
-    (_, probe) = blocks(ROOT / "docs/how-to/object-stores.md", "python")
-    code = probe.replace("open_storage(", "careless_storage(")
-    assert code.count("careless_storage(") == 1
 
     class CarelessStorage:
         def put_if_absent(self, path: str, data: bytes) -> None: ...
 
         def delete(self, path: str) -> None: ...
 
-    printed = io.StringIO()
-    names = {"careless_storage": lambda *_: CarelessStorage(), "path": "", "storage_options": None}
-    with redirect_stdout(printed):
-        exec(code, names)
-    assert "no conditional put" in printed.getvalue()
+    monkeypatch.setattr(location, "open_storage", lambda *_: CarelessStorage())
+    (probe,) = [
+        code
+        for _, code in blocks(ROOT / "docs/how-to/object-stores.md", "python")
+        if "put_if_absent" in code
+    ]
+    exec(probe, {"storage_options": None})
+    assert "no conditional put" in capsys.readouterr().out
