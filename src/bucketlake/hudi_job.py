@@ -138,7 +138,7 @@ def save(
         table = _open(path, job, storage_options)
     else:
         table = _create(records, path, job, storage_options)
-    table = with_settings(table, job.log_format, lock)
+    table = with_settings(table, job.log_format, lock, job.merging.marker)
     _turn_metadata_table(table, wanted=job.metadata_table)
     result = _run(table, records, job, merge, overwrite=exists and mode.lower() == "overwrite")
     try:
@@ -228,7 +228,7 @@ def _create(
         open_storage(path, storage_options),
         without_flag(arrow_schema(df.schema)),
         job.key_spec,
-        job.ordering_fields,
+        job.merging,
         index,
         table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
@@ -245,7 +245,9 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         "record key": (asked.record_key_fields or None, found.record_key_fields),
         "partition fields": (asked.partition_fields or None, found.partition_fields),
         "table name": (job.table_name, held.name),
-        "ordering fields": (job.ordering_fields or None, held.ordering_fields),
+        "ordering fields": (job.merging.ordering_fields or None, held.ordering_fields),
+        "merge mode": (job.merging.stated_mode, held.merge_mode),
+        "delete marker": (job.merging.marker, held.custom_marker or job.merging.marker),
         "key generator": (job.generator, found.generator),
         "hive-style folders": (job.hive_style, found.hive_style),
         "url-encoded folders": (job.url_encode, found.url_encode),
