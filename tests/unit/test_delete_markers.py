@@ -13,8 +13,6 @@ import pytest
 import bucketlake as bl
 from bucketlake.config import table_keys as keys
 from bucketlake.errors import ConfigError, FormatError, UnsupportedFeatureError
-from bucketlake.storage.local import LocalStorage
-from bucketlake.timeline.table_properties import change_table_properties
 
 WRITE = "hoodie.datasource.write."
 OPTIONS = {
@@ -39,6 +37,12 @@ def rows(records: Records) -> pa.Table:
 def left_in(path: Path) -> Records:
     found = bl.open_table(str(path)).to_arrow().to_pylist()
     return sorted((row["id"], row["op"], row["ts"], row["v"]) for row in found)
+
+
+def edit(path: Path, entries: dict[str, str]) -> None:
+    file = path / ".hoodie" / "hoodie.properties"
+    kept = [one for one in file.read_text().splitlines() if one.partition("=")[0] not in entries]
+    file.write_text("\n".join([*kept, *(f"{key}={text}" for key, text in entries.items())]))
 
 
 FIRST = [("a", "I", 5, 1), ("b", "I", 5, 1), ("c", "I", 5, 1), ("d", "I", 5, 1), ("e", "D", 5, 1)]
@@ -67,8 +71,9 @@ def test_marked_row_deletes_unless_it_is_late(
     for batch, state in zip((FIRST, SECOND, THIRD), STATES[table_type], strict=True):
         bl.save(rows(batch), str(table_path), options=options)
         assert left_in(table_path) == state
-    bl.open_table(str(table_path)).compact()
-    assert left_in(table_path) == STATES[table_type][-1]
+    if table_type == "MERGE_ON_READ":
+        bl.open_table(str(table_path)).compact()
+        assert left_in(table_path) == STATES[table_type][-1]
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -155,8 +160,8 @@ def test_marker_of_a_job_counts_for_its_writes_to_a_table_that_stores_none(
         table_type=table_type,
     )  # fmt: skip
     table.upsert(rows(FIRST))
-    bl.save(rows(SECOND), str(table_path), options=OPTIONS | MARKER | {"hoodie.table.name": "t"} |
-            {"hoodie.table.name": table.config().name})  # fmt: skip
+    options = OPTIONS | MARKER | {"hoodie.table.name": table.config().name}
+    bl.save(rows(SECOND), str(table_path), options=options)
     assert left_in(table_path) == [FIRST[2], FIRST[3], FIRST[4], SECOND[4]]
     assert table.config().custom_marker is None
 
@@ -222,19 +227,20 @@ def test_column_whose_text_differs_between_the_engines_is_refused(
     table_path: Path, value: Any
 ) -> None:
     batch = pa.table({"id": ["a"], "op": [value]})
-    with pytest.raises(UnsupportedFeatureError, match="column op.*_hoodie_is_deleted"):
+    with pytest.raises(UnsupportedFeatureError, match=r"column op.*_hoodie_is_deleted"):
         bl.save(batch, str(table_path), options=OPTIONS | MARKER)
+    assert not table_path.exists()
 
 
 def test_marker_that_somebody_changed_by_hand_is_noticed(table_path: Path) -> None:
     bl.save(rows(FIRST), str(table_path), options=OPTIONS | MARKER)
-    change_table_properties(LocalStorage(str(table_path)), {keys.DELETE_MARKER: "X"})
+    edit(table_path, {keys.DELETE_MARKER: "X"})
     with pytest.raises(FormatError, match=r"delete\.marker"):
         bl.open_table(str(table_path)).to_arrow()
 
 
 def test_half_a_marker_in_the_properties_is_refused(table_path: Path) -> None:
     bl.save(rows(FIRST), str(table_path), options=OPTIONS)
-    change_table_properties(LocalStorage(str(table_path)), {keys.DELETE_FIELD: "op"})
+    edit(table_path, {keys.DELETE_FIELD: "op"})
     with pytest.raises(UnsupportedFeatureError, match=r"half a delete marker \(op\)"):
         bl.open_table(str(table_path)).upsert(rows(SECOND))

@@ -27,6 +27,7 @@ from bucketlake.index.settings import (
     resolve_index,
     store_index,
 )
+from bucketlake.merge.records import marker_field
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
     create_metadata_table,
@@ -93,6 +94,8 @@ def make_table(
     path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, merging.ordering_fields)
+    if merging.marker is not None:
+        marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
     check_partitioning(key_spec)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
