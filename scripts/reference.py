@@ -1,4 +1,6 @@
-"""Writes docs/reference.md from the code: public names, errors, options of save, commands.
+"""Writes docs/reference.md and docs/hudi-options.md from the code.
+
+The first has public names, errors, options of save and commands; the second all options of Hudi.
 
 usage: uv run python scripts/reference.py [--check]
 """
@@ -19,7 +21,7 @@ import click
 import bucketlake
 from bucketlake import errors
 from bucketlake.cli.main import main as command_line
-from bucketlake.config import key_entries, record_options, resize_options, write_options
+from bucketlake.config.hudi_options import HudiOption, Rule, hudi_options
 from bucketlake.index.hashing_config import HashingConfig
 from bucketlake.index.recorded_counts import RecordedCount
 from bucketlake.metadata.overview import MetadataPartitionFacts, MetadataTableFacts
@@ -36,9 +38,27 @@ from bucketlake.services.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
 from bucketlake.services.restore_service import RestoreReport
 from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
-from bucketlake.timeline import lock_options
 
-TARGET = Path(__file__).parents[1] / "docs" / "reference.md"
+DOCS = Path(__file__).parents[1] / "docs"
+TARGET = DOCS / "reference.md"
+OPTIONS_PAGE = DOCS / "hudi-options.md"
+
+OPTIONS_HEAD = """\
+# All options of Hudi
+
+Written from `src/bucketlake/config/hudi_options.tsv` by `uv run python scripts/reference.py`;
+change that file, not this page.
+
+What `bl.save` does with each option that a class of Hudi 1.2.0 declares, and with the options that
+only bucketlake has. The [reference](reference.md#options-of-save) has the meaning of each used
+option, and the next step for each refused one.
+
+- **used**: `save` follows the option.
+- **tuning**: the table has the same rows without the option, so `save` passes over it.
+- **refused**: every value but the accepted ones is an error, because it would change rows, or
+  because the job would miss something that it asked for.
+
+"""
 
 HEAD = """\
 # Reference
@@ -257,67 +277,61 @@ def _facts_of(kind: type) -> list[str]:
 
 
 def _options() -> Iterator[str]:
-    aliases: dict[str, list[str]] = {}
-    for alias, key in write_options._ALIASES.items():
-        aliases.setdefault(key, []).append(alias)
     yield (
-        "An option of a Hudi job is used, checked, ignored, or unknown. "
-        "[How to move a job](how-to/move-a-hudi-job.md).\n\n"
-        "**Used.** Other spellings mean the same.\n"
+        "An option of a Hudi job is used, refused, or without effect on the rows (tuning). "
+        "[How to move a job](how-to/move-a-hudi-job.md). [All options](hudi-options.md) lists each "
+        "option of Hudi with its rule.\n\n"
+        "**Used.** Other names mean the same; if an option is given under several names, the first "
+        "name counts, then the earlier of the others.\n"
     )
-    prefix = write_options.keys.TIMESTAMP_PREFIX
-    timestamps = {f"{prefix}{name}": text for name, text in key_entries._TIMESTAMP_NAMES.items()}
-    used = write_options._USED | resize_options.USED | record_options.USED
-    used = used | lock_options.USED | timestamps
+    options = sorted(hudi_options().values(), key=lambda option: option.key)
     yield _table_of(
-        "option | meaning | other spellings",
+        "option | meaning | other names",
+        [(*_named(option), _other_names(option)) for option in options if option.rule is Rule.USED],
+    )
+    yield "**Refused.** Every value but the accepted ones is an error with the next step.\n"
+    yield _table_of(
+        "option | accepted | next step",
         [
-            (f"`{key}`", used[key], ", ".join(f"`{a}`" for a in aliases.get(key, [])) or "–")
-            for key in sorted(used)
+            (f"`{option.key}`", _accepted(option), option.text)
+            for option in options
+            if option.rule is Rule.REFUSED
         ],
     )
-    yield "**Checked.** Every other value is rejected, because it would change the result.\n"
-    checked = {key: f"`{value}`" for key, value in write_options._ONLY_VALUE.items()}
-    checked["hoodie.storage.layout.type"] = "`BUCKET`; with a record-level index `DEFAULT`"
-    checked |= {lock_options.LOCK_FOLDER: "not set", resize_options.SERVICE: "`false`"}
-    for key, classes in resize_options.CHECKED.items():
-        names = " or ".join(f"`…{name}`" for name in classes)
-        checked[key] = f"with engine `{resize_options.ENGINE}`: {names}; else it is unknown"
-    yield _table_of("option | allowed value", [(f"`{k}`", checked[k]) for k in sorted(checked)])
     yield (
-        "**Ignored.** All other options that match one of these patterns: they tune Hudi's engine "
-        "and change no result.\n\n"
-        + "\n".join(f"- {pattern}" for pattern in sorted([*_tuning_patterns(), f"`{prefix}*`"]))
-        + "\n\n**Unknown.** Any other option has no effect; a warning names it.\n"
+        "**Tuning.** All other options of Hudi 1.2: they tune Hudi's engine, or belong to readers "
+        "or to services that bucketlake does not need. The rows are the same without them.\n\n"
+        "**Unknown.** Any other option has no effect; a warning names it, and the option that may "
+        "be meant. The warning also names options of a bucket engine that the job does not use.\n"
     )
 
 
-def _tuning_patterns() -> Iterator[str]:
-    """Yield the alternatives of the pattern, as a person writes them."""
-    inner = write_options._TUNING.pattern.removeprefix(r"hoodie\.(").removesuffix(")")
-    for alternative in _split_alternatives(inner):
-        refused = re.search(r"\(\?!([^)]*)\)", alternative)
-        shown = re.sub(r"\(\?![^)]*\)", "", alternative).replace(r"\.", ".").replace(".*", "*")
-        but = ""
-        if refused is not None:
-            names = refused[1].split("|")
-            whole = [f"`{name[:-1]}` itself" for name in names if name.endswith("$")]
-            begun = ", ".join(f"`{name}`" for name in names if not name.endswith("$"))
-            spared = [*whole, *([f"names that begin with {begun}"] if begun else [])]
-            but = f", except {' and '.join(spared)}"
-        yield f"`hoodie.{shown}`{but}"
+def render_options() -> str:
+    """Return the page of all options."""
+    told = {Rule.USED: "used", Rule.TUNING: "tuning"}
+    return OPTIONS_HEAD + _table_of(
+        "option | rule | other names",
+        [
+            (
+                f"`{option.key}`",
+                told.get(option.rule) or f"refused; accepted: {_accepted(option)}",
+                _other_names(option),
+            )
+            for option in sorted(hudi_options().values(), key=lambda option: option.key)
+        ],
+    )
 
 
-def _split_alternatives(pattern: str) -> Iterator[str]:
-    depth, taken = 0, ""
-    for letter in pattern:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "|" and depth == 0:
-            yield taken
-            taken = ""
-        else:
-            taken += letter
-    yield taken
+def _named(option: HudiOption) -> tuple[str, str]:
+    return f"`{option.key}`", option.text
+
+
+def _accepted(option: HudiOption) -> str:
+    return " or ".join(f"`{value}`" for value in option.values) or "no value"
+
+
+def _other_names(option: HudiOption) -> str:
+    return ", ".join(f"`{name}`" for name in option.other_names) or "–"
 
 
 # ---- commands -----------------------------------------------------------------------------------
@@ -339,13 +353,15 @@ def _context(command: click.Command, name: str, parent: click.Context | None) ->
 
 
 def main() -> int:
-    """Write the page, or say whether it is up to date."""
+    """Write the pages, or say whether they are up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if out of date")
-    page = render()
+    pages = {TARGET: render(), OPTIONS_PAGE: render_options()}
     if parser.parse_args().check:
-        return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != page)
-    TARGET.write_text(page, encoding="utf-8")
+        same = (p.exists() and p.read_text(encoding="utf-8") == text for p, text in pages.items())
+        return int(not all(same))
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
-from bucketlake.config.write_options import JobOptions, meant_option, parse_job_options
+from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import arrow_schema, readable_records
 from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning, naming_table
 from bucketlake.index.ring_kind import RingKind
@@ -134,8 +134,7 @@ def _save(
         ResizeLimits(**job.resize.limits)  # Raises ConfigError before anything is written.
     if job.unknown:
         warnings.warn(
-            f"bucketlake ignores options that it does not know: "
-            f"{', '.join(map(meant_option, job.unknown))}",
+            f"bucketlake ignores options that it does not know: {', '.join(job.unknown)}",
             stacklevel=3,
         )
     storage = open_storage(path, storage_options)
@@ -152,7 +151,7 @@ def _save(
         table = _open(path, job, storage_options)
     else:
         table = _create(records, path, job, storage_options)
-    table = with_settings(table, job.log_format, lock)
+    table = with_settings(table, job.log_format, lock, job.merging.marker)
     _turn_metadata_table(table, wanted=job.metadata_table)
     result = _run(table, records, job, merge, overwrite=exists and mode.lower() == "overwrite")
     try:
@@ -242,7 +241,7 @@ def _create(
         open_storage(path, storage_options),
         without_flag(arrow_schema(df.schema)),
         job.key_spec,
-        job.ordering_fields,
+        job.merging,
         index,
         table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
         name=job.table_name,
@@ -259,7 +258,9 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
         "record key": (asked.record_key_fields or None, found.record_key_fields),
         "partition fields": (asked.partition_fields or None, found.partition_fields),
         "table name": (job.table_name, held.name),
-        "ordering fields": (job.ordering_fields or None, held.ordering_fields),
+        "ordering fields": (job.merging.ordering_fields or None, held.ordering_fields),
+        "merge mode": (job.merging.stated_mode, held.merge_mode),
+        "delete marker": (job.merging.marker, held.custom_marker or job.merging.marker),
         "key generator": (job.generator, found.generator),
         "hive-style folders": (job.hive_style, found.hive_style),
         "url-encoded folders": (job.url_encode, found.url_encode),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bucketlake.config.merge_entries import MergeSettings
 from bucketlake.config.support import check_readable
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError, naming_table
@@ -181,7 +182,7 @@ def _create_table(
         storage,
         arrow_schema(schema),
         spec,
-        ordering_fields,
+        MergeSettings(ordering_fields),
         index,
         table_type=table_type,
         name=name,

@@ -167,6 +167,9 @@ class Table:
         Format of the records in log files that this handle writes.
     lock : TableLock
         The lock that this handle shares with Hudi's writers.
+    marker : (str, str), optional
+        A column, and the text in it that makes a row of this handle's writes a delete, if the
+        table itself has no such marker.
     """
 
     path: str
@@ -174,6 +177,7 @@ class Table:
     storage_options: Mapping[str, str] = field(repr=False)
     log_format: LogFormat = field(repr=False)
     lock: TableLock = field(repr=False)
+    marker: tuple[str, str] | None = field(repr=False)
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         log_format: LogFormat = LogFormat.PARQUET,
         lock: TableLock = NO_LOCK,
+        marker: tuple[str, str] | None = None,
     ) -> None:
         if index is not None:
             check_kinds(INDEX_KINDS, index=index)
@@ -193,6 +198,7 @@ class Table:
         object.__setattr__(self, "storage_options", options)
         object.__setattr__(self, "log_format", log_format)
         object.__setattr__(self, "lock", lock)
+        object.__setattr__(self, "marker", marker)
 
     @property
     def index(self) -> TableIndex | None:
@@ -1362,6 +1368,7 @@ class Table:
             log_format=self.log_format,
             lock=self.lock,
             rewrite=rewrite_runner(session_of(data)),
+            job_marker=self.marker,
         )
 
     def _snapshot(self) -> Snapshot:
@@ -1441,9 +1448,11 @@ def _request(
     return ReadRequest(where, names, as_of, since, until, read_optimized)
 
 
-def with_settings(table: Table, log_format: LogFormat, lock: TableLock) -> Table:
+def with_settings(
+    table: Table, log_format: LogFormat, lock: TableLock, marker: tuple[str, str] | None
+) -> Table:
     """Return a handle of the same table with other settings of writes."""
-    return Table(table.path, table._given_index, table.storage_options, log_format, lock)
+    return Table(table.path, table._given_index, table.storage_options, log_format, lock, marker)
 
 
 def index_when_opened(table: Table) -> TableIndex | None:

@@ -42,6 +42,12 @@ def test_committed_reference_is_that_of_the_code() -> None:
     assert written == script.render(), "out of date: uv run python scripts/reference.py"
 
 
+def test_committed_page_of_options_is_that_of_the_table() -> None:
+    script = load_script()
+    written = script.OPTIONS_PAGE.read_text(encoding="utf-8")
+    assert written == script.render_options(), "out of date: uv run python scripts/reference.py"
+
+
 def test_reference_names_everything_public() -> None:
     page = load_script().render()
     headed = re.findall(r"^### (?:bl\.)?(\w+)$", page, re.MULTILINE)

@@ -132,18 +132,16 @@ def _split_formats(text: str, delimiter: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
-# What each setting means and its default; docs/reference.md shows the texts.
-_TIMESTAMP_NAMES = {
-    "timestamp.type": "What the partition column holds; see `bl.TimestampPartition`. No default.",
-    "timestamp.scalar.time.unit": "Unit of a number of type `SCALAR`. Default: `SECONDS`.",
-    "input.dateformat": "Patterns of text in the column, separated by the delimiter.",
-    "input.dateformat.list.delimiter.regex": "The delimiter, a regular expression. Default: `,`.",
-    "output.dateformat": "Pattern of the partition value. No default.",
-    "input.timezone": "Time zone of text without an offset. Default: `timezone`, else UTC.",
-    "output.timezone": "Time zone of the partition value. Default: `timezone`, else as in "
-    "`bl.TimestampPartition`.",
-    "timezone": "Time zone for both.",
-}
+_TIMESTAMP_NAMES = (
+    "timestamp.type",
+    "timestamp.scalar.time.unit",
+    "input.dateformat",
+    "input.dateformat.list.delimiter.regex",
+    "output.dateformat",
+    "input.timezone",
+    "output.timezone",
+    "timezone",
+)
 
 
 def _render_timestamp(timestamp: TimestampPartition) -> dict[str, str]:

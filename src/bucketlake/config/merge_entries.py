@@ -1,29 +1,92 @@
-"""The entries of ``hoodie.properties`` that decide which of two records with one key wins.
+"""The entries that decide which of two records with one key wins, and which records are deletes.
 
-Since table version 8 this is the merge mode. Before, it is a Java payload class and the id of a
-merge strategy, which do not always agree: writers of version 6 stored the same default strategy for
-every payload. So the payload has precedence there, as in Hudi.
+In ``hoodie.properties`` this is the merge mode since table version 8. Before, it is a Java payload
+class and the id of a merge strategy, which do not always agree: writers of version 6 stored the
+same default strategy for every payload. So the payload has precedence there, as in Hudi.
+
+The options of a job may name a payload class, too. Since table version 9 Hudi stores what the class
+stands for: a merge mode, perhaps ordering fields and a delete marker, and the class as a memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.names import one_of
 from bucketlake.model.table_type import MergeMode
+
+Marker: TypeAlias = "tuple[str, str]"
+"""A column, and the text in it that makes a row a delete."""
+
+WRITE_MERGE_MODE = "hoodie.write.record.merge.mode"
+WRITE_STRATEGY = "hoodie.write.record.merge.strategy.id"
+WRITE_PAYLOAD = "hoodie.datasource.write.payload.class"
+DELETE_FIELD = "hoodie.payload.delete.field"
+DELETE_MARKER = "hoodie.payload.delete.marker"
 
 _BY_STRATEGY = {
     "ce9acb64-bde0-424c-9b91-f6ebba25356d": MergeMode.COMMIT_TIME,
     "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": MergeMode.EVENT_TIME,
 }
-_PAYLOAD_PACKAGE = "org.apache.hudi.common.model."
-_BY_PAYLOAD = {
-    f"{_PAYLOAD_PACKAGE}OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME,
-    f"{_PAYLOAD_PACKAGE}DefaultHoodieRecordPayload": MergeMode.EVENT_TIME,
-    f"{_PAYLOAD_PACKAGE}EventTimeAvroPayload": MergeMode.EVENT_TIME,
-}
 _STRATEGY_FIRST_VERSION = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """Which record of a key wins, and which records are deletes.
+
+    Attributes
+    ----------
+    ordering_fields : tuple of str
+        Fields whose greater value wins, under event-time ordering.
+    stated_mode : MergeMode or None
+        The merge mode that a job states; None for the mode that follows from the fields.
+    marker : (field, text) or None
+        The custom delete marker.
+    payload_class : str or None
+        The payload class that a job names.
+    """
+
+    ordering_fields: tuple[str, ...] = ()
+    stated_mode: MergeMode | None = None
+    marker: Marker | None = None
+    payload_class: str | None = None
+
+    @property
+    def mode(self) -> MergeMode:
+        """The merge mode of a new table."""
+        by_fields = MergeMode.EVENT_TIME if self.ordering_fields else MergeMode.COMMIT_TIME
+        return self.stated_mode or by_fields
+
+
+_COMMIT_TIME = MergeSettings(stated_mode=MergeMode.COMMIT_TIME)
+_EVENT_TIME = MergeSettings(stated_mode=MergeMode.EVENT_TIME)
+_MODEL = "org.apache.hudi.common.model."
+_PAYLOADS = {
+    f"{_MODEL}OverwriteWithLatestAvroPayload": _COMMIT_TIME,
+    f"{_MODEL}DefaultHoodieRecordPayload": _EVENT_TIME,
+    f"{_MODEL}EventTimeAvroPayload": _EVENT_TIME,
+    f"{_MODEL}AWSDmsAvroPayload": replace(_COMMIT_TIME, marker=("Op", "D")),
+    f"{_MODEL}debezium.MySqlDebeziumAvroPayload": replace(
+        _EVENT_TIME,
+        ordering_fields=("_event_bin_file", "_event_pos"),
+        marker=("_change_operation_type", "d"),
+    ),
+}
+"""What a payload class stands for, as real Hudi 1.2.0 stores it."""
+
+_OF_OLD_TABLES = [name for name, settings in _PAYLOADS.items() if settings.marker is None]
+_PARTIAL_PAYLOADS = (
+    f"{_MODEL}PartialUpdateAvroPayload",
+    f"{_MODEL}OverwriteNonDefaultsWithLatestAvroPayload",
+    f"{_MODEL}debezium.PostgresDebeziumAvroPayload",
+)
+_STORED_PAYLOADS = (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS)
 
 
 def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) -> MergeMode:
@@ -33,11 +96,12 @@ def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) 
     """
     mode = entries.text(keys.MERGE_MODE)
     if mode is not None:
-        return _named(mode)
+        return _named(mode, keys.MERGE_MODE)
     payload = entries.text(keys.PAYLOAD_CLASS)
     strategy = entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD)
+    by_payload = {name: _PAYLOADS[name].stated_mode for name in _OF_OLD_TABLES}
     modes = [
-        None if payload is None else _BY_PAYLOAD.get(payload, MergeMode.CUSTOM),
+        None if payload is None else by_payload.get(payload, MergeMode.CUSTOM),
         None if strategy is None else _BY_STRATEGY.get(strategy, MergeMode.CUSTOM),
     ]
     if version >= _STRATEGY_FIRST_VERSION:
@@ -46,9 +110,111 @@ def merge_mode_of(entries: Entries, *, version: int, has_ordering_fields: bool) 
     return next((mode for mode in modes if mode is not None), by_fields)
 
 
-def _named(text: str) -> MergeMode:
+def merge_settings_of_job(entries: Entries) -> MergeSettings:
+    """Return what the options of a job say; they may name the same thing in several ways.
+
+    Raises
+    ------
+    ConfigError
+        If options contradict each other, or one of a pair is missing.
+    UnsupportedFeatureError
+        If a payload class or merge strategy is not supported.
+    """
+    payload = entries.text(WRITE_PAYLOAD)
+    implied = MergeSettings() if payload is None else _settings_of(payload, WRITE_PAYLOAD)
+    fields = entries.fields(keys.ORDERING_FIELDS)
+    own_fields = implied.ordering_fields
+    if own_fields and fields and fields != own_fields:
+        allowed = f"{payload} orders by {','.join(own_fields)}; leave the option out"
+        raise ConfigError(keys.ORDERING_FIELDS, ",".join(fields), allowed)
+    settings = MergeSettings(
+        own_fields or fields,
+        _mode_of_job(entries, implied.stated_mode),
+        _marker_of_job(entries, implied.marker),
+        implied.payload_class,
+    )
+    _require_agreement(entries, settings)
+    return settings
+
+
+def _settings_of(payload: str, key: str) -> MergeSettings:
+    """Return what a payload class stands for; it may be given by its last name."""
+    for name, settings in _PAYLOADS.items():
+        if payload in (name, name.rpartition(".")[2]):
+            return replace(settings, payload_class=name)
+    known = ", ".join(name.rpartition(".")[2] for name in _PAYLOADS)
+    is_partial = any(payload in (name, name.rpartition(".")[2]) for name in _PARTIAL_PAYLOADS)
+    what = "partial updates by payload class" if is_partial else "payload class"
+    step = f"bucketlake writes whole rows, by one of {known}; else write this table with Hudi"
+    raise UnsupportedFeatureError(f"{what} {payload}", key, step)
+
+
+def _mode_of_job(entries: Entries, implied: MergeMode | None) -> MergeMode | None:
+    mode = entries.text(WRITE_MERGE_MODE)
+    strategy = entries.text(WRITE_STRATEGY)
+    stated = {
+        WRITE_MERGE_MODE: None if mode is None else _named(mode, WRITE_MERGE_MODE),
+        WRITE_STRATEGY: None if strategy is None else _mode_of_strategy(strategy, WRITE_STRATEGY),
+    }
+    for key, found in stated.items():
+        if found is None:
+            continue
+        if implied not in (None, found):
+            said = f"other options of the job mean {implied and implied.value}"
+            raise ConfigError(key, entries.text(key), f"{said}; leave one of them out")
+        implied = found
+    if implied is MergeMode.CUSTOM:
+        modes = f"{MergeMode.COMMIT_TIME.value} or {MergeMode.EVENT_TIME.value}"
+        raise ConfigError(WRITE_MERGE_MODE, mode, f"bucketlake only supports {modes}")
+    return implied
+
+
+def _mode_of_strategy(strategy: str, key: str) -> MergeMode:
+    if strategy not in _BY_STRATEGY:
+        step = f"choose the winner with {WRITE_MERGE_MODE}, or write this table with Hudi"
+        raise UnsupportedFeatureError(f"merge strategy {strategy}", key, step)
+    return _BY_STRATEGY[strategy]
+
+
+def _marker_of_job(entries: Entries, implied: Marker | None) -> Marker | None:
+    field, text = entries.text(DELETE_FIELD), entries.text(DELETE_MARKER)
+    if field is None and text is None:
+        return implied
+    if field is None or text is None:
+        missing, given = sorted(
+            (DELETE_FIELD, DELETE_MARKER), key=lambda key: bool(entries.text(key))
+        )
+        raise ConfigError(given, field or text, f"{missing} is missing; give both or none")
+    if implied not in (None, (field, text)):
+        said = f"the payload class means {'='.join(implied or ())}; leave this one out"
+        raise ConfigError(DELETE_FIELD, f"{field}={text}", said)
+    return field, text
+
+
+def _require_agreement(entries: Entries, settings: MergeSettings) -> None:
+    """Check entries of a table among the options: Hudi's writer ignores them for a new table."""
+    field, marker = settings.marker or (None, None)
+    _require_same(entries, keys.DELETE_FIELD, (field,), DELETE_FIELD)
+    _require_same(entries, keys.DELETE_MARKER, (marker,), DELETE_MARKER)
+    mode = settings.mode
+    _require_same(entries, keys.MERGE_MODE, (mode.value,), WRITE_MERGE_MODE)
+    strategies = [strategy for strategy, meant in _BY_STRATEGY.items() if meant is mode]
+    _require_same(entries, keys.MERGE_STRATEGY, strategies, WRITE_MERGE_MODE)
+    same = (settings.marker, mode)
+    payloads = [name for name, held in _PAYLOADS.items() if (held.marker, held.stated_mode) == same]
+    for key in _STORED_PAYLOADS:
+        _require_same(entries, key, payloads, WRITE_PAYLOAD)
+
+
+def _require_same(entries: Entries, key: str, accepted: Sequence[str | None], option: str) -> None:
+    text = entries.text(key)
+    if text is not None and text not in accepted:
+        raise ConfigError(key, text, f"Hudi's writer ignores this option; give {option} instead")
+
+
+def _named(text: str, key: str) -> MergeMode:
     try:
         return MergeMode(text.upper())
     except ValueError:
         allowed = one_of(text, (mode.value for mode in MergeMode))
-        raise ConfigError(keys.MERGE_MODE, text, f"it must be {allowed}") from None
+        raise ConfigError(key, text, f"it must be {allowed}") from None

@@ -31,28 +31,6 @@ DYNAMIC: Final = (ASSIGNERS, MAX_RECORDS)
 INDEX_TYPES: Final = (BUCKET_TYPE, PARTITIONED_TYPE, *GLOBAL_TYPES)
 """The index types of Hudi that bucketlake writes."""
 
-_TYPES = f"`{PARTITIONED_TYPE}`, `{GLOBAL_TYPES[0]}`"
-
-USED = {
-    PARTITIONED_ENABLE: f"`true` for index type `{PARTITIONED_TYPE}`, else `false`. Default: as "
-    "the index type needs it.",
-    GLOBAL_ENABLE[0]: f"`true` for index type `{GLOBAL_TYPES[0]}`, else `false`. Default: as the "
-    "index type needs it.",
-    GLOBAL_ENABLE[1]: "The same, in an older spelling.",
-    MOVES: f"Index type `{GLOBAL_TYPES[0]}`: must be `true`, the default; a key moves to the "
-    "partition of its newest record. (Hudi's default is `false`: the record stays in the old "
-    "partition, with columns that name the new one.)",
-    SMALL_FILE_LIMIT: f"Index types {_TYPES}: bytes below which a file group gets new keys. "
-    "Default: 100 MiB.",
-    ASSIGNERS: f"bucketlake only, with index type `{PARTITIONED_TYPE}`: the index is a "
-    "`DynamicBucket` with this number of assigners. Default: 4.",
-    MAX_RECORDS: "bucketlake only: the index is a `DynamicBucket`; a bucket is full with this "
-    "number of records. Default: no limit.",
-    SHARDS_MIN: "`DynamicBucket`: the number of assigners, for Hudi's writers.",
-    SHARDS_MAX: "`DynamicBucket`: the number of assigners, for Hudi's writers.",
-}
-"""What each option means; docs/reference.md shows the texts."""
-
 
 def names_record_index(given: Mapping[str, str]) -> bool:
     """Return whether the options name a record-level index."""

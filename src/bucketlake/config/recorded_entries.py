@@ -40,6 +40,8 @@ _LASTING = (
     keys.URL_ENCODE,
     keys.MERGE_MODE,
     keys.ORDERING_FIELDS,
+    keys.DELETE_FIELD,
+    keys.DELETE_MARKER,
 )
 """Entries that nobody may change: stored keys, partition paths and winners follow from them."""
 
@@ -122,4 +124,6 @@ def _facts(config: TableConfig) -> tuple[str, ...]:
         str(spec.url_encode).lower(),
         config.merge_mode.value,
         ",".join(config.ordering_fields),
+        config.delete_field or "",
+        config.delete_marker or "",
     )

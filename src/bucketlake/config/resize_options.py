@@ -39,38 +39,6 @@ _MAX_BYTES = "hoodie.bucket.index.ext.resize.max.bytes"
 _MAX_PARTITIONS = "hoodie.bucket.index.ext.resize.max.partitions"
 _DIGITS_OF_LONG = 18
 
-USED = {
-    MIN_COUNT: f"Engine `{ENGINE}`: fewest buckets of a partition. Default: that of the table, or "
-    "1.",
-    MAX_COUNT: f"Engine `{ENGINE}`: most buckets of a partition. Default: that of the table, or "
-    "10000.",
-    EXTENSION_ENGINE: f"`{EXTENDIBLE_ENGINE}`, the engine that only bucketlake has; the same as "
-    f"`{ENGINE_OPTION}`. Default: none.",
-    MAX_DEPTH: f"Engine `{EXTENDIBLE_ENGINE}`: most bits of a bucket's suffix. Default: that of "
-    f"the table, or {MAX_DEPTH_DEFAULT}.",
-    INLINE: f"Whether a write resizes the buckets (engines `{ENGINE}` and `{EXTENDIBLE_ENGINE}`) "
-    "when it is committed. With engine `SIMPLE` it must be `false`, the default.",
-    _INLINE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
-    SCHEDULE: "Whether a write puts the plan of a resize on the timeline, which another process "
-    "executes; not together with the option before. With engine `SIMPLE` it must be `false`, the "
-    "default.",
-    _SCHEDULE_AFTER: "Number of commits since the last resize after which it does. Default: 4.",
-    MAX_FILE_SIZE: f"Engines `{ENGINE}` and `{EXTENDIBLE_ENGINE}`: bytes that a bucket should "
-    "have. Index types "
-    "`RECORD_LEVEL_INDEX` and `GLOBAL_RECORD_LEVEL_INDEX`: bytes to which new keys fill a file "
-    "group. Default: 120 MiB. With engine `SIMPLE` it has no effect.",
-    _SPLIT_THRESHOLD: "Buckets of more than this times the file size are split. Default: 2.0.",
-    _MERGE_THRESHOLD: "Neighbours of at most this times the file size are merged. Default: 0.2.",
-    _MAX_GROUPS: "Most splits and merges of one resize. Default: 30.",
-    _SPLIT_POLICY: "`MIDDLE` (default) splits a range into equal parts, `BALANCED` into parts with "
-    "equal numbers of keys; only bucketlake has this option.",
-    _MAX_BYTES: "Most bytes that one resize reads; only bucketlake has this option. Default: "
-    "2 GiB.",
-    _MAX_PARTITIONS: "Most partitions of one resize; only bucketlake has this option. Default: "
-    "none.",
-}
-"""What each option means; docs/reference.md shows the texts."""
-
 CHECKED = {
     "hoodie.clustering.updates.strategy": ("SparkConsistentBucketDuplicateUpdateStrategy",),
     "hoodie.clustering.plan.strategy.class": ("SparkConsistentBucketClusteringPlanStrategy",),
@@ -84,6 +52,17 @@ CHECKED = {
 
 _OF_RINGS = (MIN_COUNT, MAX_COUNT, _SPLIT_POLICY)
 _OF_DIRECTORIES = (EXTENSION_ENGINE, MAX_DEPTH)
+_OF_ENGINES = (
+    *_OF_RINGS,
+    *_OF_DIRECTORIES,
+    _INLINE_AFTER,
+    _SCHEDULE_AFTER,
+    _SPLIT_THRESHOLD,
+    _MERGE_THRESHOLD,
+    _MAX_GROUPS,
+    _MAX_BYTES,
+    _MAX_PARTITIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +97,13 @@ def resizes(given: Mapping[str, str]) -> bool:
     return names_rings(given) or names_directory(given)
 
 
-def is_understood(key: str, given: Mapping[str, str]) -> bool:
-    """Return whether an option has a meaning for the engine that the options name."""
-    if key in SWITCHES:
-        return True
+def is_without_effect(key: str, given: Mapping[str, str]) -> bool:
+    """Return whether an option belongs to a bucket engine that the options do not name."""
     if names_directory(given):
-        return key in USED and key not in _OF_RINGS
-    return names_rings(given) and (key in USED or key in CHECKED) and key not in _OF_DIRECTORIES
+        return key in _OF_RINGS or key in CHECKED
+    if names_rings(given):
+        return key in _OF_DIRECTORIES
+    return key in _OF_ENGINES or key in CHECKED
 
 
 def resize_options(given: Mapping[str, str]) -> ResizeOptions | None:

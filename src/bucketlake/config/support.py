@@ -102,6 +102,11 @@ def _own_merging(config: TableConfig) -> Iterator[tuple[str, str]]:
         yield f"custom merging ({merger})", "read it with Hudi, which has that Java class"
     if config.partial_update_mode is not None:
         yield f"partial update mode {config.partial_update_mode}", _READ_WITH_HUDI
+    if (config.delete_field is None) is not (config.delete_marker is None):
+        yield (
+            f"half a delete marker ({config.delete_field or config.delete_marker})",
+            _READ_WITH_HUDI,
+        )
 
 
 def _unwritable(config: TableConfig) -> Iterator[tuple[str, str]]:

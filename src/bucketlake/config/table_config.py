@@ -24,7 +24,7 @@ from bucketlake.config.key_entries import (
     render_key_spec,
 )
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
-from bucketlake.config.merge_entries import merge_mode_of
+from bucketlake.config.merge_entries import Marker, merge_mode_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType
@@ -55,10 +55,12 @@ class TableConfig:
         Avro schema at the table's creation, valid until a commit has a schema.
     payload_class, merge_strategy_id : str or None
         Java names of a custom merge mode; in older tables, of every merge mode.
+    legacy_payload_class : str or None
+        Payload class for which the merge mode and the delete marker stand.
     partial_update_mode : str or None
         How the columns of two records are combined; None if the whole record is used.
     delete_field, delete_marker : str or None
-        A record whose field has the marker's text deletes its key.
+        A record whose field has the marker's text deletes its key; see ``custom_marker``.
     bootstrap_base_path : str or None
         Path of the data of a bootstrapped table.
     partition_extractor : str or None
@@ -90,6 +92,7 @@ class TableConfig:
     multiple_base_file_formats: bool = False
     table_format: str = "native"
     payload_class: str | None = None
+    legacy_payload_class: str | None = None
     merge_strategy_id: str | None = None
     partial_update_mode: str | None = None
     delete_field: str | None = None
@@ -108,6 +111,13 @@ class TableConfig:
     def written_metadata_partitions(self) -> frozenset[str]:
         """Partitions of the metadata table that writers maintain: valid, or being built."""
         return frozenset({*self.metadata_partitions, *self.metadata_partitions_inflight})
+
+    @property
+    def custom_marker(self) -> Marker | None:
+        """The column and the text in it that make a row a delete; None if there is no such rule."""
+        if self.delete_field is None or self.delete_marker is None:
+            return None
+        return self.delete_field, self.delete_marker
 
     @property
     def timeline_folder(self) -> str:
@@ -179,6 +189,7 @@ class TableConfig:
             multiple_base_file_formats=entries.boolean(keys.MULTIPLE_BASE_FILE_FORMATS),
             table_format=entries.text(keys.TABLE_FORMAT) or "native",
             payload_class=entries.text(keys.PAYLOAD_CLASS),
+            legacy_payload_class=entries.text(keys.LEGACY_PAYLOAD_CLASS),
             merge_strategy_id=entries.text(keys.MERGE_STRATEGY, keys.MERGE_STRATEGY_OLD),
             partial_update_mode=None if partial_update_mode == "NONE" else partial_update_mode,
             delete_field=entries.text(keys.DELETE_FIELD),
@@ -245,6 +256,7 @@ class TableConfig:
             keys.ORDERING_FIELDS: ",".join(self.ordering_fields),
             keys.CREATE_SCHEMA: self.create_schema,
             keys.PAYLOAD_CLASS: self.payload_class,
+            keys.LEGACY_PAYLOAD_CLASS: self.legacy_payload_class,
             keys.MERGE_STRATEGY: self.merge_strategy_id,
             keys.PARTIAL_UPDATE_MODE: self.partial_update_mode,
             keys.DELETE_FIELD: self.delete_field,

@@ -37,6 +37,7 @@ MERGE_MODE: Final = "hoodie.record.merge.mode"
 MERGE_STRATEGY: Final = "hoodie.record.merge.strategy.id"
 MERGE_STRATEGY_OLD: Final = "hoodie.compaction.record.merger.strategy"
 PAYLOAD_CLASS: Final = "hoodie.compaction.payload.class"
+LEGACY_PAYLOAD_CLASS: Final = "hoodie.table.legacy.payload.class"  # Since table version 9.
 ORDERING_FIELDS: Final = "hoodie.table.ordering.fields"
 ORDERING_FIELDS_OLD: Final = "hoodie.table.precombine.field"
 PARTIAL_UPDATE_MODE: Final = "hoodie.table.partial.update.mode"

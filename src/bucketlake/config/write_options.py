@@ -1,53 +1,37 @@
 """The ``hoodie.*`` options of an existing Hudi job.
 
-There are four kinds of options. *Used* options are followed. *Checked* options raise an error for
-every value but one, because another value would change the result. *Ignored* options tune Hudi's
-engine and change no result. *Unknown* options are returned to the caller, who warns about them.
-Keys and defaults are those of Hudi's configuration reference.
+``config/hudi_options.py`` has the table of all options, and refuses what cannot be followed. This
+module interprets the options that are used. Unknown options are returned to the caller, who warns
+about them. Keys and defaults are those of Hudi's configuration reference.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import record_options as record
 from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
+from bucketlake.config.hudi_options import accepted_options, hudi_options, unknown_option
 from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
+from bucketlake.config.merge_entries import MergeSettings, merge_settings_of_job
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.model.names import closest_name, one_of
+from bucketlake.model.names import one_of
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema_merge import SchemaMerge
-from bucketlake.model.table_type import LogFormat, MergeMode, Operation, TableType
+from bucketlake.model.table_type import LogFormat, Operation, TableType
 
-_ALIASES = {
-    "hoodie.datasource.write.table.name": keys.NAME,
-    "hoodie.datasource.write.table.type": keys.TABLE_TYPE,
-    "hoodie.datasource.write.recordkey.field": keys.RECORD_KEY_FIELDS,
-    "hoodie.datasource.write.partitionpath.field": keys.PARTITION_FIELDS,
-    "hoodie.datasource.write.precombine.field": keys.ORDERING_FIELDS,
-    "hoodie.table.precombine.field": keys.ORDERING_FIELDS,
-    "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
-    "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
-    "hoodie.cleaner.policy": "hoodie.clean.policy",
-    "hoodie.cleaner.commits.retained": "hoodie.clean.commits.retained",
-    "hoodie.cleaner.hours.retained": "hoodie.clean.hours.retained",
-    "hoodie.cleaner.fileversions.retained": "hoodie.clean.fileversions.retained",
-    "hoodie.write.record.merge.mode": keys.MERGE_MODE,
-    "hoodie.datasource.write.record.merge.mode": keys.MERGE_MODE,
-    "hoodie.datasource.write.payload.class": keys.PAYLOAD_CLASS,
-}
-
+TABLE_TYPE = "hoodie.datasource.write.table.type"
 OPERATION = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE = "hoodie.datasource.write.partitions.to.delete"
 RECONCILE_SCHEMA = "hoodie.datasource.write.reconcile.schema"
 FILL_MISSING = "hoodie.write.set.null.for.missing.columns"
 MERGE_SCHEMA = "mergeSchema"
 METADATA_ENABLE = "hoodie.metadata.enable"
+SERVICES = "hoodie.table.services.enabled"
 COMPACT_INLINE = "hoodie.compact.inline"
 LOG_FORMAT = "hoodie.logfile.data.block.format"
 COMPACT_AFTER = "hoodie.compact.inline.max.delta.commits"
@@ -68,81 +52,7 @@ _NUMBERS = (COMPACT_AFTER, KEEP_MIN, KEEP_MAX, *(key for key, _ in CLEAN_COUNTS.
 
 _ENGINES = ("SIMPLE", resizing.ENGINE, resizing.EXTENDIBLE_ENGINE)
 
-# What each option means and its default; docs/reference.md shows the texts.
-_USED = {
-    keys.NAME: "Name of the table. Default: the last part of the path.",
-    keys.DATABASE: "Accepted, has no effect.",
-    keys.TABLE_TYPE: "`COPY_ON_WRITE` (default) or `MERGE_ON_READ`.",
-    keys.RECORD_KEY_FIELDS: "Columns of the record key. No default.",
-    keys.PARTITION_FIELDS: "Partition columns. Default: none.",
-    keys.ORDERING_FIELDS: "Columns whose greater value wins. Default: none, the later commit wins.",
-    keys.KEY_GENERATOR_TYPE: "Key generator. Default: it follows from the columns.",
-    keys.KEY_GENERATOR_CLASS: "The same, as a Java class.",
-    keys.HIVE_STYLE: "Whether partition folders are named `column=value`. Default: `false`.",
-    keys.URL_ENCODE: "Whether special characters of folders are encoded. Default: `false`.",
-    keys.MERGE_MODE: "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`. Default: the first, "
-    "if there are ordering columns.",
-    keys.PAYLOAD_CLASS: "The same, as one of three payload classes.",
-    OPERATION: "`upsert` (default), `insert`, `bulk_insert`, `delete`, `insert_overwrite`, "
-    "`insert_overwrite_table` or `delete_partition`.",
-    PARTITIONS_TO_DELETE: "Partition paths for the operation `delete_partition`.",
-    RECONCILE_SCHEMA: "Whether the batch may add columns, widen types and lack nullable columns, "
-    "as `merge_schema=True`. Default: `false`; without the option Hudi adds and widens, too.",
-    FILL_MISSING: "Whether columns that the batch lacks become null, as "
-    '`merge_schema="fill_missing"`. Default: `false`.',
-    MERGE_SCHEMA: "Delta's word for `merge_schema=True`. Default: `false`.",
-    METADATA_ENABLE: "Whether the table has a metadata table: `false` removes it before the write, "
-    "`true` builds a missing one. Default: a new table gets one, other tables stay as they are.",
-    COMPACT_INLINE: "Whether a write to a merge-on-read table may compact it. Default: `true`.",
-    COMPACT_AFTER: "Number of delta commits after which it compacts. Default: 5.",
-    ARCHIVE: "Whether to archive after the write. Default: `true` if one of `hoodie.keep.*` is "
-    "set, else `false`.",
-    KEEP_MIN: "Commits that archival leaves. Default: 20.",
-    KEEP_MAX: "Number of commits above which archival starts. Default: 30.",
-    LOG_FORMAT: "Format of log files: `parquet` (default) or `avro`.",
-    "hoodie.write.concurrency.mode": "`SINGLE_WRITER` (default) takes no lock, "
-    "`OPTIMISTIC_CONCURRENCY_CONTROL` takes one.",
-    CLEAN_AUTOMATIC: "Whether to clean after the write. Default: `false`.",
-    CLEAN_POLICY: "`KEEP_LATEST_COMMITS` (default), `KEEP_LATEST_BY_HOURS` or "
-    "`KEEP_LATEST_FILE_VERSIONS`.",
-    CLEAN_COUNTS[CleanPolicy.COMMITS][0]: "Commits that a clean retains. Default: 10.",
-    CLEAN_COUNTS[CleanPolicy.HOURS][0]: "Hours that a clean retains. Default: 24.",
-    CLEAN_COUNTS[CleanPolicy.VERSIONS][0]: "File versions that a clean retains. Default: 3.",
-    record.INDEX_TYPE: "`BUCKET`, `RECORD_LEVEL_INDEX` or `GLOBAL_RECORD_LEVEL_INDEX` (also "
-    "`RECORD_INDEX`). No default.",
-    resizing.ENGINE_OPTION: "`SIMPLE` (default), `CONSISTENT_HASHING` or `EXTENDIBLE_HASHING`, "
-    "which only bucketlake has.",
-    "hoodie.bucket.index.num.buckets": "Bucket count of each partition, or of partitions without "
-    "a rule; the number with which a hash ring or a directory begins. No default.",
-    "hoodie.bucket.index.hash.field": "Record key columns to hash. Default: all.",
-    "hoodie.bucket.index.ext.max.file.size": "Bytes of a file group at which a bucket gets another "
-    "one; only bucketlake has this option. Default: none.",
-    "hoodie.bucket.index.partition.expressions": "Partition rules: `pattern,count;pattern,count`. "
-    "Default: none.",
-    "hoodie.bucket.index.partition.rule.type": "Kind of the rules: `regex` (default) or `range`.",
-    "hoodie.bucket.index.partition.rule": "The same, in the spelling of RFC-89's draft.",
-}
-
 _LAYOUT = "hoodie.storage.layout.type"
-
-_ONLY_VALUE = {
-    keys.BASE_FILE_FORMAT: "PARQUET",
-    keys.POPULATE_META_FIELDS: "true",
-    keys.DROP_PARTITION_COLUMNS: "false",
-    keys.CDC_ENABLED: "false",
-    keys.SLASH_SEPARATED_DATES: "false",
-    "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": "false",
-    "hoodie.write.table.version": "9",
-    "hoodie.datasource.write.insert.drop.duplicates": "false",
-    "hoodie.datasource.insert.dup.policy": "none",
-    "hoodie.combine.before.upsert": "true",
-    "hoodie.schema.on.read.enable": "false",
-    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "false",
-    "hoodie.allow.operation.metadata.field": "false",
-    "hoodie.datasource.hive_sync.enable": "false",
-    "hoodie.datasource.meta.sync.enable": "false",
-    "hoodie.datasource.write.streaming.disable.compaction": "true",
-}
 
 _BUCKET_ONLY = {
     _LAYOUT: "BUCKET",
@@ -150,27 +60,15 @@ _BUCKET_ONLY = {
 }
 _RECORD_ONLY = {_LAYOUT: "DEFAULT", METADATA_ENABLE: "true"}
 
-_TUNING = re.compile(
-    r"hoodie\.("
-    r".*\.parallelism|parquet\..*|clean\..*|cleaner\..*|archive\..*|"
-    r"compact\..*|compaction\.(?!payload).*|embed\.timeline\..*|memory\..*|bulkinsert\..*|"
-    r"combine\.before\.insert|copyonwrite\..*|filesystem\.view\..*|write\.markers\..*|"
-    r"write\.lock\..*|write\.buffer\..*|write\.status\..*|write\.auto\.upgrade|auto\.commit|"
-    r"metadata\.(?!enable$|record|global).*|datasource\.(hive_sync|meta\.sync)\.(?!enable$).*|"
-    r"datasource\.write\.row\.writer\.enable|finalize\..*|rollback\..*|markers\..*|"
-    r"client\..*|consistency\..*|bloom\..*|index\.bloom\..*|storage\.layout\.partitioner\.class|"
-    r"datasource\.write\.commitmeta\.key\.prefix|datasource\.compaction\..*|"
-    r"bucket\.index\.query\.pruning|bucket\.index\.remote\.partitioner\.enable|"
-    r"logfile\..*|timeline\..*|table\.services\.enabled|write\.executor\..*)"
-)
-
 _OPERATIONS = {op.value.lower(): op for op in Operation}
 
-_PAYLOAD_MODES = {
-    "OverwriteWithLatestAvroPayload": MergeMode.COMMIT_TIME,
-    "DefaultHoodieRecordPayload": MergeMode.EVENT_TIME,
-    "EventTimeAvroPayload": MergeMode.EVENT_TIME,
+_STORED = {
+    "hoodie.datasource.write.recordkey.field": keys.RECORD_KEY_FIELDS,
+    "hoodie.datasource.write.partitionpath.field": keys.PARTITION_FIELDS,
+    "hoodie.datasource.write.keygenerator.type": keys.KEY_GENERATOR_TYPE,
+    "hoodie.datasource.write.keygenerator.class": keys.KEY_GENERATOR_CLASS,
 }
+"""Options of a writer, and the entries of ``hoodie.properties`` that store them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +86,8 @@ class JobOptions:
     generator : KeyGenerator or None
     hive_style, url_encode : bool or None
         As in ``key_spec``; None if the options do not have them.
-    ordering_fields : tuple of str
-        Empty for commit-time ordering.
+    merging : MergeSettings
+        Which record of a key wins, and which records are deletes.
     index_options : mapping of str to str
         The options of the index, for ``index_from_options``.
     partitions_to_delete : tuple of str
@@ -223,7 +121,7 @@ class JobOptions:
     generator: KeyGenerator | None
     hive_style: bool | None
     url_encode: bool | None
-    ordering_fields: tuple[str, ...]
+    merging: MergeSettings
     index_options: Mapping[str, str]
     partitions_to_delete: tuple[str, ...]
     lock_options: Mapping[str, str]
@@ -246,26 +144,25 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     ConfigError
         If bucketlake cannot follow an option and ignoring it would change the result.
     """
-    given = {_spelling(key): str(value) for key, value in options.items()}
+    given = accepted_options({_spelling(key): str(value) for key, value in options.items()})
     kind = record.index_type(given)
     if kind and kind not in record.INDEX_TYPES:
         raise ConfigError(
             record.INDEX_TYPE, given[record.INDEX_TYPE], one_of(kind, record.INDEX_TYPES)
         )
     of_index = _RECORD_ONLY if record.names_record_index(given) else _BUCKET_ONLY
-    for key, only in {**_ONLY_VALUE, **of_index}.items():
+    for key, only in of_index.items():
         if given.get(key, only).strip().upper() != only.upper():
-            under = (
-                f", under {record.INDEX_TYPE}={kind or record.BUCKET_TYPE}"
-                if key in of_index
-                else ""
+            under = f", under {record.INDEX_TYPE}={kind or record.BUCKET_TYPE}"
+            raise ConfigError(
+                key, given[key], f"leave it out, or set it to {only or 'no value'}{under}"
             )
-            raise ConfigError(key, given[key], f"leave it out, or set it to {only}{under}")
-    entries = Entries(given)
+    entries = Entries({_STORED.get(key, key): value for key, value in given.items()})
     for key in _NUMBERS:  # Also if the service that uses the number is off.
         entries.option(key, 1, least=1)
     entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
     spec = key_spec_of(entries)
+    resize = resizing.resize_options(given)
     return JobOptions(
         operation=_operation(given),
         table_name=given.get(keys.NAME),
@@ -273,7 +170,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         generator=_generator(entries),
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
-        ordering_fields=_ordering(given, entries),
+        merging=merge_settings_of_job(entries),
         index_options={k: v for k, v in given.items() if "index" in k or k in record.SIZES},
         partitions_to_delete=_partitions_to_delete(given, entries),
         lock_options={k: v for k, v in given.items() if k.startswith("hoodie.write.")},
@@ -286,22 +183,24 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         archive_limits=_archive_limits(given, entries),
         retention=_retention(entries),
         merge=_schema_merge(entries),
-        resize=resizing.resize_options(given),
-        unknown=tuple(sorted(key for key in given if not _understood(key, given))),
+        resize=resize if _serves(entries) else None,
+        unknown=tuple(sorted(_unknown(given))),
     )
-
-
-def meant_option(key: str) -> str:
-    """Return an unknown option with the known option that may be meant, for the warning."""
-    known = {*_USED, *record.USED, *resizing.USED, *_ALIASES, *_ONLY_VALUE}
-    meant = closest_name(key, sorted(known))
-    return key if meant is None else f"{key} (did you mean {meant}?)"
 
 
 def _spelling(key: str) -> str:
     if key.lower() == MERGE_SCHEMA.lower():  # Spark ignores the case of its options.
         return MERGE_SCHEMA
-    return _ALIASES.get(key, key)
+    return key
+
+
+def _unknown(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield options that nobody has, and those of a bucket engine that the job does not name."""
+    for key in given:
+        if key not in hudi_options():
+            yield unknown_option(key)
+        elif resizing.is_without_effect(key, given):
+            yield key
 
 
 def _generator(entries: Entries) -> KeyGenerator | None:
@@ -315,13 +214,18 @@ def _generator(entries: Entries) -> KeyGenerator | None:
     return generator
 
 
+def _serves(entries: Entries) -> bool:
+    """Return whether the job runs table services after its write."""
+    return entries.boolean(SERVICES, default=True)
+
+
 def _table_type(given: Mapping[str, str]) -> TableType | None:
-    text = given.get(keys.TABLE_TYPE)
+    text = given.get(TABLE_TYPE)
     if text is None:
         return None
     known = {kind.value: kind for kind in TableType}
     if text.strip().upper() not in known:
-        raise ConfigError(keys.TABLE_TYPE, text, one_of(text, known))
+        raise ConfigError(TABLE_TYPE, text, one_of(text, known))
     return known[text.strip().upper()]
 
 
@@ -334,7 +238,7 @@ def _log_format(given: Mapping[str, str]) -> LogFormat:
 
 
 def _compact_after(entries: Entries) -> int | None:
-    if not entries.boolean(COMPACT_INLINE, default=True):
+    if not _serves(entries) or not entries.boolean(COMPACT_INLINE, default=True):
         return None
     return entries.option(COMPACT_AFTER, _COMPACT_AFTER_DEFAULT, least=1)
 
@@ -342,7 +246,7 @@ def _compact_after(entries: Entries) -> int | None:
 def _archive_limits(given: Mapping[str, str], entries: Entries) -> tuple[int, int] | None:
     """Return how many commits stay; None if the job has no option of archival."""
     asked = {ARCHIVE, KEEP_MIN, KEEP_MAX}.intersection(given)
-    if not entries.boolean(ARCHIVE, default=True) or not asked:
+    if not _serves(entries) or not entries.boolean(ARCHIVE, default=True) or not asked:
         return None
     keep_min = entries.option(KEEP_MIN, _KEEP_MIN_DEFAULT, least=1)
     keep_max = entries.option(KEEP_MAX, _KEEP_MAX_DEFAULT, least=1)
@@ -355,7 +259,7 @@ def _retention(entries: Entries) -> Retention | None:
     """Return what a clean retains; None unless the job switches automatic cleaning on."""
     known = {policy.value: policy for policy in CleanPolicy}
     policy = known[entries.one_of(CLEAN_POLICY, [*known])]
-    if not entries.boolean(CLEAN_AUTOMATIC):
+    if not _serves(entries) or not entries.boolean(CLEAN_AUTOMATIC):
         return None
     key, default = CLEAN_COUNTS[policy]
     return Retention(policy, entries.option(key, default, least=1))
@@ -386,39 +290,3 @@ def _partitions_to_delete(given: Mapping[str, str], entries: Entries) -> tuple[s
             "operation delete_partition needs a list of partition paths, without *",
         )
     return paths
-
-
-def _ordering(given: Mapping[str, str], entries: Entries) -> tuple[str, ...]:
-    fields = entries.fields(keys.ORDERING_FIELDS)
-    mode = given.get(keys.MERGE_MODE)
-    payload = given.get(keys.PAYLOAD_CLASS)
-    if mode is None and payload is not None:
-        name = payload.rpartition(".")[2]
-        if name not in _PAYLOAD_MODES:
-            raise UnsupportedFeatureError(
-                f"payload class {payload}",
-                keys.PAYLOAD_CLASS,
-                f"use {one_of(name, _PAYLOAD_MODES)}",
-            )
-        mode = _PAYLOAD_MODES[name].value
-    if mode is None:
-        return fields
-    if mode.upper() == MergeMode.COMMIT_TIME.value:
-        return ()
-    if mode.upper() == MergeMode.EVENT_TIME.value and fields:
-        return fields
-    raise ConfigError(
-        keys.MERGE_MODE, mode, "COMMIT_TIME_ORDERING, or EVENT_TIME_ORDERING with an ordering field"
-    )
-
-
-def _understood(key: str, given: Mapping[str, str]) -> bool:
-    return (
-        key in _USED
-        or key in record.USED
-        or key == _LAYOUT
-        or resizing.is_understood(key, given)
-        or key in _ONLY_VALUE
-        or key.startswith(keys.TIMESTAMP_PREFIX)
-        or _TUNING.fullmatch(key) is not None
-    )

@@ -46,7 +46,8 @@ class MergeRule:
     @property
     def compares(self) -> bool:
         """Whether ordering values are compared."""
-        return self.mode is MergeMode.EVENT_TIME and not self.incoming_always_wins
+        by_event = self.mode is MergeMode.EVENT_TIME and bool(self.ordering_fields)
+        return by_event and not self.incoming_always_wins
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.errors import UnsupportedFeatureError
+
 DELETED_FIELD = "_hoodie_is_deleted"
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 _HEAD_BYTES = 8
+_MARKER_TYPES = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_null,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +112,42 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     flags = np.zeros(columns.num_rows, np.bool_)
     if DELETED_FIELD in columns.column_names:
         flags |= _true_values(columns[DELETED_FIELD])
-    if marker is not None and marker[0] in columns.column_names:
-        flags |= _true_values(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
+    found = None if marker is None else marker_field(columns.schema, marker[0])
+    if marker is not None and found is not None:
+        root, *below = marker[0].split(".")
+        values = pc.struct_field(columns[root], below) if below else columns[root]
+        flags |= _true_values(pc.equal(values.cast(pa.string()), marker[1]))
     return flags
+
+
+def marker_field(schema: pa.Schema, name: str) -> pa.Field | None:
+    """Return the column of a delete marker, perhaps in a struct; None if there is no such column.
+
+    Hudi compares the marker with Java's text of the value. Only texts, integers and booleans have
+    the same text in Arrow.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the column has another type.
+    """
+    root, *below = name.split(".")
+    if root not in schema.names:
+        return None
+    found = schema.field(root)
+    for part in below:
+        is_struct = pa.types.is_struct(found.type)
+        place = found.type.get_field_index(part) if is_struct else -1
+        if place < 0:
+            return None
+        found = found.type.field(place)
+    if any(is_kind(found.type) for is_kind in _MARKER_TYPES):
+        return found
+    raise UnsupportedFeatureError(
+        f"a delete marker in a column of type {found.type}",
+        f"column {name}",
+        "use a column of strings, integers or booleans, or a boolean column _hoodie_is_deleted",
+    )
 
 
 def commit_time_deletes(

@@ -26,6 +26,7 @@ from bucketlake.merge.records import (
     commit_time_deletes,
     comparable,
     delete_flags,
+    marker_field,
 )
 from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.file_slice import FileSlice
@@ -84,15 +85,15 @@ class SliceReader:
         """
         config = snapshot.config
         compares = config.merge_mode is MergeMode.EVENT_TIME
-        marker = None
-        if config.delete_field is not None and config.delete_marker is not None:
-            marker = config.delete_field, config.delete_marker
+        marker = config.custom_marker
         ordering = config.ordering_fields if compares else ()
         schema = with_meta(snapshot.schema)
         absent = [name for name in ordering if name not in schema.names]
         if absent and config.table_type is TableType.MERGE_ON_READ:
             feature = f"ordering field {absent[0]!r}, which is not a top-level column,"
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
+        if marker is not None and config.table_type is TableType.MERGE_ON_READ:
+            marker_field(schema, marker[0])  # Raises an error for a type without this rule.
         virtual = VirtualKeys.of_snapshot(snapshot)
         return cls(snapshot.storage, snapshot.timeline, schema, tuple(ordering), marker, virtual)
 
@@ -162,7 +163,7 @@ class SliceReader:
         yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
 
     def _needed(self, columns: Sequence[str]) -> pa.Schema:
-        marker = () if self.delete_marker is None else (self.delete_marker[0],)
+        marker = () if self.delete_marker is None else (self.delete_marker[0].partition(".")[0],)
         wanted = {*columns, RECORD_KEY, *self.ordering_fields, *marker, IS_DELETED}
         # A row merged from partial updates may lack values that the schema requires.
         return pa.schema([f.with_nullable(True) for f in self.schema if f.name in wanted])

@@ -26,15 +26,6 @@ RENEW_SECONDS = "hoodie.write.lock.storage.renew.interval.secs"
 
 _DEFAULT = StorageLock()
 
-# What each option means and its default; docs/reference.md shows the texts.
-USED = {
-    PROVIDER: "Lock provider: `FileSystemBasedLockProvider`, `StorageBasedLockProvider` or "
-    "`InProcessLockProvider`. No default.",
-    WAIT_MS: "Milliseconds to wait for the lock. Default: 60000.",
-    EXPIRE_MINUTES: "Minutes after which a file lock expires. Default: 0, never.",
-    VALIDITY_SECONDS: f"Lease of a storage lock in seconds. Default: {_DEFAULT.validity_seconds}.",
-    RENEW_SECONDS: f"Seconds between two renewals. Default: {_DEFAULT.renew_seconds}.",
-}
 _SINGLE_WRITER, _OPTIMISTIC = _MODES = ("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL")
 
 

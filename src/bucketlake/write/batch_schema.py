@@ -7,6 +7,7 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.merge.records import marker_field
 from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
@@ -29,6 +30,8 @@ def schema_after(
     require_columns(source, config.ordering_fields, root, "ordering")
     where = f"write to {root}"
     incoming = normalise_schema(source.schema, where)
+    if target.marker is not None:
+        marker_field(incoming, target.marker[0])  # Raises an error for a type without this rule.
     current = target.snapshot.schema_or_none
     if current is None:
         return without_flag(incoming)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.merge_entries import MergeSettings
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
@@ -26,6 +27,7 @@ from bucketlake.index.settings import (
     resolve_index,
     store_index,
 )
+from bucketlake.merge.records import marker_field
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
     create_metadata_table,
@@ -44,7 +46,7 @@ from bucketlake.model.keys import KeySpec
 from bucketlake.model.names import did_you_mean, one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
-from bucketlake.model.table_type import MergeMode, TableType
+from bucketlake.model.table_type import TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
@@ -56,7 +58,7 @@ def make_table(
     storage: Storage,
     schema: pa.Schema,
     key_spec: KeySpec,
-    ordering_fields: tuple[str, ...],
+    merging: MergeSettings,
     index: TableIndex,
     *,
     table_type: str,
@@ -73,8 +75,8 @@ def make_table(
         Columns of the records.
     key_spec : KeySpec
         How keys and partition paths are made.
-    ordering_fields : tuple of str
-        Columns for event-time ordering; empty for commit-time ordering.
+    merging : MergeSettings
+        Which record of a key wins, and which records are deletes.
     index : TableIndex
         The index of the table.
     table_type : str
@@ -93,7 +95,9 @@ def make_table(
     """
     path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
-    _require_named_columns(path, stored, key_spec, ordering_fields)
+    _require_named_columns(path, stored, key_spec, merging.ordering_fields)
+    if merging.marker is not None:
+        marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
     check_partitioning(key_spec)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
@@ -101,8 +105,11 @@ def make_table(
         name=table_name,
         table_type=_table_type(table_type),
         key_spec=key_spec,
-        merge_mode=MergeMode.EVENT_TIME if ordering_fields else MergeMode.COMMIT_TIME,
-        ordering_fields=ordering_fields,
+        merge_mode=merging.mode,
+        ordering_fields=merging.ordering_fields,
+        legacy_payload_class=merging.payload_class,
+        delete_field=merging.marker and merging.marker[0],
+        delete_marker=merging.marker and merging.marker[1],
         create_schema=avro_from_arrow(stored, table_name),
     )
     if isinstance(index, INDEXED_KINDS) and not metadata_table:

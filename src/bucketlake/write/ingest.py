@@ -131,7 +131,7 @@ def write_into_slots(
     writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
     index = None if upkeep is None else upkeep.task(plan.shards)
     deletes_by_key = operation is Operation.DELETE
-    task = WriteTask(tagger, writer, deletes_by_key, _delete_marker(target.config), index)
+    task = WriteTask(tagger, writer, deletes_by_key, target.marker, index)
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
         results = _written(source, plan, task)
@@ -244,13 +244,12 @@ def _indexed(
 ) -> IndexedWrite:
     writer = _group_writer(write, target, layout.unpinned, tagger.schema)
     deletes_by_key = write.operation is Operation.DELETE
-    marker = _delete_marker(target.config)
     reader = BatchReader(
         target.storage.root,
         tagger.schema,
         writer.rule,
         deletes_by_key,
-        marker,
+        target.marker,
         tagger.key_spec.record_key_fields,
     )
     return IndexedWrite(write, target.snapshot, layout, tagger, reader, writer, upkeep)
@@ -311,12 +310,6 @@ def layout_of_write(target: Target, write: PendingWrite, partitions: Collection[
 def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
     # A delete by key has no ordering value, so it removes every older record with the key.
     return MergeRule(config.merge_mode, config.ordering_fields, operation is Operation.DELETE)
-
-
-def _delete_marker(config: TableConfig) -> tuple[str, str] | None:
-    if config.delete_field is None or config.delete_marker is None:
-        return None
-    return config.delete_field, config.delete_marker
 
 
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:

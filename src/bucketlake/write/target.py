@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.index.layout import Layout
@@ -51,6 +52,8 @@ class Target:
         The block type of records in log files.
     lock : TableLock
         The lock that Hudi's writers share.
+    job_marker : (field, text) or None
+        The delete marker of a job, for a table that stores none.
     rewrite : callable
         Rewrites slices of the metadata table on an engine.
     """
@@ -63,6 +66,7 @@ class Target:
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
     rewrite: Runner = rewrite_here
+    job_marker: Marker | None = None
 
     @property
     def storage(self) -> Storage:
@@ -73,6 +77,11 @@ class Target:
     def config(self) -> TableConfig:
         """The table's properties."""
         return self.snapshot.config
+
+    @property
+    def marker(self) -> Marker | None:
+        """The column and the text in it that make a row of the write a delete."""
+        return self.config.custom_marker or self.job_marker
 
     @property
     def layout(self) -> Layout:
@@ -97,6 +106,7 @@ def open_target(
     log_format: LogFormat = LogFormat.PARQUET,
     lock: TableLock = NO_LOCK,
     rewrite: Runner = rewrite_here,
+    job_marker: Marker | None = None,
 ) -> Target:
     """Open a table for a write: check that it can be written, settle failed writes, pin it.
 
@@ -119,7 +129,7 @@ def open_target(
         known = require_index(storage, timeline, index, stored)
     pinned = load_snapshot(storage, config, timeline)
     adopts = not is_stored(storage, timeline, stored)
-    return Target(pinned, clock, known, stored, adopts, log_format, lock, rewrite)
+    return Target(pinned, clock, known, stored, adopts, log_format, lock, rewrite, job_marker)
 
 
 def adopt_index(target: Target, slices: Sequence[FileSlice]) -> None:

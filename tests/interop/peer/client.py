@@ -158,6 +158,11 @@ class HudiPeer:
         """Give up a lock that was taken."""
         self._ask("unlock", path=path)
 
+    def config_properties(self) -> list[dict[str, Any]]:
+        """List the options that Hudi's classes declare."""
+        declared: list[dict[str, Any]] = self._ask("config_properties")
+        return declared
+
     def close(self) -> None:
         """End the process and its JVM, and remove what they left."""
         if self._process.stdin is not None:

@@ -6,8 +6,8 @@ and answers with one JSON line each on the file descriptor named by its argument
 standard output and error as it likes, and never into an answer. Rows travel as Parquet files.
 Further settings of its session come as JSON, then the version of Hudi.
 
-Commands: ``write``, ``read``, ``sql``, ``load``, ``lock`` and ``unlock``, with the fields that the
-functions below take. It ends when its input ends, and takes its JVM along.
+Commands: ``write``, ``read``, ``sql``, ``load``, ``lock``, ``unlock`` and ``config_properties``,
+with the fields that the functions below take. It ends when its input ends, and takes its JVM along.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import decimal
 import json
 import os
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,7 +78,7 @@ def start_spark(warehouse: str, settings: dict[str, str], bundle: str) -> SparkS
 
 def serve(spark: SparkSession, command: dict[str, Any]) -> dict[str, Any]:
     """Carry out one command; an error becomes an answer, and the server goes on."""
-    verbs = [write, read, sql, load, lock, unlock]
+    verbs = [write, read, sql, load, lock, unlock, config_properties]
     verb = {one.__name__: one for one in verbs}[command.pop("verb")]
     try:
         return {"ok": True, "result": verb(spark, **command)}
@@ -152,6 +153,57 @@ def unlock(spark: SparkSession, path: str) -> None:
     provider = LOCKS.pop(path)
     provider.unlock()
     provider.close()
+
+
+def config_properties(spark: SparkSession) -> list[dict[str, Any]]:
+    """List the options that the classes of Hudi's bundle declare, as they declare them."""
+    jvm = spark.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    paths = [url.getPath() for url in loader.getURLs()]
+    bundle = next(path for path in paths if HUDI_BUNDLE.partition(":")[2] in path)
+    found = []
+    for name in classes_with(bundle, b"Lorg/apache/hudi/common/config/ConfigProperty;"):
+        try:
+            kind = jvm.java.lang.Class.forName(name, False, loader)
+            fields = list(kind.getDeclaredFields())
+        except Py4JError:  # Its library is not in the bundle, as that of Lance.
+            continue
+        # The fields of a Scala object belong to its only instance.
+        owner = kind.getField("MODULE$").get(None) if name.endswith("$") else None
+        for field in fields:
+            if not field.getType().getName().endswith(".ConfigProperty"):
+                continue
+            is_static = jvm.java.lang.reflect.Modifier.isStatic(field.getModifiers())
+            if owner is None and not is_static:
+                continue
+            field.setAccessible(True)
+            found.append(described(field.get(owner)) | {"class": name})
+    return found
+
+
+def classes_with(jar: str, constant: bytes) -> list[str]:
+    """Return the classes of Hudi with a constant and static values."""
+    with zipfile.ZipFile(jar) as packed:
+        names = [n for n in packed.namelist() if n.startswith("org/apache/hudi/")]
+        names = [n for n in names if n.endswith(".class")]
+        codes = {name: packed.read(name) for name in names}
+    return [
+        name.removesuffix(".class").replace("/", ".")
+        for name, code in codes.items()
+        if constant in code and b"<clinit>" in code
+    ]
+
+
+def described(declared: Any) -> dict[str, Any]:
+    """Return what a ConfigProperty says of its option."""
+    since, deprecated = declared.getSinceVersion(), declared.getDeprecatedVersion()
+    return {
+        "key": declared.key(),
+        "default": str(declared.defaultValue()) if declared.hasDefaultValue() else None,
+        "alternatives": list(declared.getAlternatives()),
+        "since": str(since.get()) if since.isPresent() else None,
+        "deprecated": str(deprecated.get()) if deprecated.isPresent() else None,
+    }
 
 
 def plain(value: Any) -> Any:

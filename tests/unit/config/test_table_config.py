@@ -134,7 +134,8 @@ def test_every_setting_comes_back_from_the_properties() -> None:
         partition_metafile_as_base_format=True,
         cdc_enabled=True,
         slash_separated_dates=True,
-        extra={"hoodie.table.legacy.payload.class": "x", "my.own": "y"},
+        legacy_payload_class="x",
+        extra={"my.own": "y"},
     )
     plain = replace(full, foreign_key_generator=None)
     assert TableConfig.from_properties(plain.to_properties()) == plain
