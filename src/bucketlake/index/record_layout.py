@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import IndexMissingError, IndexStateError, InputError
+from bucketlake.errors import IndexMissingError, InputError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.groups_for_new_keys import Filling
