@@ -19,6 +19,8 @@
     │   ├── HashingMetadataError          path, expected, found: no hash ring
     │   │   └── DirectoryMetadataError    the same for extendible hashing: no directory
     │   ├── BucketOutOfRangeError         file_id, bucket_id, bucket_count
+    │   ├── IndexMissingError             table, kind of record-level index, why it cannot be used
+    │   ├── KeyTwiceError                 table, key, where it is, next step
     │   └── MetadataTableError            table, what is wrong
     └── UnsupportedFeatureError           feature, where, next step
 
@@ -292,6 +294,30 @@ class BucketOutOfRangeError(IndexStateError):
             f"file group {self.file_id} names bucket {self.bucket_id} of {self.bucket_count}; "
             f"{self.next_step}"
         )
+
+
+class IndexMissingError(IndexStateError):
+    """Writes need a record-level index that the table does not have; build it, then write again."""
+
+    def __init__(self, table: str, is_partitioned: bool, held: str) -> None:
+        BucketLakeError.__init__(self, table, is_partitioned, held)
+        self.table, self.is_partitioned, self.held = table, is_partitioned, held
+        kind = "partitioned" if is_partitioned else "global"
+        self.believed = f"{table} is written with a {kind} record-level index"
+        self.next_step = (
+            "build it with table.rebuild_metadata_table(['record_index'], "
+            f"partitioned={is_partitioned})"
+        )
+
+
+class KeyTwiceError(IndexStateError):
+    """A key has two places, so a record-level index cannot be built."""
+
+    def __init__(self, table: str, key: str, places: str, next_step: str) -> None:
+        BucketLakeError.__init__(self, table, key, places, next_step)
+        self.table, self.key, self.places, self.next_step = table, key, places, next_step
+        self.believed = f"the record-level index of {table} has one place for each key"
+        self.held = f"key {key!r} is in {places}"
 
 
 class MetadataTableError(IndexStateError):

@@ -87,6 +87,7 @@ from bucketlake.services.doctor import diagnose
 from bucketlake.services.findings import MIN_AGE_SECONDS, Findings
 from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
 from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
+from bucketlake.services.needed_index import require_own_kind, with_needed_index
 from bucketlake.services.repair import RepairReport, repair
 from bucketlake.services.rescale import (
     RescaleReport,
@@ -408,7 +409,12 @@ class Table:
         """
         paths = names_of(partitions, "partitions", in_order=False)
         storage, config = self._open()
-        return retried(lambda: delete_partitions(self._target(storage, config), paths))
+        return with_needed_index(
+            storage,
+            lambda: delete_partitions(self._target(storage, config), paths),
+            run=index_runner(active_session()),
+            lock=self.lock,
+        )
 
     # Reads.
 
@@ -1091,6 +1097,7 @@ class Table:
             undone,
             cascade=cascade,
             dry_run=dry_run,
+            run=index_runner(active_session()),
             lock=self.lock,
         )
 
@@ -1170,7 +1177,13 @@ class Table:
         """
         check_texts(instant=instant)
         check_flags(dry_run=dry_run)
-        return restore(*self._open(), InstantTime(instant), dry_run=dry_run, lock=self.lock)
+        return restore(
+            *self._open(),
+            InstantTime(instant),
+            dry_run=dry_run,
+            run=index_runner(active_session()),
+            lock=self.lock,
+        )
 
     def metadata_table(self) -> MetadataTableFacts:
         """Return what Hudi's metadata table of this table consists of.
@@ -1205,7 +1218,7 @@ class Table:
             that the table has, or all but the last if it has none.
         partitioned : bool, optional
             For ``record_index``: whether a key is unique within its partition (True) or in the
-            whole table. By default as the table's index is or was, else True.
+            whole table. By default as the table's kind needs it, or its index is or was, else True.
         spark : SparkSession, optional
             Session that builds the record index; by default the active session, or this process
             without one.
@@ -1220,13 +1233,17 @@ class Table:
         UnsupportedFeatureError
             If the table cannot be written.
         ConfigError
-            If bucketlake does not maintain such a partition.
+            If bucketlake does not maintain such a partition, or ``partitioned`` is not what the
+            kind of the table needs.
+        KeyTwiceError
+            If a key is stored twice, so that the record index has no place for it.
         """
         names = names_of(partitions, "partitions", in_order=False)
         if partitioned is not None:
             check_flags(partitioned=partitioned)
         check_session(spark)
-        storage, _ = self._open()
+        storage, config = self._open()
+        require_own_kind(storage, config, partitioned)
         return build_metadata_table(
             storage,
             names,
@@ -1239,7 +1256,8 @@ class Table:
         """Turn the metadata table off, and delete its files.
 
         Readers then list the storage. The next write of Hudi builds the metadata table again,
-        unless its options turn it off.
+        unless its options turn it off; and so does the next write to a table under a
+        :class:`RecordIndex` or :class:`DynamicBucket`, whose index is a part of it.
         """
         storage, _ = self._open()
         drop_metadata_table(storage, lock=self.lock)
@@ -1397,14 +1415,17 @@ class Table:
         storage, config = self._open()
         source = source_of(data, storage, self.path)
         try:
-            return retried(
+            return with_needed_index(
+                storage,
                 lambda: write_records(
                     self._target(storage, config, data),
                     operation,
                     source,
                     batch=batch,
                     merge=merge,
-                )
+                ),
+                run=index_runner(session_of(data)),
+                lock=self.lock,
             )
         finally:
             source.close()

@@ -7,7 +7,8 @@ all kinds.
 
 The mark ``merge_on_read`` runs a test only for that table type. ``in_turns(name, values)`` runs a
 test for each value with each kind. A test with the argument ``damage`` runs for the damages of each
-kind in the same way.
+kind in the same way; with the argument ``index_state`` too, for kinds that need a record-level
+index, and for the states in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from zlib import crc32
 import pytest
 
 from tests.conformance.cases import Case, Checked
-from tests.conformance.damages import Damage
+from tests.conformance.damages import INDEX_STATES, Damage
 from tests.conformance.kinds import Kind, kinds_named
 
 
@@ -32,7 +33,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kinds = kinds_named(name)
     of_logs = metafunc.definition.get_closest_marker("merge_on_read") is not None
     in_turns = metafunc.definition.get_closest_marker("in_turns")
-    if "damage" in metafunc.fixturenames:
+    if "index_state" in metafunc.fixturenames:
+        chosen = [kind for kind in kinds if kind.needs_metadata_table and not kind.is_variant]
+        if "damage" not in metafunc.fixturenames:
+            each = [pair for kind in chosen for pair in _in_turns(kind, INDEX_STATES)]
+            metafunc.parametrize(("case", "index_state"), each, ids=_name_of)
+            return
+        repaired = [(c, d) for kind in chosen for c, d in _damages(kind) if d.is_repaired]
+        states = (INDEX_STATES[n % len(INDEX_STATES)] for n in range(len(repaired)))
+        triples = [(*pair, state) for pair, state in zip(repaired, states, strict=False)]
+        metafunc.parametrize(("case", "damage", "index_state"), triples, ids=_name_of)
+    elif "damage" in metafunc.fixturenames:
         pairs = [pair for kind in kinds for pair in _damages(kind)]
         metafunc.parametrize(("case", "damage"), pairs, ids=_name_of)
     elif in_turns is not None:
@@ -72,7 +83,9 @@ def _damages(kind: Kind) -> Iterator[tuple[Case, Damage]]:
 
 
 def _name_of(value: object) -> str:
-    return value.name if isinstance(value, Damage) else str(value)
+    if isinstance(value, Damage):
+        return value.name
+    return value.__name__.strip("_") if callable(value) else str(value)
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import bucketlake as bl
 from bucketlake.config.layout import (
@@ -27,11 +28,13 @@ from bucketlake.format.clustering_plan import (
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.index.ring_engine import ENGINES, new_prefix
 from bucketlake.index.rings import metadata_path, ring_after
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.findings import FindingKind
 from bucketlake.services.findings import FindingKind as Found
+from bucketlake.services.metadata_table import build_metadata_table
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK
@@ -367,11 +370,130 @@ SECOND_GROUPS = (
 )
 """A second file group in a bucket that may have only one."""
 
+
+def _rewritten(
+    table: bl.Table, file_id: str, to: str, change: Callable[[pa.Table], pa.Table]
+) -> None:
+    """Commit a base file of partition a with changed rows: in a file group, of a partition."""
+    instant, storage = later(newest(table), 10), storage_of(table)
+    path, stat = copied(table, base_file(table), instant=instant, file_id=file_id)
+    stored = pq.read_table(pa.BufferReader(storage.read(path)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(change(stored), sink)
+    storage.delete(path)
+    target = f"{to}/{path.rpartition('/')[2]}"
+    storage.put(target, data := sink.getvalue().to_pybytes())
+    stat = replace(stat, path=target, partition_path=to, file_size_bytes=len(data))
+    commit_by_hand(table, instant, stat)
+
+
+def _older(found: pa.Table, *, day: str = "a") -> pa.Table:
+    """Return rows with an older ordering value, and another value, so that they give way."""
+    other = {"at": -1, "v": -1, "day": day, "_hoodie_partition_path": day}
+    for name, value in other.items():
+        field = found.schema.field(name)
+        column = pa.array([value] * len(found), field.type)
+        found = found.set_column(found.schema.get_field_index(name), field, column)
+    return found
+
+
+def _older_rows_lie_in_another_file_group(table: bl.Table) -> None:
+    _rewritten(table, f"00000000{_OTHER_ID}", "a", _older)
+
+
+def _a_key_is_twice_in_its_file(table: bl.Table) -> None:
+    file_id = next(b.file_id for b in table.buckets() if b.path == base_file(table))
+    assert file_id is not None
+    _rewritten(table, file_id, "a", lambda held: pa.concat_tables([held, _older(held.slice(0, 1))]))
+
+
+def _keys_lie_in_two_partitions(table: bl.Table) -> None:
+    file_id = f"00000000{_OTHER_ID}"
+    _rewritten(table, file_id, "b", lambda held: _older(held, day="b"))
+
+
+def _a_key_of_two_file_groups_was_updated(table: bl.Table) -> None:
+    _older_rows_lie_in_another_file_group(table)
+    table.upsert(table.to_arrow(where="at >= 0").slice(0, 1))
+
+
 KEYS_IN_TWO_GROUPS = (
     _damage(_keys_lie_in_two_file_groups_of_their_bucket, Found.KEYS_TWICE),
     _damage(_a_file_that_its_commit_does_not_name, Found.FILE_NOT_COMMITTED, Found.KEYS_TWICE),
 )
 """A key in two file groups of a bucket that may have several."""
+
+_WRONG = frozenset({Found.INDEX_ENTRIES_WRONG})
+
+INDEXED = (
+    _damage(
+        _keys_lie_in_two_file_groups_of_their_bucket,
+        Found.KEYS_TWICE,
+        needs_base_file=True,
+        in_index=_WRONG,
+    ),
+    _damage(
+        _older_rows_lie_in_another_file_group,
+        Found.KEYS_TWICE,
+        needs_base_file=True,
+        in_index=_WRONG,
+    ),
+    _damage(
+        _a_key_of_two_file_groups_was_updated,
+        Found.KEYS_TWICE,
+        needs_base_file=True,
+        in_index=_WRONG,
+    ),
+    _damage(_a_key_is_twice_in_its_file, Found.KEYS_TWICE, needs_base_file=True),
+)
+"""A key that is stored twice, where a record-level index has one place for it."""
+
+GLOBAL = (
+    *INDEXED,
+    _damage(_keys_lie_in_two_partitions, Found.KEYS_TWICE, needs_base_file=True, in_index=_WRONG),
+)
+"""The same where a key is unique in the whole table."""
+
+
+# ---- The record-level index of kinds that need it -----------------------------------------------
+
+
+def _is_missing(table: bl.Table) -> None:
+    list_partitions_as(storage_of(table), lost=["record_index"])
+
+
+def _was_half_built_by_a_dead_process(table: bl.Table) -> None:
+    storage = storage_of(table)
+    list_partitions_as(storage, building=["record_index"])
+    for path in [p for p in objects(table) if _OF_INDEX in p][::2]:
+        storage.delete(path)
+
+
+def _cannot_be_read(table: bl.Table) -> None:
+    for path in [p for p in objects(table) if _OF_INDEX in p and not p.endswith("metadata")]:
+        _spoil(table, path)
+
+
+def _is_gone_with_the_metadata_table(table: bl.Table) -> None:
+    table.drop_metadata_table()
+
+
+def _is_of_the_other_kind(table: bl.Table) -> None:
+    assert isinstance(table.index, bl.RecordIndex | bl.DynamicBucket)
+    storage, is_partitioned = storage_of(table), not table.index.partitioned
+    build_metadata_table(storage, ["record_index"], is_partitioned=is_partitioned, keeps_one=True)
+
+
+_OF_INDEX = ".hoodie/metadata/record_index/"
+
+INDEX_STATES = (
+    _is_missing,
+    _was_half_built_by_a_dead_process,
+    _cannot_be_read,
+    _is_gone_with_the_metadata_table,
+    _is_of_the_other_kind,
+)
+"""Ways in which a table may lose the record-level index that its kind needs."""
 
 
 # ---- Kinds with rules ---------------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
 
 import pytest
 
 import bucketlake as bl
+from bucketlake.errors import BucketLakeError
 from bucketlake.services.findings import FindingKind
 from tests.conformance.cases import Case, Checked, objects
-from tests.conformance.damages import Damage
+from tests.conformance.damages import GLOBAL, Damage
 from tests.conformance.kinds import KINDS
 
 ALL_CHECKS = {"check_keys": True, "check_files": True, "min_age_seconds": 0}
@@ -45,6 +48,79 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
     assert table.table.doctor(**ALL_CHECKS) == []
     table.check_rows()
     table.check_next_write_finds_all()
+
+
+def test_a_repair_gives_a_table_its_index_back_whatever_else_is_damaged(
+    table: Checked,
+    damage: Damage,
+    index_state: Callable[[bl.Table], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
+    spoils_properties = damage.found & {
+        FindingKind.PROPERTIES_BROKEN,
+        FindingKind.PROPERTIES_BACKUP,
+    }
+    steps = [damage.do, index_state]
+    for step in reversed(steps) if spoils_properties else steps:
+        step(table.table)
+    done = table.table.repair(dry_run=False, **ALL_CHECKS)
+    assert done.left == ()
+    assert table.table.doctor(**ALL_CHECKS) == []
+    table.check_rows()
+    table.check_next_write_finds_all()
+
+
+_CALL = re.compile(r"table\.(\w+)\(([^)]*)\)")
+
+
+@pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
+@pytest.mark.parametrize("is_twice", [False, True])
+def test_each_call_that_an_error_names_leads_to_a_table_that_can_be_written(
+    case: Case,
+    index_state: Callable[[bl.Table], None],
+    is_twice: bool,
+    new_path: Callable[[], str],
+) -> None:
+    def broken() -> Checked:
+        made = case.filled(new_path(), with_base_files=True)
+        if is_twice:
+            GLOBAL[-1 if case.kind.keys_are_global else 1].do(made.table)
+        index_state(made.table)
+        return made
+
+    def follow(calls: tuple[str, ...]) -> None:
+        """Make calls on a new table and write to it; follow each call that an error names."""
+        made, told = broken(), None
+        for call in (*calls, None):
+            try:
+                _do(made.table, call) if call else made.upsert([*made.rows.values()][:1])
+                told = None
+            except BucketLakeError as error:
+                told = str(error)
+            if told is not None and call in (None, *calls[-1:]):
+                break
+        if told is None:
+            if not is_twice or any("repair" in call for call in calls):
+                made.check_rows()
+            return
+        named = [found[0] for found in _CALL.finditer(told)]
+        assert named, told
+        for call in named:
+            assert call not in calls, f"after {calls}: {told}"
+            follow((*calls, call))
+
+    follow(())
+
+
+def _do(table: bl.Table, call: str) -> None:
+    """Make a call that a message names."""
+    found = _CALL.fullmatch(call)
+    assert found is not None
+    given = ast.parse(f"f({found[2]})", mode="eval").body
+    assert isinstance(given, ast.Call)
+    named = {str(one.arg): ast.literal_eval(one.value) for one in given.keywords}
+    getattr(table, found[1])(*map(ast.literal_eval, given.args), **named)
 
 
 def test_every_finding_of_the_doctor_has_a_damage_that_causes_it() -> None:

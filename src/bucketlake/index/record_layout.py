@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import IndexStateError, InputError
+from bucketlake.errors import IndexMissingError, InputError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.groups_for_new_keys import Filling
@@ -170,7 +170,7 @@ class IndexSource:
 
         Raises
         ------
-        IndexStateError
+        IndexMissingError
             If the table has no such index.
         InputError
             If a partitioned index cannot have shards for a data partition.
@@ -185,38 +185,21 @@ class IndexSource:
             raise reader.table.damaged(f"its partition {name} has no file groups", name)
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"
-            raise IndexStateError(
-                _written_with(partitioned=partitioned),
-                f"the index of {self.storage.root} is {held}",
-                f"open it with index=RecordIndex(partitioned={shards.is_partitioned}), or build "
-                "the index again: "
-                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
-            )
+            raise IndexMissingError(self.storage.root, partitioned, f"its index is {held}")
         pinned = shards.with_partitions(partitions, shard_count)
         for shard in pinned.shards(partitions):
             _ = shard.file_id  # Raises InputError for a path that it cannot name.
         return PinnedIndex(reader, pinned, reader.slices)
 
     def _config_with_index(self, *, partitioned: bool) -> TableConfig:
-        """Return the table's properties; raise IndexStateError if they list no valid index."""
+        """Return the table's properties; raise IndexMissingError if they list no valid index."""
         config = read_table_config(self.storage)
         name = MetadataPartition.RECORD_INDEX.value
         if name not in config.metadata_partitions:
             is_built = name in config.metadata_partitions_inflight
-            raise IndexStateError(
-                _written_with(partitioned=partitioned),
-                f"that of {self.storage.root} is being built"
-                if is_built
-                else f"{self.storage.root} has none (Hudi writers that do not enable it delete it)",
-                "wait for the build, or repeat it if it died: "
-                f"table.rebuild_metadata_table([{name!r}], partitioned={partitioned})",
-            )
+            held = "its index is being built" if is_built else "it has none"
+            raise IndexMissingError(self.storage.root, partitioned, held)
         return config
-
-
-def _written_with(*, partitioned: bool) -> str:
-    kind = "partitioned" if partitioned else "global"
-    return f"the table is written with a {kind} record-level index"
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,12 @@ def setting_at(
     return stored if kind is None else StoredSetting(kind.index, has_kinds=True)
 
 
+def needed_index(storage: Storage, timeline: Timeline) -> IndexedKind | None:
+    """Return the kind that a table stores, if writes need a record-level index; else None."""
+    stored = setting_at(storage, timeline)
+    return stored.index if stored is not None and isinstance(stored.index, INDEXED_KINDS) else None
+
+
 def is_stored(storage: Storage, timeline: Timeline, stored: StoredSetting | None) -> bool:
     """Return whether a table says which index it has at a point of its timeline."""
     if stored is None or stored.index is not None:

@@ -50,6 +50,8 @@ class FindingKind(Enum):
     METADATA_TABLE_BROKEN = "metadata_table_broken"
     METADATA_INDEX_BROKEN = "metadata_index_broken"
     METADATA_LISTS_DELETED = "metadata_lists_deleted"
+    METADATA_BUILD_DEAD = "metadata_build_dead"
+    INDEX_MISSING = "index_missing"
     INDEX_ENTRIES_WRONG = "index_entries_wrong"
     INDEX_ENTRIES_DEAD = "index_entries_dead"
     PENDING_DEAD = "pending_dead"
@@ -93,6 +95,8 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.METADATA_TABLE_BROKEN: (Severity.ERROR, Remedy.DROP_METADATA, ""),
     FindingKind.METADATA_INDEX_BROKEN: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
     FindingKind.METADATA_LISTS_DELETED: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
+    FindingKind.METADATA_BUILD_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
+    FindingKind.INDEX_MISSING: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
     FindingKind.INDEX_ENTRIES_WRONG: (Severity.ERROR, Remedy.REBUILD_METADATA, ""),
     FindingKind.INDEX_ENTRIES_DEAD: (Severity.WARNING, Remedy.REBUILD_METADATA, ""),
     FindingKind.PENDING_DEAD: (Severity.WARNING, Remedy.SETTLE, ""),

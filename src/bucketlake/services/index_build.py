@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.config.table_config import TimelineTimezone
-from bucketlake.errors import IndexStateError, InputError
+from bucketlake.errors import InputError, KeyTwiceError
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX, encode_hfile
 from bucketlake.format.metadata_record.record_index import (
     IndexedLocation,
@@ -93,6 +93,10 @@ class IndexBuilder:
         The shards of the index.
     timezone : {"UTC", "LOCAL"}
         Zone of the table's timeline.
+    keeps_one : bool
+        Whether a key that is stored twice gets the place of one of its rows; else it is an error.
+    is_needed : bool
+        Whether the kind of the table needs this index.
     """
 
     reader: SliceReader
@@ -101,6 +105,8 @@ class IndexBuilder:
     inflight: str
     shards: IndexShards
     timezone: TimelineTimezone
+    keeps_one: bool = False
+    is_needed: bool = False
 
     def keys_by_shard(self, file_slice: FileSlice) -> Iterator[tuple[Shard, KeyBatch]]:
         """Yield the keys of a slice by shard, in batches: of its rows, and of its deletes."""
@@ -124,7 +130,7 @@ class IndexBuilder:
 
         Raises
         ------
-        IndexStateError
+        KeyTwiceError
             If a key is stored twice.
         InputError
             If a shard would be too large for one file.
@@ -137,7 +143,15 @@ class IndexBuilder:
         stored = self.metadata.stat(path)
         if stored is not None:
             return stat_of_stored(self.metadata, stored)
-        keys, values = _sorted_entries(shard, batches, self.reader.storage.root)
+        keys, values = _sorted_entries(shard, batches)
+        repeated = pc.equal(keys[1:], keys[:-1])
+        row = pc.index(repeated, True).as_py()
+        if row >= 0 and not self.keeps_one:
+            key, places = keys[row].as_py(), values.slice(row, 2)
+            raise _stored_twice(key, places, self.reader.storage.root, is_needed=self.is_needed)
+        if row >= 0:
+            is_first = pa.concat_arrays([pa.array([True]), pc.invert(repeated)])
+            keys, values = keys.filter(is_first), values.filter(is_first)
         at_ms = created_ms(self.instant, self.timezone)
         data = encode_hfile(keys, values, record_schema_json(), created_at_ms=at_ms)
         marker = Marker(RECORD_INDEX, name, MarkerType.CREATE)
@@ -150,7 +164,13 @@ Runner = Callable[[IndexBuilder, IndexBuildPlan], list[WriteStat]]
 
 
 def build_index(
-    snapshot: Snapshot, table: InnerTable, plan: IndexBuildPlan, run: Runner
+    snapshot: Snapshot,
+    table: InnerTable,
+    plan: IndexBuildPlan,
+    run: Runner,
+    *,
+    keeps_one: bool = False,
+    is_needed: bool = False,
 ) -> list[WriteStat]:
     """Write the files of an index; the instant is inflight afterwards.
 
@@ -164,6 +184,8 @@ def build_index(
         The plan.
     run : callable
         Builds shards on an engine.
+    keeps_one, is_needed : bool
+        As for :class:`IndexBuilder`.
 
     Returns
     -------
@@ -173,7 +195,7 @@ def build_index(
 
     Raises
     ------
-    IndexStateError
+    KeyTwiceError
         If a key is stored twice.
     InputError
         If a shard would be too large for one file.
@@ -187,7 +209,9 @@ def build_index(
     built: list[WriteStat] = []
     if plan.slices:
         reader, timezone = SliceReader.of_snapshot(snapshot), table.config.timeline_timezone
-        builder = IndexBuilder(reader, storage, instant, inflight, plan.shards, timezone)
+        builder = IndexBuilder(
+            reader, storage, instant, inflight, plan.shards, timezone, keeps_one, is_needed
+        )
         shard_count = len(plan.written) + len(plan.missing)
         with telling_progress(storage, instant, "record index", shard_count):
             built = run(builder, plan)
@@ -246,13 +270,13 @@ def _slices_of(
 
 
 def _sorted_entries(
-    shard: Shard, batches: Sequence[KeyBatch], table: str
+    shard: Shard, batches: Sequence[KeyBatch]
 ) -> tuple[pa.Array, pa.DictionaryArray]:
-    """Return keys in order, and their values."""
+    """Return keys in order, and their values; the values of one key are in order, too."""
     if sum(batch.keys.nbytes for batch in batches) > FILE_BYTES_MAX:
         problem = f"the keys of shard {shard.file_id} have more than {FILE_BYTES_MAX} bytes"
         raise InputError("record-level index", problem, "give it more shards")
-    batches = _without_surpassed_deletes(batches)
+    batches = sorted(_without_surpassed_deletes(batches), key=lambda batch: batch.value)
     keys = pa.concat_arrays([batch.keys for batch in batches])
     distinct: dict[bytes, int] = {}
     codes = [distinct.setdefault(batch.value, len(distinct)) for batch in batches]
@@ -262,10 +286,6 @@ def _sorted_entries(
     values = pa.DictionaryArray.from_arrays(
         pa.array(code_of_key[order]), pa.array(list(distinct), pa.binary())
     )
-    repeated = pc.equal(keys[1:], keys[:-1])
-    row = pc.index(repeated, True).as_py()
-    if row >= 0:
-        raise _stored_twice(keys[row].as_py(), values.slice(row, 2), table)
     return keys, values
 
 
@@ -284,15 +304,21 @@ def _without_surpassed_deletes(batches: Sequence[KeyBatch]) -> list[KeyBatch]:
     return kept
 
 
-def _stored_twice(key: str, values: pa.DictionaryArray, table: str) -> IndexStateError:
+def _stored_twice(
+    key: str, values: pa.DictionaryArray, table: str, *, is_needed: bool
+) -> KeyTwiceError:
     decoded = decode_locations(values, table)
     first, second = (decoded.locations[i] for i in decoded.indices.to_pylist())
-    if first.partition_path == second.partition_path:
-        believed = f"{table} has each key once in a data partition"
+    next_step = "run table.repair(check_keys=True) (bucketlake repair --check-keys --run)"
+    if first == second:
+        places = f"file group {first.file_id} of {first.partition_path!r} twice"
+    elif first.partition_path == second.partition_path:
         places = f"file groups {first.file_id} and {second.file_id} of {first.partition_path!r}"
-        next_step = "run table.repair(check_keys=True) (bucketlake repair --check-keys --run)"
     else:
-        believed = f"{table} has each key once, as a global record-level index needs it"
         places = f"data partitions {first.partition_path!r} and {second.partition_path!r}"
-        next_step = "build a partitioned index"
-    return IndexStateError(believed, f"key {key!r} is in {places}", next_step)
+        if not is_needed:
+            next_step = (
+                "build a partitioned index: table.rebuild_metadata_table(['record_index'], "
+                "partitioned=True)"
+            )
+    return KeyTwiceError(table, key, places, next_step)

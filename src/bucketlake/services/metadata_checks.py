@@ -23,6 +23,7 @@ from bucketlake.format.partition_metadata import (
     partition_marker_path,
 )
 from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.index.settings import INDEXED_KINDS
 from bucketlake.metadata.file_listing import list_files, lists_files
 from bucketlake.metadata.log_files import is_birth_log
 from bucketlake.metadata.merging import merge_of
@@ -41,6 +42,8 @@ from bucketlake.read.clean_guard import read_clean
 from bucketlake.services.examination import Examination
 from bucketlake.services.file_checks import History, rows_lost_by, stray_kind
 from bucketlake.services.findings import Finding, FindingKind
+from bucketlake.services.metadata_table import builder_at_work
+from bucketlake.services.needed_index import why_index_is_missing
 from bucketlake.timeline.active import load_timeline
 
 _FILES, _RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
@@ -52,7 +55,7 @@ def partition_to_rebuild(finding: Finding) -> str:
     match finding.kind:
         case FindingKind.METADATA_LISTS_DELETED:
             return _FILES
-        case FindingKind.METADATA_INDEX_BROKEN:
+        case FindingKind.METADATA_INDEX_BROKEN | FindingKind.METADATA_BUILD_DEAD:
             return finding.files[0].removeprefix(f"{METADATA_TABLE_FOLDER}/").partition("/")[0]
     return _RECORD_INDEX
 
@@ -169,6 +172,31 @@ def _indexes(table: Examination) -> Iterator[Finding]:
         if missing:
             problem = f"{len(missing)} of its files, such as {missing[0]}, are missing"
             yield _broken(name, problem, *missing)
+
+
+def _not_built(table: Examination) -> Iterator[Finding]:
+    """Find the index that the table's kind needs and nobody builds, and builds that died."""
+    kind, missing = table.index, None
+    if isinstance(kind, INDEXED_KINDS):
+        missing = why_index_is_missing(table.storage, table.config, table.timeline, kind)
+    died = {*table.config.metadata_partitions_inflight} & _MAINTAINED
+    if not (missing or died) or builder_at_work(table.storage, table.now_ms) is not None:
+        return
+    if missing is not None:
+        yield Finding(
+            FindingKind.INDEX_MISSING,
+            f"the table's kind, {kind!r}, needs a record-level index: {missing}; the next write "
+            "builds it",
+            files=(f"{METADATA_TABLE_FOLDER}/{_RECORD_INDEX}",),
+        )
+        died -= {_RECORD_INDEX}
+    for name in sorted(died):
+        yield Finding(
+            FindingKind.METADATA_BUILD_DEAD,
+            f"partition {name} of the metadata table is being built, but its process died; "
+            "readers do not use it, and each write maintains it",
+            files=(f"{METADATA_TABLE_FOLDER}/{name}",),
+        )
 
 
 def _without_shards(table: Examination, found: MetadataTable) -> Iterator[Finding]:
@@ -367,4 +395,4 @@ def _broken(name: str, problem: str, *files: str) -> Finding:
     )
 
 
-METADATA_CHECKS = (_metadata_table, _indexes)
+METADATA_CHECKS = (_metadata_table, _indexes, _not_built)

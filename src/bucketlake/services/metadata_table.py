@@ -13,7 +13,9 @@ The build for an existing table runs beside writers, in these steps:
 5. The partitions move into the list of valid partitions.
 
 The turns also order builds and removals: a build goes on only while no other has taken a turn after
-it, so that of several at once the last one wins.
+it, so that of several at once the last one wins. A build takes a turn before its first step, too.
+From then on to its end, the last of its turns has a heartbeat, so that others see that it is at
+work.
 
 A build that died in step 4 is continued by the next one: writers have maintained the partitions
 meanwhile. If it died before, the next build begins again.
@@ -38,7 +40,7 @@ from bucketlake.errors import (
 )
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.settings import INDEXED_KINDS, setting_at
+from bucketlake.index.settings import INDEXED_KINDS, IndexedKind, needed_index, setting_at
 from bucketlake.metadata.compaction import withdraw_compactions
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
@@ -86,7 +88,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.commit_order import Turn, last_turn
-from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.heartbeat import beating, is_alive
+from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.conflict import retried
@@ -107,6 +110,7 @@ def build_metadata_table(
     *,
     is_partitioned: bool | None = None,
     limits: ShardLimits | None = None,
+    keeps_one: bool = False,
     run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
@@ -118,12 +122,16 @@ def build_metadata_table(
     storage : Storage
         The table.
     partitions : sequence of str
-        Partitions to build; by default those that the table has, or the usual ones if it has none.
+        Partitions to build; by default those that the table has, or the usual ones if it has none,
+        and the record-level index if the kind of the table needs it.
     is_partitioned : bool or None
-        Whether keys are unique in each data partition, for a record-level index; None: as the index
-        that the table has or had, or else True.
+        Whether keys are unique in each data partition, for a record-level index; None: as the kind
+        of the table needs it, or as the index that the table has or had, or else True.
     limits : ShardLimits, optional
         Number of shards of a record-level index; by default as the index kind of the table says.
+    keeps_one : bool
+        Whether a key that is stored twice gets the place of one of its rows in the record-level
+        index. Writes then change only this row, so the caller removes the others at once.
     run : callable
         Builds shards of a record-level index on an engine.
     lock : TableLock
@@ -139,37 +147,45 @@ def build_metadata_table(
         If bucketlake does not maintain such a partition.
     CommitConflictError
         If another build or removal began meanwhile.
+    KeyTwiceError
+        If a key is stored twice, so that a record-level index has no place for it.
     """
     config = read_table_config(storage)
     check_writable(config, storage.root)
-    chosen = partitions_to_build(config, partitions)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    timeline = load_timeline(storage, config)
+    timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+    config = read_table_config(storage)  # A restore that was continued may take partitions off.
+    needed = needed_index(storage, timeline)
+    chosen = partitions_to_build(config, partitions, needs_index=needed is not None)
     work = _Work(storage, config, clock, lock)
     index = None
     if MetadataPartition.RECORD_INDEX in chosen:
-        partitioned = _is_partitioned(storage, config, is_partitioned)
-        index = _IndexBuild(storage, config, partitioned, limits, run)
-    content = _BuildContent(tuple(chosen), None if index is None else index.is_partitioned)
-    begun = _begun(storage, config, content)
-    if begun is None:
-        columns = _columns(storage, config)
-        owner = work.turn_off(chosen)
-        create_metadata_table(storage, config)
-        for partition in chosen:
-            instant = claim_initial_instant(storage, config)
-            work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
-            if index is not None and partition is MetadataPartition.RECORD_INDEX:
-                file_ids = index.new_file_ids(instant)
-            else:
-                file_ids = usual_file_groups(partition)
-            work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
-        work.define_indexes(chosen, columns, index, owner)
-        work.list_as_building(chosen, owner)
-        turn = work.turn(owner)
-    else:
-        turn = work.turn_again(begun)
-    with turn as (instant, timeline):
+        partitioned = _is_partitioned(storage, config, needed, is_partitioned)
+        index = _IndexBuild(storage, config, partitioned, limits, keeps_one, run)
+    content = _BuildContent(
+        tuple(chosen), None if index is None else index.is_partitioned, keeps_one
+    )
+    with ExitStack() as at_work:
+        begun = _begun(storage, config, content)
+        if begun is None:
+            columns = _columns(storage, config)
+            owner = work.turn_off(chosen, at_work)
+            create_metadata_table(storage, config)
+            for partition in chosen:
+                instant = claim_initial_instant(storage, config)
+                work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
+                if index is not None and partition is MetadataPartition.RECORD_INDEX:
+                    file_ids = index.new_file_ids(instant)
+                else:
+                    file_ids = usual_file_groups(partition)
+                work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
+            work.define_indexes(chosen, columns, index, owner)
+            work.list_as_building(chosen, owner)
+            turn = work.turn(owner)
+        else:
+            turn = work.turn_again(begun)
+        instant, timeline = at_work.enter_context(turn)
         storage.put(_BUILD_FILE, content.render(instant))
         found = _Found(storage, config, timeline)
         built = [] if index is None else index.build(instant, timeline, work.require_owner)
@@ -180,26 +196,45 @@ def build_metadata_table(
         work.require_owner(instant)
         work.initialise(groups, instant, built)
         valid = work.list_as_valid(chosen, instant)
-    storage.delete(_BUILD_FILE)
+        storage.delete(_BUILD_FILE)
     return valid
 
 
 def drop_metadata_table(
     storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int] = system_now_ms
 ) -> None:
-    """Turn the metadata table off, and delete its files."""
+    """Turn the metadata table off, and delete its files.
+
+    If the kind of the table needs the record-level index, the next write builds both again
+    (``services/needed_index.py``).
+    """
     config = read_table_config(storage)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition))
+    with ExitStack() as at_work:
+        _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition), at_work)
+
+
+def builder_at_work(storage: Storage, now_ms: Callable[[], int]) -> InstantTime | None:
+    """Return the instant of a living process that builds or removes partitions; None if none does.
+
+    An indexing of Hudi that is pending counts as living: it has no heartbeat.
+    """
+    turn = last_turn(storage)
+    own = None if turn is None else turn.metadata_instant
+    if own is not None and is_alive(storage, own, now_ms):
+        return own
+    pending = load_timeline(storage, read_table_config(storage)).pending()
+    return next((i.requested_at for i in pending if i.action is Action.INDEXING), None)
 
 
 def partitions_to_build(
-    config: TableConfig, given: Sequence[str] = ()
+    config: TableConfig, given: Sequence[str] = (), *, needs_index: bool = False
 ) -> tuple[MetadataPartition, ...]:
     """Return the partitions that a build makes, in the order in which Hudi builds them.
 
-    Other partitions are valid only together with the list of files. See
-    :func:`build_metadata_table` for the parameters and the error.
+    Other partitions are valid only together with the list of files. ``needs_index`` says whether
+    the kind of the table needs a record-level index. See :func:`build_metadata_table` for the
+    other parameters and the error.
     """
     known = {partition.value: partition for partition in MetadataPartition}
     for name in given:
@@ -212,6 +247,8 @@ def partitions_to_build(
         wanted.add(MetadataPartition.FILES)
     if MetadataPartition.FILES in wanted:
         wanted |= held
+    if needs_index and not given:
+        wanted.add(MetadataPartition.RECORD_INDEX)
     return tuple(partition for partition in MetadataPartition if partition in wanted)
 
 
@@ -225,13 +262,20 @@ class _BuildContent:
         The partitions.
     is_partitioned : bool or None
         The kind of the record-level index; None if the build does not make one.
+    keeps_one : bool
+        Whether it has one place for a key that is stored twice.
     """
 
     partitions: tuple[MetadataPartition, ...]
     is_partitioned: bool | None
+    keeps_one: bool
 
     def to_json(self) -> dict[str, object]:
-        return {"partitions": [*self.partitions], "partitioned": self.is_partitioned}
+        return {
+            "partitions": [*self.partitions],
+            "partitioned": self.is_partitioned,
+            "keepsOne": self.keeps_one,
+        }
 
     def render(self, instant: InstantTime) -> bytes:
         """Return the bytes of the build file."""
@@ -340,11 +384,15 @@ class _Found:
         return dict(found)
 
 
-def _is_partitioned(storage: Storage, config: TableConfig, given: bool | None) -> bool:
+def _is_partitioned(
+    storage: Storage, config: TableConfig, needed: IndexedKind | None, given: bool | None
+) -> bool:
+    if given is not None:
+        return given
+    if needed is not None:
+        return needed.partitioned
     known = read_index_definitions(storage, config).get(MetadataPartition.RECORD_INDEX)
-    if given is not None or known is None:
-        return given is not False
-    return known.is_partitioned
+    return known is None or known.is_partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +403,7 @@ class _IndexBuild:
     config: TableConfig
     is_partitioned: bool
     limits: ShardLimits | None
+    keeps_one: bool
     run: Runner
 
     def new_file_ids(self, instant: InstantTime) -> list[FileId]:
@@ -379,7 +428,14 @@ class _IndexBuild:
             opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
             require_owner(instant)  # Another build deletes file groups after its turn.
             plan = self._plan(snapshot, instant, opened)
-            return build_index(snapshot, self._inner, plan, self.run)
+            return build_index(
+                snapshot,
+                self._inner,
+                plan,
+                self.run,
+                keeps_one=self.keeps_one,
+                is_needed=needed_index(self.storage, snapshot.timeline) is not None,
+            )
 
         return retried(attempt)
 
@@ -417,15 +473,21 @@ class _Work:
     clock: InstantClock
     lock: TableLock
 
-    def turn_off(self, partitions: Collection[MetadataPartition]) -> InstantTime:
-        """Take partitions off the properties, and delete their files; return the turn's instant."""
+    def turn_off(
+        self, partitions: Collection[MetadataPartition], at_work: ExitStack
+    ) -> InstantTime:
+        """Take partitions off the properties, and delete their files; return the turn's instant.
+
+        The heartbeats of its turns end with ``at_work``.
+        """
         is_whole = MetadataPartition.FILES in partitions
+        at_work.enter_context(self.turn())  # Whoever misses a partition sees that this is at work.
         with self.lock.held(self.storage):
             now = read_table_config(self.storage)
             lost = now.written_metadata_partitions if is_whole else partitions
             list_partitions_as(self.storage, lost=lost)
-        with self.turn() as (instant, _):
-            pass  # Writers with an earlier turn have ended, later ones read the properties.
+        # Writers with an earlier turn have ended, later ones read the properties.
+        instant, _ = at_work.enter_context(self.turn())
         # Listed before the check, so that these are files of earlier builds: another build may take
         # its turn after the check, and be done before the files are deleted.
         files = [] if is_whole else files_of_partitions(self.storage, partitions)

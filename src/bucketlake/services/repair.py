@@ -3,6 +3,11 @@
 The steps have a fixed order, because one step can reveal findings for a later step; after each step
 the doctor runs again. Data files are moved to quarantine, not deleted. Objects younger than the
 given age are not changed, because they may belong to a living writer.
+
+A record-level index has one place for each key. So a partition with a key that is stored twice is
+rewritten first, and the index is built after that. But writes to a table under a record-level index
+need it, also this one. So an index that is missing is first built with one of the places of such a
+key; the rewrite replaces all entries of the partition.
 """
 
 from __future__ import annotations
@@ -21,15 +26,16 @@ from bucketlake.errors import (
     ConfigError,
     FormatError,
     IndexStateError,
+    KeyTwiceError,
     MissingFileError,
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
-from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.record import RecordIndex
-from bucketlake.index.settings import TableIndex, require_index, resolve_index
+from bucketlake.index.settings import INDEXED_KINDS, TableIndex, require_index, resolve_index
+from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import COMMIT_SEQNO, COMMIT_TIME
 from bucketlake.model.shown import NONE_TEXT, Shown
@@ -55,9 +61,11 @@ from bucketlake.timeline.table_properties import (
 )
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.conflict import retried
-from bucketlake.write.partition_writes import rewrite_partition
+from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.target import open_target
+
+_RECORD_INDEX = MetadataPartition.RECORD_INDEX
 
 _FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
     FindingKind.UNREADABLE,
@@ -83,7 +91,6 @@ _KEEPS_FROM_REWRITE = (
 )
 
 _KEEPS_FROM_BUILD = (
-    IndexStateError,  # A key is stored twice.
     FormatError,  # A data file cannot be read.
     MissingFileError,
     ObjectNotFoundError,  # A data file is missing.
@@ -156,12 +163,12 @@ def repair(
         If the repair was in conflict with another writer several times.
     """
 
-    def look() -> Findings:
+    def look(*, keys: bool) -> Findings:
         return diagnose(
             storage, given, keys=keys, files=files, min_age_seconds=min_age_seconds, now_ms=now_ms
         )
 
-    found = look()
+    found = look(keys=keys)
     if dry_run:
         mendable = tuple(finding for finding in found if finding.remedy is not Remedy.NOTHING)
         return RepairReport(
@@ -176,17 +183,17 @@ def repair(
     for remedies, step in (
         ({Remedy.RECOVER}, work.recover_properties),
         ({Remedy.DROP_METADATA}, work.drop_metadata_table),
-        ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.SETTLE, Remedy.DELETE}, work.settle),
         ({Remedy.MARK, Remedy.QUARANTINE, Remedy.DELETE, Remedy.STORE_RING}, work.tidy_up),
+        # A build lists the partitions that are marked, and the rewrite uses the index.
+        ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
         ({Remedy.REWRITE}, work.rewrite),
-        # Before the rewrite, a key that is stored twice may have prevented the build.
         ({Remedy.REBUILD_METADATA}, work.rebuild_metadata_table),
     ):
         if any(finding.remedy in remedies for finding in found):
             step(found)
             tried.update(dict.fromkeys(finding for finding in found if finding.remedy in remedies))
-            found = look()
+            found = look(keys=keys or work.met_key_twice)
     repaired = tuple(finding for finding in tried if finding not in found)
     return RepairReport(
         repaired,
@@ -208,6 +215,7 @@ class _Repair:
     lock: TableLock
     now_ms: Callable[[], int]
     run: Runner
+    met_key_twice: bool = False  # A build did.
     quarantine: str | None = None
     commits: list[InstantTime] = field(default_factory=list)
 
@@ -220,29 +228,38 @@ class _Repair:
             self.drop_metadata_table(found)
 
     def drop_metadata_table(self, found: Sequence[Finding]) -> None:  # noqa: ARG002
-        index = self._index()
         drop_metadata_table(self.storage, lock=self.lock, now_ms=self.now_ms)
-        if isinstance(index, RecordIndex | DynamicBucket):  # Writes need it.
-            partitioned = not isinstance(index, RecordIndex) or index.partitioned
-            self._build([MetadataPartition.RECORD_INDEX], is_partitioned=partitioned)
 
     def rebuild_metadata_table(self, found: Sequence[Finding]) -> None:
         """Build partitions of the metadata table again."""
         mended = [one for one in found if one.remedy is Remedy.REBUILD_METADATA]
-        index = self._index()
-        is_partitioned = index.partitioned if isinstance(index, RecordIndex) else None
-        self._build(sorted({*map(partition_to_rebuild, mended)}), is_partitioned=is_partitioned)
+        partitions = {*map(partition_to_rebuild, mended)}
+        if any(one.kind is FindingKind.KEYS_TWICE for one in found) and not self.met_key_twice:
+            self.met_key_twice = True
+            partitions.discard(_RECORD_INDEX)  # After the rewrite.
+        if partitions:
+            self._build(sorted(partitions))
 
-    def _build(self, partitions: Sequence[str], *, is_partitioned: bool | None) -> None:
-        with suppress(*_KEEPS_FROM_BUILD):  # The finding remains.
+    def _build(self, partitions: Sequence[str], *, keeps_one: bool = False) -> None:
+        index = self._index()
+        try:
             build_metadata_table(
                 self.storage,
                 partitions,
-                is_partitioned=is_partitioned,
+                is_partitioned=index.partitioned if isinstance(index, INDEXED_KINDS) else None,
+                keeps_one=keeps_one,
                 run=self.run,
                 lock=self.lock,
                 now_ms=self.now_ms,
             )
+        except KeyTwiceError:  # The finding remains, unless a rewrite comes before the next build.
+            if self.met_key_twice and not isinstance(index, INDEXED_KINDS):
+                # The kind allows a key in several partitions, and a global index does not.
+                with self.lock.held(self.storage):
+                    list_partitions_as(self.storage, lost=[_RECORD_INDEX])
+            self.met_key_twice = True
+        except _KEEPS_FROM_BUILD:
+            return  # The finding remains.
 
     def _index(self) -> TableIndex | None:
         config = read_table_config(self.storage)
@@ -287,15 +304,24 @@ class _Repair:
         partitions = {finding.partition for finding in found if finding.remedy is Remedy.REWRITE}
         if None in broken:
             return
-        for partition in sorted(path for path in partitions - broken if path is not None):
+        index = self._index()
+        chosen = sorted(path for path in partitions - broken if path is not None)
+        together = [[path] for path in chosen]
+        if isinstance(index, RecordIndex) and not index.partitioned:  # A key may be in several.
+            together = [] if partitions & broken else [chosen]
+        if isinstance(index, INDEXED_KINDS) and any(map(_is_without_index, found)):
+            if partitions & broken:
+                return  # Writes would change only one of the rows with a key.
+            self._build([_RECORD_INDEX], keeps_one=True)
+        for paths in together:
             with suppress(*_KEEPS_FROM_REWRITE):  # The finding remains.
-                self._rewrite(config, partition)
+                self._rewrite(config, paths)
 
-    def _rewrite(self, config: TableConfig, partition: str) -> None:
+    def _rewrite(self, config: TableConfig, partitions: Sequence[str]) -> None:
         def once() -> InstantTime | None:
             target = open_target(self.storage, config, self.given, self.now_ms, lock=self.lock)
-            rows = _rows_of(target.snapshot, partition)
-            return rewrite_partition(target, partition, ArrowSource(rows)).instant
+            rows = _rows_of(target.snapshot, partitions)
+            return rewrite_partitions(target, partitions, ArrowSource(rows)).instant
 
         instant = retried(once)
         if instant is not None:
@@ -350,8 +376,14 @@ class _Repair:
         self.storage.put_if_absent(f"{self.quarantine}/{path}", self.storage.read(path))
 
 
-def _rows_of(snapshot: Snapshot, partition: str) -> pa.Table:
-    """Return the rows of a partition in order of their commits.
+def _is_without_index(finding: Finding) -> bool:
+    """Return whether a finding says that writes cannot use the record-level index."""
+    kinds = (FindingKind.INDEX_MISSING, FindingKind.METADATA_INDEX_BROKEN)
+    return finding.kind in kinds and partition_to_rebuild(finding) == _RECORD_INDEX
+
+
+def _rows_of(snapshot: Snapshot, partitions: Sequence[str]) -> pa.Table:
+    """Return the rows of partitions in order of their commits.
 
     So if several rows have the same key and ordering value, the latest row stays.
     """
@@ -360,7 +392,7 @@ def _rows_of(snapshot: Snapshot, partition: str) -> pa.Table:
     schema = pa.schema([reader.schema.field(n) for n in (*names, COMMIT_TIME, COMMIT_SEQNO)])
     chunks = [
         chunk
-        for file_slice in snapshot.partition_slices([partition])
+        for file_slice in snapshot.partition_slices(partitions)
         for chunk in reader.read(file_slice, schema.names)
     ]
     rows = pa.concat_tables(chunks) if chunks else schema.empty_table()

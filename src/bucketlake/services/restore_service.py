@@ -1,7 +1,9 @@
 """Restoring a table to a savepoint: every later commit is undone, newest first.
 
 A savepoint holds the files of its commit. So only their existence must be checked, not the other
-conditions of a rollback. Rules and recorded counts (RFC-89) are restored with the commits.
+conditions of a rollback. Rules and recorded counts (RFC-89) are restored with the commits. If the
+record-level index that the kind of the table needs could not be kept, it is built again at the end
+(``services/needed_index.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.index_build import Runner, build_here
+from bucketlake.services.needed_index import keep_needed_index
 from bucketlake.services.rollback_service import UndoneCommit, describe
 from bucketlake.services.savepoints import require_savepoint
 from bucketlake.storage.base import Storage
@@ -64,6 +68,7 @@ def restore(
     instant: InstantTime,
     *,
     dry_run: bool = False,
+    run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RestoreReport:
@@ -77,6 +82,8 @@ def restore(
         The commit of the savepoint.
     dry_run : bool
         Whether to leave the table as it is.
+    run : callable
+        Builds shards of a record-level index on an engine.
     lock : TableLock
         Held meanwhile.
     now_ms : callable
@@ -134,6 +141,7 @@ def restore(
             f"storage failed while the table was restored to it ({error}); the next write "
             "continues the restore, or withdraws it if nothing was undone yet",
         ) from error
+    keep_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
     return replace(report, instant=own)
 
 

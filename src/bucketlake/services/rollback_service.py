@@ -1,6 +1,8 @@
 """Rolling back commits: their files, their rules (RFC-89) and their instants are removed together.
 
-``services/undoable_commits.py`` says which commits can be undone. The newest commit is first.
+``services/undoable_commits.py`` says which commits can be undone. The newest commit is first. If
+the record-level index that the kind of the table needs could not be kept, it is built again at the
+end (``services/needed_index.py``).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.index_build import Runner, build_here
+from bucketlake.services.needed_index import keep_needed_index
 from bucketlake.services.undoable_commits import commits_to_undo, leaves_commit
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -91,6 +95,7 @@ def roll_back(
     *,
     cascade: bool = False,
     dry_run: bool = False,
+    run: Runner = build_here,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RollbackReport:
@@ -110,6 +115,8 @@ def roll_back(
         Whether to also undo later commits that build on it; otherwise they raise TimelineError.
     dry_run : bool
         Whether to change nothing.
+    run : callable
+        Builds shards of a record-level index on an engine.
     lock : TableLock
         Held during the rollback.
     now_ms : callable
@@ -141,6 +148,21 @@ def roll_back(
             if withdraw_resize(storage, config, clock, instant):
                 return RollbackReport((resize,))
         settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    report = _roll_back(storage, config, index, instant, clock, cascade=cascade, lock=lock)
+    keep_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    return report
+
+
+def _roll_back(
+    storage: Storage,
+    config: TableConfig,
+    index: TableIndex | None,
+    instant: InstantTime,
+    clock: InstantClock,
+    *,
+    cascade: bool,
+    lock: TableLock,
+) -> RollbackReport:
     with lock.held(storage) as require_held:
         while True:
             now = head(storage, config, clock)

@@ -1,6 +1,7 @@
 """Checks that read rows: all files can be decoded, and each key is once in its bucket.
 
-The checks hold the keys of one partition, or a part of one file, in memory.
+The checks hold the keys of one partition, or a part of one file, in memory; all keys, if keys are
+unique in the whole table.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, InputError, ObjectNotFoundError
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.layout import Layout
+from bucketlake.index.record import RecordIndex
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_columns, keys_or_null
 from bucketlake.model.schema import RECORD_KEY, cast_table
@@ -65,6 +67,8 @@ def _require_fit(table: Examination, reader: SliceReader, file_slice: FileSlice)
 def check_keys(table: Examination) -> Iterator[Finding]:
     """Read all keys; find wrong buckets, duplicates, ambiguous keys, wrong entries of the index."""
     entries = IndexEntries.of(table)
+    everywhere: list[tuple[FileSlice, pa.ChunkedArray]] = []
+    is_global = isinstance(table.index, RecordIndex) and not table.index.partitioned
     partitions: dict[str, list[FileSlice]] = defaultdict(list)
     for file_slice in table.slices:
         partitions[file_slice.partition_path].append(file_slice)
@@ -79,10 +83,14 @@ def check_keys(table: Examination) -> Iterator[Finding]:
                 yield from _in_wrong_slot(table.index.layout(), file_slice, reader, held)
         for file_slice in slices:
             yield from _unlike_columns(table.config, reader, file_slice)
-        yield from _twice(partition, slices, keys)
+        if is_global:
+            everywhere += zip(slices, keys, strict=True)
+        else:
+            yield from _twice([*zip(slices, keys, strict=True)])
         yield from _ambiguous(partition, table.config.key_spec.record_key_fields, keys)
         if entries is not None:
             yield from entries.compared(partition, slices, keys)
+    yield from _twice(everywhere)
     if entries is not None:
         for partition in sorted(entries.partitions - partitions.keys()):
             yield from entries.compared(partition, [], [])
@@ -157,24 +165,27 @@ def unlike_columns(config: TableConfig, rows: pa.Table) -> pa.ChunkedArray:
     return pc.invert(is_like)
 
 
-def _twice(
-    partition: str, slices: list[FileSlice], keys: list[pa.ChunkedArray]
-) -> Iterator[Finding]:
-    together = pa.chunked_array([array for held in keys for array in held.chunks], pa.string())
+def _twice(held: Sequence[tuple[FileSlice, pa.ChunkedArray]]) -> Iterator[Finding]:
+    """Find keys that occur more than once among all of some slices, by partition."""
+    together = pa.chunked_array([a for _, keys in held for a in keys.chunks], pa.string())
     counted = pc.value_counts(together)
     several = counted.filter(pc.greater(counted.field("counts"), 1)).field("values")
-    if len(several):
-        holding = [
-            path
-            for file_slice, held in zip(slices, keys, strict=True)
-            if pc.any(pc.is_in(held, several)).as_py()
-            for path in file_slice.paths
-        ]
+    if not len(several):
+        return
+    found: dict[str, list[pa.ChunkedArray]] = defaultdict(list)
+    files: dict[str, list[str]] = defaultdict(list)
+    for file_slice, keys in held:
+        own = keys.filter(pc.is_in(keys, several))
+        if len(own):
+            found[file_slice.partition_path].append(own)
+            files[file_slice.partition_path] += file_slice.paths
+    for partition, parts in found.items():
+        distinct = pa.chunked_array([a for part in parts for a in part.chunks]).unique()
         yield Finding(
             FindingKind.KEYS_TWICE,
-            f"{len(several)} keys occur more than once, such as {several[0].as_py()!r}",
+            f"{len(distinct)} keys occur more than once, such as {distinct[0].as_py()!r}",
             partition,
-            tuple(holding),
+            tuple(files[partition]),
         )
 
 

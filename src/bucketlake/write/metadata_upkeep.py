@@ -27,6 +27,7 @@ from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.index.settings import needed_index
 from bucketlake.metadata.changes import (
     MetadataChange,
     publish_change,
@@ -166,7 +167,8 @@ def prepare_undoing(
 
     What an undone instant wrote there is deleted with the instant. If a compaction of the metadata
     table already includes it, its files are listed as deleted; its entries of the record index
-    cannot be told from others, so the index is taken off.
+    cannot be told from others, so the index is taken off. If the kind of the table needs it, the
+    service or the next write builds it again (``services/needed_index.py``), so nobody is warned.
 
     Parameters
     ----------
@@ -193,6 +195,8 @@ def prepare_undoing(
         for partition, names in plan.files.items():
             deleted[partition] += names
     cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
+    if cannot and needed_index(storage, timeline) is not None:
+        list_partitions_as(storage, lost=cannot)
     return prepare_deletion(storage, timeline, instant, deleted, cannot)
 
 

@@ -71,29 +71,33 @@ def overwrite_partitions(
         return write_into_slots(write, renewed, source, tagger, counts, slices, check)
 
 
-def rewrite_partition(target: Target, partition: str, source: RecordSource) -> WriteResult:
-    """Rewrite a partition with its own rows: each row in its bucket, one row per key.
+def rewrite_partitions(
+    target: Target, partitions: Sequence[str], source: RecordSource
+) -> WriteResult:
+    """Rewrite partitions with their own rows in one commit: each row in its bucket, one per key.
+
+    Under a global record-level index, a key that is in several of them stays in one.
 
     Parameters
     ----------
     target : Target
         The table.
-    partition : str
-        Path of the partition. Its files may contradict the index.
+    partitions : sequence of str
+        Paths of the partitions. Their files may contradict the index.
     source : RecordSource
-        All rows of the partition as ``target`` pins it, older ones first.
+        All rows of the partitions as ``target`` pins them, older ones first.
 
     Raises
     ------
     IndexStateError
         If the partition columns of a row give another partition.
     CommitConflictError
-        If the partition changed meanwhile.
+        If one of the partitions changed meanwhile.
     """
     tagger = target.tagger(target.snapshot.schema)
-    slices = target.snapshot.partition_slices([partition])
+    slices = target.snapshot.partition_slices(partitions)
     counts = source.count_slots(tagger)
-    _require_own_rows(counts, [partition])
+    _require_own_rows(counts, partitions)
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         if target.layout.locates:
             return write_located(write, target, source, tagger, counts, slices)
