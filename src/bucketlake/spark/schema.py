@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
+from bucketlake.model.field_path import steps_of
 
 _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -54,6 +58,23 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
     """Return the DataFrame schema of a table's schema."""
     return T.StructType([T.StructField(f.name, _spark_type(f.type), f.nullable) for f in schema])
+
+
+def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
+    """Return the values at paths as columns; the name of each column is its path.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Paths, see ``model/field_path.py``.
+    names : sequence of str
+        The columns of the DataFrame.
+    """
+    return [F.col(_quoted(steps_of(path, names))).alias(path) for path in paths]
+
+
+def _quoted(steps: Sequence[str]) -> str:
+    return ".".join(f"`{step.replace('`', '``')}`" for step in steps)
 
 
 def _arrow_field(field: T.StructField, path: str) -> pa.Field:

@@ -39,6 +39,7 @@ from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.column_type import type_name
+from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
@@ -177,21 +178,27 @@ def _require_named_columns(
         if len({*names}) < len(names):
             raise ConfigError(role, names, "name each column once")
         for column in names:
-            if column not in schema.names:
+            field = field_at(schema, column)
+            if field is None:
                 raise InputError(
                     f"create table {path}",
-                    f"{role} names column {column!r}, which the schema does not have; it has "
-                    f"{schema.names}",
-                    "name a column of the schema",
+                    f"{role} names {column!r}, but the schema {why_missing(schema, column)}",
+                    "name a column of the schema, or a field of a struct as header.id",
                 )
-            held = schema.field(column).type
+            held = field.type
             if pa.types.is_nested(held):
                 raise InputError(
                     f"create table {path}, column {column}",
                     f"{role} names it, but its type {type_name(held)} has no order, and no text "
                     "for keys and folders",
-                    "name a column of strings, numbers, dates or timestamps",
+                    f"name a column of strings, numbers, dates or timestamps{_fields_of(column, held)}",
                 )
+
+
+def _fields_of(path: str, held: pa.DataType) -> str:
+    if not pa.types.is_struct(held):
+        return ""
+    return f", or a field of it: {', '.join(f'{path}.{field.name}' for field in held)}"
 
 
 def _require_room(storage: Storage, path: str) -> None:
