@@ -117,7 +117,25 @@ def columns_at(columns: _Columns, paths: Sequence[str], role: str = "key") -> _C
     {'header.eid': [1]}
     """
     arrays = [column_of(columns, path, role) for path in paths]
-    return type(columns).from_arrays(arrays, names=list(paths))
+    return type(columns).from_arrays(arrays, schema=fields_at(columns.schema, paths))
+
+
+def spelled(schema: pa.Schema, path: str) -> str | None:
+    """Return the schema's spelling of a path, whose names ignore case; None if there is none.
+
+    Examples
+    --------
+    >>> spelled(pa.schema([("header", pa.struct([("eid", pa.int64())]))]), "Header.EID")
+    'header.eid'
+    """
+    held, found = [*schema], []
+    for step in steps_of(path, schema.names):
+        field = next((field for field in held if field.name.lower() == step.lower()), None)
+        if field is None:
+            return None
+        held = [*field.type] if pa.types.is_struct(field.type) else []
+        found.append(field.name)
+    return ".".join(found)
 
 
 def expression_of(schema: pa.Schema, path: str) -> pc.Expression:

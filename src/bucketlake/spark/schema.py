@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
@@ -71,6 +72,40 @@ def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
         The columns of the DataFrame.
     """
     return [F.col(_quoted(steps_of(path, names))).alias(path) for path in paths]
+
+
+def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
+    """Return the values at paths as columns and structs with only these fields.
+
+    PySpark cannot send a column with a dot in its name to a Python task.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Paths, see ``model/field_path.py``.
+    names : sequence of str
+        The columns of the DataFrame; one of them may be a whole path.
+    """
+    tree: _Tree = {}
+    for path in paths:
+        *parents, leaf = path.split(".")
+        node = tree
+        for step in parents:
+            inner = node.setdefault(step, {})
+            assert isinstance(inner, dict), f"{path} is in a column that has no fields"
+            node = inner
+        node[leaf] = F.col(_quoted(steps_of(path, names)))
+    return _built(tree)
+
+
+_Tree: TypeAlias = "dict[str, Column | _Tree]"
+
+
+def _built(tree: _Tree) -> list[Column]:
+    return [
+        (F.struct(*_built(held)) if isinstance(held, dict) else held).alias(name)
+        for name, held in tree.items()
+    ]
 
 
 def _quoted(steps: Sequence[str]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import avro_from_arrow
-from bucketlake.model.field_path import known_field, roots_of
+from bucketlake.model.field_path import fields_at, known_field, roots_of
 from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
@@ -28,7 +30,7 @@ def schema_after(
         source.keep(roots_of(paths, source.names))
         require_fields(source.schema, paths, root)
         source.keep(paths)
-        _require_key_types(target, source)
+        _require_key_types(target, source.schema, paths)
         return target.snapshot.schema
     require_columns(source, config.ordering_fields, root, "ordering")
     where = f"write to {root}"
@@ -43,10 +45,10 @@ def schema_after(
     return evolved
 
 
-def _require_key_types(target: Target, source: RecordSource) -> None:
+def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -> None:
     """Raise InputError for keys of another type: a cast could make them keys of other records."""
     where = f"delete from {target.storage.root}"
-    for field in source.schema:
+    for field in fields_at(given, paths):
         held = known_field(target.snapshot.schema, field.name)
         # A column with only nulls has no type; null keys raise their own error later.
         if not pa.types.is_null(field.type):

@@ -94,6 +94,7 @@ def make_table(
     stored = normalise_schema(schema, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, ordering_fields)
     check_partitioning(key_spec)
+    _require_nameable_shards(key_spec, index)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
     config = TableConfig(
@@ -191,8 +192,22 @@ def _require_named_columns(
                     f"create table {path}, column {column}",
                     f"{role} names it, but its type {type_name(held)} has no order, and no text "
                     "for keys and folders",
-                    f"name a column of strings, numbers, dates or timestamps{_fields_of(column, held)}",
+                    "name a column of strings, numbers, dates or timestamps"
+                    + _fields_of(column, held),
                 )
+
+
+def _require_nameable_shards(spec: KeySpec, index: TableIndex) -> None:
+    """Raise ConfigError if no partition could have shards of the record-level index."""
+    nested = [field for field in spec.partition_fields if "." in field]
+    if spec.hive_style and nested and isinstance(index, INDEXED_KINDS) and index.partitioned:
+        raise ConfigError(
+            "hive_style",
+            True,
+            f"it puts {nested[0]!r} into the name of each folder, and a partitioned record-level "
+            "index cannot name log files of a partition with a dot; give False, or another index "
+            "such as SimpleBucket(4)",
+        )
 
 
 def _fields_of(path: str, held: pa.DataType) -> str:

@@ -80,7 +80,7 @@ class RecordSource(SlotSource, Protocol):
         ...
 
     def keep(self, paths: list[str]) -> None:
-        """Keep only the values at these paths, each as a column with its path as the name."""
+        """Keep only the values at these paths."""
         ...
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
