@@ -9,13 +9,16 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.index.settings import TableIndex
+from bucketlake.metadata.index_definitions import update_index_definitions
 from bucketlake.storage.memory import MemoryStorage, forget
+from bucketlake.timeline.table_properties import read_table_config
 from tests.choices import combinations
 from tests.storages import objects_of
 
 HEADER = pa.struct([("eid", pa.int64()), ("day", pa.string()), ("ts", pa.int64())])
-PATH = "memory://nested-keys/t"
+PATH = "memory://nested-keys"
 WRITE = "hoodie.datasource.write."
 
 
@@ -170,7 +173,7 @@ def test_path_that_leads_to_no_value_is_refused_before_anything_exists(
 ) -> None:
     with pytest.raises(InputError, match=problem):
         new_table(bl.SimpleBucket(2), **changed)  # type: ignore[arg-type]
-    assert objects_of(MemoryStorage("nested-keys/t")) == {}
+    assert objects_of(MemoryStorage("nested-keys")) == {}
 
 
 def test_partitioned_record_index_with_dots_in_all_folders_is_refused_at_once() -> None:
@@ -204,6 +207,22 @@ def test_new_field_in_the_struct_of_the_key_keeps_the_keys() -> None:
     header = {"eid": 1, "day": "a", "ts": 9, "extra": "e"}
     table.upsert(pa.table({"header": [header], "other": ["x1"], "v": [10]}), merge_schema=True)
     assert values(table.to_arrow()) == [2, 3, 4, 10]
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_statistics_of_inner_fields_that_hudi_lists_are_kept_and_used(table_type: str) -> None:
+    table = new_table(bl.SimpleBucket(1), table_type, record_key=("header.eid",))
+    storage = MemoryStorage("nested-keys")
+    listed = IndexDefinition.of_column_stats(("_hoodie_record_key", "header.ts", "header.day"))
+    update_index_definitions(storage, read_table_config(storage), [listed])
+    table.upsert(FIRST)
+    table.upsert(rows((1, "a", 9, 10), (7, "b", 7, 17)))
+    report = table.explain(where="header.ts > 8")
+    assert (report.statistics_skipped, report.statistics_reason) == (2, None)
+    assert values(table.to_arrow(where="header.ts > 8")) == [10]
+    assert values(table.to_arrow(where="header.ts IS NULL")) == [3]
+    assert values(table.to_arrow(where="header.ts = 7")) == [17]
+    assert table.doctor(check_keys=True) == []
 
 
 def test_job_options_make_a_table_with_keys_inside_a_struct() -> None:
