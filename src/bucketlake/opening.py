@@ -73,7 +73,8 @@ def create_table(
     schema : StructType or pa.Schema
         Columns of the records, including the partition columns.
     record_key : str or sequence of str
-        Columns that identify a record within its partition.
+        Columns that identify a record within its partition. A field inside a struct is named by
+        its path: ``header.eid``; so are partition, ordering and hash fields.
     index : SimpleBucket, DynamicBucket, or another index kind, optional
         How keys find their file group; by default ``DynamicBucket()``, whose buckets are opened as
         the data grows.

@@ -439,7 +439,8 @@ class Table:
             SQL condition. Partitions and buckets that cannot match are not read. A ``.filter()``
             on the result returns the same rows, but does not prune buckets.
         columns : str or sequence of str, optional
-            Columns to return; meta columns are returned only if they are named.
+            Columns to return, or paths of fields inside structs, such as ``header.eid``, which
+            become columns of that name; meta columns are returned only if they are named.
         as_of : str, datetime, date or WriteResult, optional
             Time travel: ``yyyyMMddHHmmss[SSS]``, ``yyyy-MM-dd``, or ``yyyy-MM-dd HH:mm:ss[.SSS]``,
             also with ``T`` and a zone; or a ``datetime`` or ``date``. A time without a zone is on
@@ -500,7 +501,8 @@ class Table:
             ``LIKE`` and ``IS NULL``), ``AND``, ``OR`` and ``NOT``. Other conditions raise
             UnsupportedFeatureError, because only Spark can evaluate them.
         columns : str or sequence of str, optional
-            Columns to return; meta columns are returned only if they are named.
+            Columns to return, or paths of fields inside structs, such as ``header.eid``, which
+            become columns of that name; meta columns are returned only if they are named.
         as_of : str, datetime, date or WriteResult, optional
             Time travel, as in :meth:`read`.
         since : str, datetime, date or WriteResult, optional
@@ -576,7 +578,8 @@ class Table:
         Parameters
         ----------
         key : str or mapping
-            The record key as stored, or the values of its columns.
+            The record key as stored, or the values of its fields, such as ``{"id": 1}`` or
+            ``{"header.eid": 1}``.
         partition : str, optional
             Partition path to search; by default all partitions.
 

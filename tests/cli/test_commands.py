@@ -281,6 +281,22 @@ def test_locate_finds_the_file_that_holds_a_record(flights: Run) -> None:
     assert len(elsewhere.stdout.splitlines()) == 2  # A head, and no row.
 
 
+def test_keys_inside_a_struct_are_named_by_their_path(run: Run) -> None:
+    header = pa.struct([("eid", pa.string()), ("day", pa.string())])
+    headers = pa.array([{"eid": "007", "day": "a"}, {"eid": "008", "day": "a"}], header)
+    pq.write_table(pa.table({"header": headers, "v": [1, 2]}), "events.parquet")
+    keys = ["--key", "header.eid", "--partition-by", "header.day", "--buckets", "2"]
+    run("create", "events", "--like", "events.parquet", *keys)
+    run("upsert", "events", "events.parquet")
+    found = answer(run("locate", "events", "--key", "header.eid=007", "--output", "json"))
+    assert [place["record_key"] for place in found["rows"]] == ["007"]
+    Path("gone.csv").write_text("header.eid,header.day\n007,a\n")
+    run("delete", "events", "gone.csv")
+    read = run("read", "events", "--where", "header.day = 'a'", "--columns", "header.eid")
+    assert "008" in read.stdout
+    assert "007" not in read.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

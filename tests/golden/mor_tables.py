@@ -22,6 +22,7 @@ from tests.golden.more_tables import (
     KEYGEN,
     MERGE_MODE,
     METADATA,
+    NESTED_KEYS,
     NON_PARTITIONED,
     ODD_REGIONS,
     ORDERING,
@@ -31,6 +32,7 @@ from tests.golden.more_tables import (
     MoreTable,
     cycled,
     events,
+    nested_keys_and_deletes,
     of_version,
     with_column,
 )
@@ -632,6 +634,7 @@ WITH_HISTORY = (
 )
 ORDERED = {ORDERING: "at"}
 MOR_TABLES = (
+    _mor("mor_nested_keys", NESTED_KEYS, nested_keys_and_deletes),
     _mor("mor_updates_and_deletes", {}, updates_and_deletes),
     _mor("mor_parquet_logs", {BLOCK_FORMAT: "parquet"}, updates_and_deletes),
     _mor("mor_commit_time", COMMIT_TIME, updates_and_deletes),

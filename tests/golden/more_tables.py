@@ -26,6 +26,7 @@ TIMESTAMP_TYPE = "hoodie.keygen.timebased.timestamp.type"
 OUTPUT_FORMAT = "hoodie.keygen.timebased.output.dateformat"
 TIME_ZONE = "hoodie.keygen.timebased.timezone"
 COMPLEX = "org.apache.hudi.keygen.ComplexKeyGenerator"
+CUSTOM = "org.apache.hudi.keygen.CustomKeyGenerator"
 TIMESTAMP = "org.apache.hudi.keygen.TimestampBasedKeyGenerator"
 NON_PARTITIONED = "org.apache.hudi.keygen.NonpartitionedKeyGenerator"
 IS_DELETED = "_hoodie_is_deleted"  # A column of the data, although it is named like a meta column.
@@ -285,7 +286,48 @@ def of_version(version: int) -> dict[str, str]:
     }
 
 
+HEADER = pa.struct([("eid", pa.int64()), ("day", pa.string()), ("ts", pa.int64())])
+NESTED_KEYS = {
+    KEY: "header.eid,other",
+    PARTITION: "header.day",
+    ORDERING: "header.ts",
+    "hoodie.bucket.index.hash.field": "header.eid",
+}
+
+
+def under_headers(*rows: tuple[int, str | None, int | None, int]) -> pa.Table:
+    """Rows whose key, partition and ordering value are inside a struct: eid, day, ts and v."""
+    headers = [{"eid": eid, "day": day, "ts": ts} for eid, day, ts, _ in rows]
+    others = [f"x{eid % 3}" for eid, *_ in rows]
+    columns = [pa.array(headers, HEADER), pa.array(others), pa.array([v for *_, v in rows])]
+    return pa.table(columns, ["header", "other", "v"])
+
+
+def nested_keys(table: Maker) -> None:
+    table.write(under_headers(*[(n, "ab"[n % 2], 5, n) for n in range(6)], (6, None, None, 6)))
+    # Late, newer, of equal time, and new. Hudi fails where only one of two rows has a long.
+    rows = [(0, "a", 4, 10), (1, "b", 6, 11), (2, "a", 5, 12), (7, "b", 1, 17)]
+    table.write(under_headers(*rows))
+
+
+def nested_keys_and_deletes(table: Maker) -> None:
+    nested_keys(table)
+    table.write(under_headers((2, "a", 5, 0), (3, "b", 9, 0)), "delete")
+    table.write(under_headers((3, "b", 8, 23), (4, "a", 8, 24)))
+
+
 MORE_TABLES = (
+    MoreTable("cow_nested_keys", {**NESTED_KEYS, HIVE_STYLE: "true"}, nested_keys_and_deletes),
+    MoreTable(
+        "cow_nested_key",
+        {
+            KEY: "header.eid",
+            PARTITION: "header.day:SIMPLE",
+            ORDERING: "header.ts",
+            KEYGEN: CUSTOM,
+        },
+        nested_keys,
+    ),
     MoreTable("cow_hive_encoded", {HIVE_STYLE: "true", URL_ENCODE: "true"}, odd_regions),
     MoreTable("cow_plain_partitions", {}, odd_regions_as_they_are),
     MoreTable(

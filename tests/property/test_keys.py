@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.model.field_path import column_of, expression_of
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.partition_path import (
     DEFAULT_PARTITION,
@@ -29,6 +30,26 @@ ENCODED = st.builds(
     url_encode=st.just(True),
 )
 RESERVED = {".", "..", ".hoodie"}
+
+
+# Structs in structs, each of which may be null; a null struct of Arrow may hide a value.
+LEAVES = st.lists(st.tuples(st.booleans(), st.booleans(), VALUES), max_size=12)
+
+
+@given(leaves=LEAVES, start=st.integers(0, 12))
+def test_values_at_a_path_are_those_of_a_walk_through_the_rows(
+    leaves: list[tuple[bool, bool, str | None]], start: int
+) -> None:
+    outer_null, inner_null, values = ([leaf[i] for leaf in leaves] for i in range(3))
+    inner = pa.StructArray.from_arrays(
+        [pa.array(values, pa.string())], ["x"], mask=pa.array(inner_null, pa.bool_())
+    )
+    outer = pa.StructArray.from_arrays([inner], ["in"], mask=pa.array(outer_null, pa.bool_()))
+    table = pa.table({"a": pa.chunked_array([outer.slice(0, start), outer.slice(start)])})
+    walked = [((row or {}).get("in") or {}).get("x") for row in outer.to_pylist()]
+    assert column_of(table, "a.in.x", "key").to_pylist() == walked
+    kept = table.filter(expression_of(table.schema, "a.in.x").is_valid())
+    assert kept.num_rows == sum(value is not None for value in walked)
 
 
 def _table(rows: list[tuple[str | None, str | None]], cuts: list[int]) -> pa.Table:

@@ -21,7 +21,7 @@ from bucketlake.cli.output import Output, TextOutput, rows_of
 from bucketlake.cli.table_facts import history_facts, table_facts
 from bucketlake.errors import InputError
 from bucketlake.hashing.ring import HashRange
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.field_path import field_at, why_missing
 
 ROWS_SHOWN = 20
 
@@ -221,16 +221,14 @@ def _typed(fields: dict[str, str], table: bl.Table) -> dict[str, object]:
     schema = table.schema()
     typed: dict[str, object] = {}
     for name, text in fields.items():
-        if name not in schema.names:
-            raise InputError(
-                f"--key {name}={text}",
-                "the table has no such column",
-                f"see bucketlake show{did_you_mean(name, schema.names)}",
-            )
+        field = field_at(schema, name)
+        if field is None:
+            problem = f"the table {why_missing(schema, name)}"
+            raise InputError(f"--key {name}={text}", problem, "see bucketlake show")
+        wanted = field.type
         try:
-            typed[name] = pa.scalar(text).cast(schema.field(name).type).as_py()
+            typed[name] = pa.scalar(text).cast(wanted).as_py()
         except pa.ArrowException as reason:
-            wanted = schema.field(name).type
             raise InputError(
                 f"--key {name}={text}",
                 f"the value does not have type {wanted}",

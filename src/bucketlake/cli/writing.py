@@ -29,6 +29,7 @@ from bucketlake.cli.table_facts import table_facts
 from bucketlake.index.partition_rules import split_expressions
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import INDEXED_KINDS, TableIndex
+from bucketlake.model.field_path import field_at
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.shown import facts_of
 from bucketlake.model.table_type import TableType
@@ -252,8 +253,13 @@ def _read(
     *,
     alike: bool = False,
 ) -> pa.Table:
+    spec, columns = table.config().key_spec, table.schema()
+    paths = dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))
+    # A file of keys to delete may have a column with the name of a field inside a struct.
+    inner = (field_at(columns, path) for path in paths if path not in columns.names)
+    known = pa.schema([*columns, *(field for field in inner if field is not None)])
     with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
-        return read_files(files, table.schema(), reading, alike=alike)
+        return read_files(files, known, reading, alike=alike)
 
 
 def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:

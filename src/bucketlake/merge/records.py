@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.field_path import column_of, field_at
 
 DELETED_FIELD = "_hoodie_is_deleted"
+ORDERING = "ordering"  # The role of ordering fields, for errors.
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
@@ -103,7 +105,8 @@ class IncomingRecords:
             return np.ones(len(rows), np.bool_)
         at_rows, at_positions = pa.array(rows), pa.array(positions)
         new = tuple(values.take(at_positions) for values in self.ordering)
-        old = tuple(comparable(stored[name].take(at_rows)) for name in ordering_fields)
+        columns = [column_of(stored, field, ORDERING) for field in ordering_fields]
+        old = tuple(comparable(column.take(at_rows)) for column in columns)
         return self.is_reset[positions] | at_least(new, old)
 
 
@@ -112,11 +115,9 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     flags = np.zeros(columns.num_rows, np.bool_)
     if DELETED_FIELD in columns.column_names:
         flags |= _true_values(columns[DELETED_FIELD])
-    found = None if marker is None else marker_field(columns.schema, marker[0])
-    if marker is not None and found is not None:
-        root, *below = marker[0].split(".")
-        values = pc.struct_field(columns[root], below) if below else columns[root]
-        flags |= _true_values(pc.equal(values.cast(pa.string()), marker[1]))
+    if marker is not None and marker_field(columns.schema, marker[0]) is not None:
+        marks = column_of(columns, marker[0], "delete marker").cast(pa.string())
+        flags |= _true_values(pc.equal(marks, marker[1]))
     return flags
 
 
@@ -131,16 +132,9 @@ def marker_field(schema: pa.Schema, name: str) -> pa.Field | None:
     UnsupportedFeatureError
         If the column has another type.
     """
-    root, *below = name.split(".")
-    if root not in schema.names:
+    found = field_at(schema, name)
+    if found is None:
         return None
-    found = schema.field(root)
-    for part in below:
-        is_struct = pa.types.is_struct(found.type)
-        place = found.type.get_field_index(part) if is_struct else -1
-        if place < 0:
-            return None
-        found = found.type.field(place)
     if any(is_kind(found.type) for is_kind in _MARKER_TYPES):
         return found
     raise UnsupportedFeatureError(
@@ -169,11 +163,11 @@ def commit_time_deletes(
     ordering_fields : sequence of str
         Ordering fields; empty under commit-time ordering.
     """
-    found = deleted.copy()
-    for name in ordering_fields:
-        found &= columns[name].is_null().to_numpy()
-    if len(ordering_fields) == 1:
-        values = columns[ordering_fields[0]]
+    found, orderings = deleted.copy(), [column_of(columns, f, ORDERING) for f in ordering_fields]
+    for values in orderings:
+        found &= values.is_null().to_numpy()
+    if len(orderings) == 1:
+        (values,) = orderings
         if pa.types.is_int32(values.type) or pa.types.is_date32(values.type):
             found |= deleted & _true_values(pc.equal(values.cast(pa.int32()), 0))
     return found

@@ -34,6 +34,7 @@ from bucketlake.format.metadata_record.column_stats import VALUE_TYPE, ColumnSta
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
+from bucketlake.model.field_path import column_of, field_at, roots_of
 from bucketlake.model.file_name import LogFileName
 from bucketlake.model.schema import META_NAMES, with_meta
 from bucketlake.storage.base import Buffer, Storage
@@ -41,6 +42,7 @@ from bucketlake.storage.base import Buffer, Storage
 TEXT_BYTES_MAX = 1024
 """Length to which bounds of texts and of binary columns are cut."""
 
+_INDEXED = "indexed"  # The role of a column with statistics, for errors.
 _DATA = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA, BlockKind.HFILE_DATA})
 _WRAPPED = {branch: node.arrow for branch, node in enumerate(WRAPPERS, 1)}
 _LAST_CHARACTER, _SURROGATES_FIRST, _SURROGATES_LAST = 0x10FFFF, 0xD800, 0xDFFF
@@ -290,11 +292,12 @@ def _statistics_in_footer(
 ) -> tuple[_Found, list[str]]:
     """Return the statistics that a footer tells, and the columns that it does not tell."""
     places = {footer.schema.column(place).path: place for place in range(footer.num_columns)}
-    types = {field.name: field.type for field in with_meta(schema)}
+    stored = with_meta(schema)
     found: dict[str, tuple[StoredType, ColumnRange]] = {}
     unknown = []
     for field in columns:
-        name, place, data_type = field.name, places.get(field.name), types.get(field.name)
+        name, place, held_as = field.name, places.get(field.name), field_at(stored, field.name)
+        data_type = None if held_as is None else held_as.type
         if data_type is None and has_bounds(field.type):
             nulls = ColumnRange(footer.num_rows, footer.num_rows)
             found[name] = StoredType.of_column(field.type), nulls
@@ -342,7 +345,8 @@ def log_file_statistics(blocks: Iterable[LogBlock], columns: pa.Schema) -> FileS
     if any(found != types[0] for found in types):
         names = [name for name in columns.names if all(name in found for found in types)]
         wanted = pa.schema([columns.field(name) for name in names])
-        parts = [rows_statistics(cast_table(decode_data_block(block, names), wanted), wanted)
+        roots = pa.schema([field for field in wanted if "." not in field.name])
+        parts = [rows_statistics(cast_table(decode_data_block(block, roots.names), roots), roots)
                  for block in held]  # fmt: skip
     return FileStatistics(
         {
@@ -356,21 +360,23 @@ def rows_statistics(rows: pa.Table, columns: pa.Schema) -> FileStatistics:
     """Return the statistics of the rows of a log file; see :func:`log_file_statistics`."""
     found = {}
     for field in columns:
-        place = rows.schema.get_field_index(field.name)
-        is_absent = place < 0 or pa.types.is_null(rows.schema.field(place).type)
+        stored = field_at(rows.schema, field.name)
+        is_absent = stored is None or pa.types.is_null(stored.type)
         if is_absent and field.name in META_NAMES:
             continue  # Readers make such columns of others.
-        data_type = field.type if is_absent else rows.schema.field(place).type
+        data_type = field.type if stored is None or is_absent else stored.type
         if has_bounds(data_type):
             nulls = ColumnRange(rows.num_rows, rows.num_rows)
-            held = nulls if is_absent else _range_of(rows.column(place))
+            held = (
+                nulls if is_absent else _range_of(_chunked(column_of(rows, field.name, _INDEXED)))
+            )
             found[field.name] = StoredType.of_column(data_type), held
     return FileStatistics(found)
 
 
 def _block_statistics(block: LogBlock, columns: pa.Schema) -> FileStatistics:
     if block.kind is not BlockKind.PARQUET_DATA:
-        return rows_statistics(decode_data_block(block, columns.names), columns)
+        return rows_statistics(decode_data_block(block, _roots(columns.names)), columns)
     with BaseFileReader.of_bytes(block.content, block.path) as reader:
         return _without_sizes(base_file_statistics(reader, columns))
 
@@ -482,10 +488,18 @@ def _ranges_in_data(reader: BaseFileReader, names: Sequence[str]) -> dict[str, C
     if not names:
         return {}
     parts: dict[str, list[ColumnRange]] = {name: [] for name in names}
-    for chunk in reader.iter_chunks(names, rows_max=ROW_GROUP_ROWS_MAX):
+    for chunk in reader.iter_chunks(_roots(names), rows_max=ROW_GROUP_ROWS_MAX):
         for name, held in parts.items():
-            held.append(_range_of(chunk[name]))
+            held.append(_range_of(_chunked(column_of(chunk, name, _INDEXED))))
     return {name: ColumnRange.of_parts(held) for name, held in parts.items()}
+
+
+def _roots(paths: Sequence[str]) -> list[str]:
+    return roots_of(paths, ())  # No column of a table has a dot in its name.
+
+
+def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 def _range_of(values: pa.ChunkedArray) -> ColumnRange:

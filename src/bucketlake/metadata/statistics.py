@@ -23,6 +23,7 @@ from bucketlake.metadata.file_statistics import (
     statistics_of_file,
 )
 from bucketlake.metadata.index_definitions import columns_with_statistics
+from bucketlake.model.field_path import field_at
 from bucketlake.model.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY, with_meta
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
@@ -64,8 +65,9 @@ def indexed_columns(storage: Storage, config: TableConfig, schema: pa.Schema) ->
     if not config.written_metadata_partitions & STATISTICS:
         return None
     names = columns_with_statistics(storage, config) or usual_columns(schema)
-    fields = {field.name: field for field in with_meta(schema) if has_bounds(field.type)}
-    return pa.schema([fields[name] for name in names if name in fields])
+    # Hudi's jobs may list fields inside structs.
+    found = [field_at(with_meta(schema), name) for name in names]
+    return pa.schema([field for field in found if field is not None and has_bounds(field.type)])
 
 
 def with_statistics(

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT, column_of
+from bucketlake.model.field_path import column_of
+from bucketlake.model.keys import EMPTY_TEXT, NULL_TEXT
 
 _WORDS = (NULL_TEXT, EMPTY_TEXT)
 

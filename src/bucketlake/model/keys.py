@@ -7,7 +7,7 @@ value is written as ``__null__``, an empty value as ``__empty__``, and nothing i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.arguments import check_optional_texts, check_texts, names_of
-from bucketlake.model.names import did_you_mean
+from bucketlake.model.field_path import column_of, field_at, roots_of, steps_of, why_missing
 from bucketlake.model.value_text import Column, value_texts
 
 NULL_TEXT = "__null__"
@@ -122,8 +122,7 @@ def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:
     columns : Table or RecordBatch
         At least the record key columns, in the types that the table stores.
     spec : KeySpec
-        How the table makes keys. A field ``a.b`` is a column of that name, or field ``b`` of
-        column ``a``.
+        How the table makes keys. A field is a path, see ``model/field_path.py``.
 
     Returns
     -------
@@ -181,7 +180,8 @@ def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str
     spec : KeySpec
         How the table makes keys.
     values : mapping of str to Any
-        Values by column; a missing key field is null.
+        Values by key field; a missing key field is null. The values of ``a.b`` and ``a.c`` may be
+        together in a mapping ``{"a": {"b": …, "c": …}}``.
     schema : pa.Schema
         The table's columns.
 
@@ -201,28 +201,35 @@ def key_text(spec: KeySpec, values: Mapping[str, Any], schema: pa.Schema) -> str
     >>> key_text(spec, {"id": 7}, pa.schema([("id", pa.int64())]))
     '7'
     """
-    columns = {name: _literal(schema, name, values) for name in key_columns(spec, schema)}
+    given = values_by_field(values, spec.record_key_fields)
+    columns = {name: _literal(schema, name, given) for name in spec.record_key_fields}
     keys = record_keys(pa.table(columns), spec)
     return str(keys[0].as_py())
 
 
 def key_columns(spec: KeySpec, schema: pa.Schema) -> list[str]:
     """Return the top-level columns that hold the record key fields, each once."""
-    fields = spec.record_key_fields
-    return list(dict.fromkeys(f if f in schema.names else f.partition(".")[0] for f in fields))
+    return roots_of(spec.record_key_fields, schema.names)
 
 
-def column_of(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> Column:
-    """Return a column, or a field ``a.b`` of a struct column; InputError if there is none."""
-    root, *steps = [name] if name in columns.schema.names else name.split(".")
-    if columns.schema.get_field_index(root) < 0:
-        raise _missing_column(columns, name, role)
-    column = columns.column(root)
-    for step in steps:
-        if not pa.types.is_struct(column.type) or column.type.get_field_index(step) < 0:
-            raise _missing_column(columns, name, role)
-        column = pc.struct_field(column, step)
-    return column
+def values_by_field(values: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Return the values of fields, by path; a field without a value is left out.
+
+    Examples
+    --------
+    >>> values_by_field({"header": {"eid": 1}, "day": None}, ["header.eid", "day", "v"])
+    {'header.eid': 1, 'day': None}
+    """
+    found = {}
+    for path in fields:
+        held: Any = values
+        for step in steps_of(path, list(values)):
+            if not isinstance(held, Mapping) or step not in held:
+                break
+            held = held[step]
+        else:
+            found[path] = held
+    return found
 
 
 def _texts_of(columns: pa.Table | pa.RecordBatch, name: str) -> Column:
@@ -254,34 +261,17 @@ def _missing_key(
     )
 
 
-def _missing_column(columns: pa.Table | pa.RecordBatch, name: str, role: str) -> InputError:
-    names = columns.schema.names
-    repeated = names.count(name) > 1
-    return InputError(
-        f"{role} column {name!r}",
-        f"the data has {'several' if repeated else 'no'} such column{'s' if repeated else ''}; "
-        f"its columns are {', '.join(map(repr, names))}",
-        "give the data the table's columns, each once"
-        + ("" if repeated else did_you_mean(name, names)),
-    )
-
-
 def _literal(schema: pa.Schema, name: str, values: Mapping[str, Any]) -> pa.Array:
-    index = schema.get_field_index(name)
-    where = f"record key column {name!r}"
-    if index < 0:
-        raise InputError(
-            where,
-            "the table has no such column",
-            f"its columns are {', '.join(schema.names)}{did_you_mean(name, schema.names)}",
-        )
-    data_type = schema.field(index).type
+    where, field = f"record key column {name!r}", field_at(schema, name)
+    if field is None:
+        raise InputError(where, f"the table {why_missing(schema, name)}", "name a field of it")
+    value, data_type = values.get(name), field.type
     try:
         # Two steps, because building the array with the type would round 1.5 to an integer.
-        return pa.array([values.get(name)]).cast(data_type)
+        return pa.array([value]).cast(data_type)
     except (pa.ArrowException, OverflowError) as error:
         raise InputError(
             where,
-            f"{values.get(name)!r} is not a value of its type {data_type} ({error})",
+            f"{value!r} is not a value of its type {data_type} ({error})",
             f"give a value of type {data_type}",
         ) from None

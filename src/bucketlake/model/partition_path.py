@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, FormatError, InputError
-from bucketlake.model.keys import KeyGenerator, KeySpec, column_of
+from bucketlake.model.field_path import column_of
+from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.time_partition import check_timestamp_partition, time_texts
 from bucketlake.model.time_pattern import folder_depth
 from bucketlake.model.value_text import Column, value_texts

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.base_file import BaseFileReader
+from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.clean_guard import telling_what_is_gone
@@ -27,8 +28,9 @@ def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
         assert plan.predicate is not None, "only a Spark session gives SQL text another meaning"
         condition = _condition(plan.predicate, plan.schema)
     wanted = plan.columns if plan.columns is not None else plan.schema.names
-    asked = pa.schema([_field(plan.schema, name) for name in wanted])
-    needed = plan.schema if plan.where is not None else asked
+    asked = [spelled(plan.schema, path) or path for path in wanted]
+    roots = roots_of(asked, plan.schema.names)
+    needed = plan.schema if plan.where is not None else fields_at(plan.schema, roots)
 
     def read(job: DataFile | FileSlice) -> pa.Table:
         if isinstance(job, FileSlice):
@@ -42,7 +44,7 @@ def read_arrow(storage: Storage, plan: ReadPlan) -> pa.Table:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         parts = list(pool.map(read, jobs))
     table = pa.concat_tables([needed.empty_table(), *parts])
-    return table.select(asked.names)
+    return columns_at(table, asked, "requested")
 
 
 def _condition(predicate: Predicate, schema: pa.Schema) -> pc.Expression:
@@ -57,8 +59,3 @@ def _chunks_of_file(storage: Storage, file: DataFile, needed: pa.Schema) -> Iter
         BaseFileReader(storage, file.path, file.size_bytes) as reader,
     ):
         yield from reader.iter_chunks(needed.names, rows_max=_CHUNK_ROWS)
-
-
-def _field(schema: pa.Schema, name: str) -> pa.Field:
-    """Return the column with a name, case-insensitive as in Spark."""
-    return next(f for f in schema if f.name.lower() == name.lower())

@@ -16,7 +16,7 @@ from bucketlake.index.layout import Layout
 from bucketlake.metadata.record_locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.keys import key_text
+from bucketlake.model.keys import key_text, values_by_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.shown import Shown, ShownList
@@ -229,7 +229,8 @@ def _key_text(values: Mapping[str, Any], snapshot: Snapshot) -> str:
     if foreign is not None:
         allowed = f"only {foreign} can make keys from values; give the key as it is stored"
         raise ConfigError("key", dict(values), allowed)
-    absent = [name for name in spec.record_key_fields if name not in values]
+    given = values_by_field(values, spec.record_key_fields)
+    absent = [name for name in spec.record_key_fields if name not in given]
     if absent:
         raise ConfigError(
             "key",

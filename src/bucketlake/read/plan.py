@@ -18,9 +18,9 @@ from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.kinds import IndexKind
+from bucketlake.model.field_path import spelled, why_missing
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import META_NAMES
 from bucketlake.read.pruning.prune import PruningReport, prune_slices
 from bucketlake.read.request import PinnedRead
@@ -154,15 +154,15 @@ def _readable_schema(
         )
     meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
     schema = snapshot.readable_schema if meta else snapshot.schema
-    known = {name.lower() for name in schema.names}
-    absent = sorted(asked - known)
+    absent = sorted(path for path in asked if spelled(schema, path) is None)
     if absent:
         is_unstored = absent[0] in META_NAMES
         why = f", and no meta columns ({META_COLUMNS_OFF})" if is_unstored else ""
         raise InputError(
             f"columns of {snapshot.storage.root}",
-            f"there is no column {absent[0]!r}; the table has {snapshot.schema.names}{why}",
-            f"name columns of the table{did_you_mean(absent[0], schema.names)}",
+            f"there is no column {absent[0]!r}; the table "
+            f"{why_missing(snapshot.schema, absent[0])}{why}",
+            "name columns of the table",
         )
     return schema
 

@@ -22,6 +22,7 @@ from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.hashing.index_key import hash_index_keys
 from bucketlake.merge.log_records import LogEntries, LogMerge
 from bucketlake.merge.records import (
+    ORDERING,
     BoolArray,
     commit_time_deletes,
     comparable,
@@ -29,6 +30,7 @@ from bucketlake.merge.records import (
     marker_field,
 )
 from bucketlake.merge.slice_merge import SliceMerge
+from bucketlake.model.field_path import column_of, field_at, fields_at, roots_of
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import IS_DELETED, OPERATION, RECORD_KEY, cast_table, with_meta
 from bucketlake.model.table_type import MergeMode, TableType
@@ -88,9 +90,9 @@ class SliceReader:
         marker = config.custom_marker
         ordering = config.ordering_fields if compares else ()
         schema = with_meta(snapshot.schema)
-        absent = [name for name in ordering if name not in schema.names]
+        absent = [path for path in ordering if field_at(schema, path) is None]
         if absent and config.table_type is TableType.MERGE_ON_READ:
-            feature = f"ordering field {absent[0]!r}, which is not a top-level column,"
+            feature = f"ordering field {absent[0]!r}, which the table's schema lacks,"
             raise UnsupportedFeatureError(feature, snapshot.storage.root, "read it with Hudi")
         if marker is not None and config.table_type is TableType.MERGE_ON_READ:
             marker_field(schema, marker[0])  # Raises an error for a type without this rule.
@@ -105,7 +107,7 @@ class SliceReader:
         file_slice : FileSlice
             The slice.
         columns : sequence of str
-            Names of the columns to return; they may be meta columns.
+            Names of the columns to return; they may be meta columns, but no paths.
 
         Yields
         ------
@@ -163,8 +165,9 @@ class SliceReader:
         yield from SliceMerge(merge.survivors(), needed, self.ordering_fields).run(stored)
 
     def _needed(self, columns: Sequence[str]) -> pa.Schema:
-        marker = () if self.delete_marker is None else (self.delete_marker[0].partition(".")[0],)
-        wanted = {*columns, RECORD_KEY, *self.ordering_fields, *marker, IS_DELETED}
+        marker = () if self.delete_marker is None else (self.delete_marker[0],)
+        roots = roots_of((*self.ordering_fields, *marker), self.schema.names)
+        wanted = {*columns, RECORD_KEY, *roots, IS_DELETED}
         # A row merged from partial updates may lack values that the schema requires.
         return pa.schema([f.with_nullable(True) for f in self.schema if f.name in wanted])
 
@@ -195,7 +198,8 @@ class SliceReader:
             rows = virtual.completed(rows, needed, RowOrigin.of_block(block, file_slice))
         deleted = delete_flags(rows, self.delete_marker) | _deleting(read[OPERATION])
         keys = rows[RECORD_KEY].combine_chunks()
-        ordering = tuple(comparable(rows[name]) for name in self.ordering_fields)
+        columns = [column_of(rows, field, ORDERING) for field in self.ordering_fields]
+        ordering = tuple(comparable(column) for column in columns)
         is_reset = commit_time_deletes(deleted, rows, self.ordering_fields)
         return LogEntries(keys, ordering, deleted, is_reset, rows, partial)
 
@@ -213,7 +217,7 @@ class SliceReader:
         if len(stored) != len(names):
             raise block.malformed(f"{len(names)} ordering values per delete", f"{len(stored)}")
         # Cast as for rows, so that values compare equal if their column was widened.
-        wanted = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
+        wanted = pa.schema([f.with_nullable(True) for f in fields_at(self.schema, names)])
         values = cast_table(pa.table(stored, names), wanted, where=block.path)
         ordering = tuple(comparable(column) for column in values.columns)
         return LogEntries(keys, ordering, deleted, is_reset)

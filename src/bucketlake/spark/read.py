@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.plan import ReadPlan
@@ -23,7 +24,7 @@ from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_in_tasks, facts_of
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.reports import Batches, BatchFunction, noting
-from bucketlake.spark.schema import spark_from_arrow
+from bucketlake.spark.schema import spark_columns, spark_from_arrow
 from bucketlake.where.spark_settings import SPARK_SETTINGS
 from bucketlake.write.plan import spread
 
@@ -77,7 +78,9 @@ def read_files(spark: SparkSession, root: str, plan: ReadPlan) -> DataFrame:
         frame = spark.createDataFrame([], spark_from_arrow(plan.schema))
     if plan.where is not None:
         frame = _filtered(frame, plan.where)
-    return frame if plan.columns is None else frame.select(*plan.columns)
+    if plan.columns is None:
+        return frame
+    return frame.select(spark_columns(plan.columns, plan.schema.names))
 
 
 def _filtered(frame: DataFrame, where: str) -> DataFrame:
@@ -93,7 +96,7 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
     """Return the rows of slices with log files, with only the needed columns."""
     schema = plan.schema
     if plan.columns is not None:
-        asked = {name.lower() for name in plan.columns}
+        asked = {name.lower() for name in roots_of(plan.columns, schema.names)}
         text = (plan.where or "").lower()
         needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
         schema = pa.schema(needed)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
+from bucketlake.model.field_path import steps_of
 
 _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -54,6 +59,57 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
     """Return the DataFrame schema of a table's schema."""
     return T.StructType([T.StructField(f.name, _spark_type(f.type), f.nullable) for f in schema])
+
+
+def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
+    """Return the values at paths as columns; the name of each column is its path.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Paths, see ``model/field_path.py``.
+    names : sequence of str
+        The columns of the DataFrame.
+    """
+    return [F.col(_quoted(steps_of(path, names))).alias(path) for path in paths]
+
+
+def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
+    """Return the values at paths as columns and structs with only these fields.
+
+    PySpark cannot send a column with a dot in its name to a Python task.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Paths, see ``model/field_path.py``.
+    names : sequence of str
+        The columns of the DataFrame; one of them may be a whole path.
+    """
+    tree: _Tree = {}
+    for path in paths:
+        *parents, leaf = path.split(".")
+        node = tree
+        for step in parents:
+            inner = node.setdefault(step, {})
+            assert isinstance(inner, dict), f"{path} is in a column that has no fields"
+            node = inner
+        node[leaf] = F.col(_quoted(steps_of(path, names)))
+    return _built(tree)
+
+
+_Tree: TypeAlias = "dict[str, Column | _Tree]"
+
+
+def _built(tree: _Tree) -> list[Column]:
+    return [
+        (F.struct(*_built(held)) if isinstance(held, dict) else held).alias(name)
+        for name, held in tree.items()
+    ]
+
+
+def _quoted(steps: Sequence[str]) -> str:
+    return ".".join(f"`{step.replace('`', '``')}`" for step in steps)
 
 
 def _arrow_field(field: T.StructField, path: str) -> pa.Field:

@@ -28,7 +28,7 @@ from bucketlake.spark.reports import (
     noting,
     reporting,
 )
-from bucketlake.spark.schema import arrow_from_spark, schema_of
+from bucketlake.spark.schema import arrow_from_spark, nested_columns, schema_of
 from bucketlake.spark.sending import SENT, packing, received, sent_plans
 from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
 from bucketlake.spark.spool import Spool
@@ -77,9 +77,9 @@ class SparkSource:
         """Arrow schema of the DataFrame; raises InputError if a column's type is not supported."""
         return arrow_from_spark(schema_of(self._given))
 
-    def keep(self, columns: list[str]) -> None:
-        """Drop all other columns."""
-        self._given = self._given.select(*columns)
+    def keep(self, paths: list[str]) -> None:
+        """Keep only the values at these paths."""
+        self._given = self._given.select(nested_columns(paths, self.names))
 
     @property
     def tasks_wanted(self) -> int:
@@ -89,7 +89,7 @@ class SparkSource:
 
     def count_slots(self, tagger: Tagger) -> SlotCounts:
         """Count the records of each slot, in a job over key and partition columns."""
-        keys = self._rows().select(*tagger.columns)
+        keys = self._rows().select(nested_columns(tagger.columns, self.names))
         counts: dict[tuple[str, int], int] = defaultdict(int)
         for row in collect(map_in_arrow(keys, _counting(tagger), _COUNTS)):
             counts[row.partition_path, row.slot] += row.records

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.field_path import expression_of, known_field
 from bucketlake.where.predicate import (
     And,
     ColumnTest,
@@ -92,8 +93,8 @@ def to_arrow_expression(predicate: Predicate, schema: pa.Schema) -> pc.Expressio
             "where, on Arrow data",
             "read the table with Spark, or use plain literals of the column's type",
         )
-    field_type = schema.field(predicate.column).type
-    return _test(predicate, pc.field(predicate.column), field_type)
+    field_type = known_field(schema, predicate.column).type
+    return _test(predicate, expression_of(schema, predicate.column), field_type)
 
 
 def apply_test(test: ColumnTest, column: pa.Array) -> pa.BooleanArray:

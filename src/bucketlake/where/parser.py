@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 import pyarrow as pa
 from sqlglot import exp
 
+from bucketlake.model.field_path import known_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import META_NAMES
 from bucketlake.where.comparable import comparable_value
@@ -63,7 +63,8 @@ def parse_where(text: str, schema: pa.Schema, *, time_zone: str | None = None) -
     text : str
         A condition in Spark's SQL, as for ``DataFrame.filter``.
     schema : pyarrow.Schema
-        Allowed columns; as in Spark, names ignore case.
+        Allowed columns, and the fields inside structs (``header.eid``); as in Spark, names ignore
+        case.
     time_zone : str or None
         Time zone of timestamps without a zone: Spark's ``spark.sql.session.timeZone``. None: only
         Spark can compare them.
@@ -117,6 +118,7 @@ class _Reader:
             exp.Boolean: lambda node: Constant(bool(node.this)),
             exp.Null: lambda _: Constant(None),
             exp.Column: self._bare,
+            exp.Dot: self._bare,
             **{
                 form: partial(self._compare, operator=operator)
                 for form, operator in _OPERATORS.items()
@@ -153,14 +155,14 @@ class _Reader:
         """Return whether ``=`` means the same as ``IN``: with a value of the column's own type."""
         if comparison.operator is not Operator.EQUAL:
             return False
-        held = self._schema.field(comparison.column).type
+        held = self._type(comparison.column)
         is_text = pa.types.is_string(held) and type(comparison.value) is str
         return is_text or (pa.types.is_integer(held) and type(comparison.value) is int)
 
     def _compare(self, node: exp.Expr, operator: Operator) -> Predicate:
         _only(node, "this", "expression")
         left, right = _unwrapped(node.this), _unwrapped(node.expression)
-        if not isinstance(left, exp.Column):
+        if not isinstance(left, exp.Column | exp.Dot):
             left, right, operator = right, left, operator.mirrored
         literal = self._literal(right)
         column = self._column(left)
@@ -220,40 +222,49 @@ class _Reader:
         return Comparison(column, Operator.EQUAL, True)
 
     def _is_boolean(self, column: str) -> bool:
-        return bool(pa.types.is_boolean(self._schema.field(column).type))
+        return bool(pa.types.is_boolean(self._type(column)))
+
+    def _type(self, column: str) -> pa.DataType:
+        return known_field(self._schema, column).type
 
     def _value(self, column: str, literal: SqlLiteral, *, in_list: bool = False) -> Value:
-        column_type = self._schema.field(column).type
-        return comparable_value(literal, column_type, time_zone=self._time_zone, in_list=in_list)
+        zone = self._time_zone
+        return comparable_value(literal, self._type(column), time_zone=zone, in_list=in_list)
 
     def _column(self, node: exp.Expr) -> str:
-        """Return the schema's spelling of a column's name."""
-        if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
-            raise NotUnderstood("an expression instead of a column")
-        names = [part.name for part in node.parts]
-        if len(names) > 1:
-            self._refuse_unless_nested(names)
-        name = names[0]
-        if name in self._schema.names:
+        """Return the schema's spelling of a column, or of the path of a field inside a struct."""
+        parts = _path_of(node)
+        root = parts[0]
+        path = self._spelling(root.name, self._schema.names, "")
+        if path is None and not root.quoted and root.name.lower() in _NOT_COLUMNS:
+            raise NotUnderstood(f"{root.name}, which is not a column")
+        if path is None:
+            problem = f"there is no column {'.'.join(part.name for part in parts)}"
+            names = [name for name in self._schema.names if name not in META_NAMES]
+            hint = did_you_mean(root.name, names)
+            raise refused(self._text, problem, f"the columns are {', '.join(names)}{hint}")
+        for part in parts[1:]:
+            held = self._type(path)
+            if not pa.types.is_struct(held):  # Spark finds values in maps and arrays, too.
+                raise NotUnderstood("a field inside a column")
+            fields = [held.field(i).name for i in range(held.num_fields)]
+            step = self._spelling(part.name, fields, f"{path}.")
+            if step is None:
+                problem = f"column {path} has no field {part.name}"
+                hint = did_you_mean(part.name, fields)
+                raise refused(self._text, problem, f"its fields are {', '.join(fields)}{hint}")
+            path = f"{path}.{step}"
+        return path
+
+    def _spelling(self, name: str, names: Sequence[str], prefix: str) -> str | None:
+        """Return the name that a condition means; None if there is none."""
+        if name in names:
             return name
-        alike = [other for other in self._schema.names if other.lower() == name.lower()]
-        if len(alike) == 1:
-            return str(alike[0])
-        if not alike and not node.this.quoted and name.lower() in _NOT_COLUMNS:
-            raise NotUnderstood(f"{name}, which is not a column")
-        problem = f"column {name} is ambiguous" if alike else f"there is no column {name}"
-        raise refused(self._text, problem, self._columns_there(name, alike))
-
-    def _refuse_unless_nested(self, names: Sequence[str]) -> NoReturn:
-        if names[0].lower() in {*(other.lower() for other in self._schema.names), "_metadata"}:
-            raise NotUnderstood("a field inside a column")
-        problem = f"there is no column {'.'.join(names)}"
-        raise refused(self._text, problem, self._columns_there(names[0], []))
-
-    def _columns_there(self, name: str, alike: Sequence[str]) -> str:
-        names = alike or [known for known in self._schema.names if known not in META_NAMES]
-        hint = "" if alike else did_you_mean(name, names)
-        return f"the columns are {', '.join(names)}{hint}"
+        alike = [other for other in names if other.lower() == name.lower()]
+        if len(alike) > 1:
+            problem = f"column {prefix}{name} is ambiguous"
+            raise refused(self._text, problem, f"the columns are {', '.join(alike)}")
+        return alike[0] if alike else None
 
     def _literal(self, node: exp.Expr) -> SqlLiteral:
         if isinstance(node, exp.Literal) and node.is_string:
@@ -281,6 +292,16 @@ class _Reader:
         return cast_literal(
             inner, node.to.this.name, [int(size.this) for size in sizes], self._time_zone
         )
+
+
+def _path_of(node: exp.Expr) -> list[exp.Identifier]:
+    """Return the names of a column and of the fields inside it; NotUnderstood for other nodes."""
+    # The parser takes the first four names as catalog, database, table and column.
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        return [*_path_of(node.this), node.expression]
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier):
+        return [part for part in node.parts if isinstance(part, exp.Identifier)]
+    raise NotUnderstood("an expression instead of a column")
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

@@ -76,7 +76,10 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A column compared with a value; with NULL it is unknown for every row."""
+    """A column compared with a value; with NULL it is unknown for every row.
+
+    The column of each test is a path, such as ``header.eid`` (``model/field_path.py``).
+    """
 
     column: str
     operator: Operator

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import stored_type
+from bucketlake.model.field_path import columns_at
 from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
 from bucketlake.write.source import SlotCounts, TaskResult, WriteTask, written_in_threads
 from bucketlake.write.tag import TaggedRecords, Tagger
@@ -41,9 +42,9 @@ class ArrowSource:
         """Schema of the table."""
         return self._rows.schema
 
-    def keep(self, columns: list[str]) -> None:
-        """Drop all other columns."""
-        self._rows = self._rows.select(columns)
+    def keep(self, paths: list[str]) -> None:
+        """Keep only the values at these paths."""
+        self._rows = columns_at(self._rows, paths)
 
     @property
     def tasks_wanted(self) -> int:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bucketlake.merge.group_merge import MergeRule
 from bucketlake.merge.records import (
+    ORDERING,
     BoolArray,
     IncomingRecords,
     commit_time_deletes,
@@ -17,6 +18,7 @@ from bucketlake.merge.records import (
 )
 from bucketlake.model.alike_keys import require_distinct_texts
 from bucketlake.model.cast import require_valid
+from bucketlake.model.field_path import column_of, columns_at, fields_at
 from bucketlake.model.schema import cast_batch
 
 
@@ -50,9 +52,11 @@ class BatchReader:
     def read(self, rows: pa.Table, keys: pa.Array) -> IncomingRecords:
         """Return rows with these keys as incoming records; InputError if a value does not fit."""
         if self.deletes_by_key:
-            roots = dict.fromkeys(name.partition(".")[0] for name in self.key_fields)
-            stored = pa.schema([self.schema.field(name) for name in roots])
-            self._require_distinct(cast_batch(rows.select(stored.names), stored), keys)
+            given, stored = (
+                columns_at(rows, self.key_fields),
+                fields_at(self.schema, self.key_fields),
+            )
+            self._require_distinct(cast_batch(given, stored), keys)
             every = np.ones(rows.num_rows, np.bool_)
             return IncomingRecords(keys, rows.select([]), (), every, every)
         where = f"write to {self.table}"
@@ -64,7 +68,7 @@ class BatchReader:
         return IncomingRecords(
             keys,
             columns,
-            tuple(comparable(columns[field]) for field in fields),
+            tuple(comparable(column_of(columns, field, ORDERING)) for field in fields),
             deleted,
             commit_time_deletes(deleted, columns, fields),
         )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.merge.records import marker_field
+from bucketlake.model.field_path import fields_at, known_field, roots_of
 from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
-from bucketlake.write.source import RecordSource, require_columns
+from bucketlake.write.source import RecordSource, require_columns, require_fields
 from bucketlake.write.target import Target
 
 
@@ -24,14 +27,19 @@ def schema_after(
     require_columns(source, spec.record_key_fields, root, "record key")
     require_columns(source, spec.partition_fields, root, "partition")
     if operation is Operation.DELETE:
-        source.keep(list(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))))
-        _require_key_types(target, source)
+        paths = list(dict.fromkeys((*spec.record_key_fields, *spec.partition_fields)))
+        source.keep(roots_of(paths, source.names))
+        require_fields(source.schema, paths, root)
+        source.keep(paths)
+        _require_key_types(target, source.schema, paths)
         return target.snapshot.schema
     require_columns(source, config.ordering_fields, root, "ordering")
     where = f"write to {root}"
     incoming = normalise_schema(source.schema, where)
     if target.marker is not None:
         marker_field(incoming, target.marker[0])  # Raises an error for a type without this rule.
+    fields = (*spec.record_key_fields, *spec.partition_fields, *config.ordering_fields)
+    require_fields(incoming, fields, root)
     current = target.snapshot.schema_or_none
     if current is None:
         return without_flag(incoming)
@@ -40,15 +48,19 @@ def schema_after(
     return evolved
 
 
-def _require_key_types(target: Target, source: RecordSource) -> None:
+def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -> None:
     """Raise InputError for keys of another type: a cast could make them keys of other records."""
     where = f"delete from {target.storage.root}"
-    held = pa.schema([target.snapshot.schema.field(name) for name in source.names])
-    # A column with only nulls has no type; null keys raise their own error later.
-    given = [held.field(f.name) if pa.types.is_null(f.type) else f for f in source.schema]
-    # Wider integers are taken: a delete changes no type.
-    evolved = evolve(held, pa.schema(given), where=where, merge=SchemaMerge.of(True))
-    _require_same_keys(held, evolved, target.config, where)
+    for field in fields_at(given, paths):
+        held = known_field(target.snapshot.schema, field.name)
+        # A column with only nulls has no type; null keys raise their own error later.
+        if not pa.types.is_null(field.type):
+            # Wider integers are taken: a delete changes no type. The leaf's name stands for its
+            # path, because inside a struct no type may change.
+            leaf = field.name.rpartition(".")[2]
+            pair = (pa.schema([each.with_name(leaf)]) for each in (held, field))
+            evolved = evolve(*pair, where=where, merge=SchemaMerge.of(True))
+            _require_same_key(field.name, held.type, evolved.field(leaf).type, where)
 
 
 def _require_same_keys(
@@ -56,14 +68,18 @@ def _require_same_keys(
 ) -> None:
     """Raise InputError for a wider type that would change the key text of stored records."""
     for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
-        held, wider = current.field(name).type, evolved.field(name).type
-        integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
-        if held != wider and not integers:
-            raise InputError(
-                f"{where}, column {name}",
-                f"it is part of the key, has type {held} in the table, and cannot become {wider}",
-                f"cast the column to {held}",
-            )
+        held, wider = known_field(current, name), known_field(evolved, name)
+        _require_same_key(name, held.type, wider.type, where)
+
+
+def _require_same_key(name: str, held: pa.DataType, wider: pa.DataType, where: str) -> None:
+    integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
+    if held != wider and not integers:
+        raise InputError(
+            f"{where}, column {name}",
+            f"it is part of the key, has type {held} in the table, and cannot become {wider}",
+            f"cast the column to {held}",
+        )
 
 
 def schema_text(target: Target, schema: pa.Schema) -> str:

@@ -41,9 +41,10 @@ from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.column_type import type_name
+from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
-from bucketlake.model.names import did_you_mean, one_of
+from bucketlake.model.names import one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
 from bucketlake.model.table_type import TableType
@@ -99,6 +100,7 @@ def make_table(
     if merging.marker is not None:
         marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
     check_partitioning(key_spec)
+    _require_nameable_shards(key_spec, index)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
     config = TableConfig(
@@ -191,21 +193,41 @@ def _require_named_columns(
         if len({*names}) < len(names):
             raise ConfigError(role, names, "name each column once")
         for column in names:
-            if column not in schema.names:
+            field = field_at(schema, column)
+            if field is None:
                 raise InputError(
                     f"create table {path}",
-                    f"{role} names column {column!r}, which the schema does not have; it has "
-                    f"{schema.names}",
-                    f"name a column of the schema{did_you_mean(column, schema.names)}",
+                    f"{role} names {column!r}, but the schema {why_missing(schema, column)}",
+                    "name a column of the schema, or a field of a struct as header.id",
                 )
-            held = schema.field(column).type
+            held = field.type
             if pa.types.is_nested(held):
                 raise InputError(
                     f"create table {path}, column {column}",
                     f"{role} names it, but its type {type_name(held)} has no order, and no text "
                     "for keys and folders",
-                    "name a column of strings, numbers, dates or timestamps",
+                    "name a column of strings, numbers, dates or timestamps"
+                    + _fields_of(column, held),
                 )
+
+
+def _require_nameable_shards(spec: KeySpec, index: TableIndex) -> None:
+    """Raise ConfigError if no partition could have shards of the record-level index."""
+    nested = [field for field in spec.partition_fields if "." in field]
+    if spec.hive_style and nested and isinstance(index, INDEXED_KINDS) and index.partitioned:
+        raise ConfigError(
+            "hive_style",
+            True,
+            f"it puts {nested[0]!r} into the name of each folder, and a partitioned record-level "
+            "index cannot name log files of a partition with a dot; give False, or another index "
+            "such as SimpleBucket(4)",
+        )
+
+
+def _fields_of(path: str, held: pa.DataType) -> str:
+    if not pa.types.is_struct(held):
+        return ""
+    return f", or a field of it: {', '.join(f'{path}.{field.name}' for field in held)}"
 
 
 def _require_room(storage: Storage, path: str) -> None:

@@ -31,6 +31,7 @@ from bucketlake.merge.records import (
 )
 from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.table import MetadataSlice
+from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
@@ -94,13 +95,14 @@ class MovingKeys:
             of_group.setdefault(group, []).append(row)
         slices = self._slices({path for path, _ in of_group})
         slice_reader = SliceReader.of_snapshot(self.snapshot)
+        columns = [RECORD_KEY, *roots_of(fields, self.snapshot.schema.names)]
         for group, numbers in sorted(of_group.items()):
             held = slices.get(group)
             if held is None:  # The driver finds that the group is gone.
                 continue
             own = np.array(numbers, np.int64)
             wanted = keys.take(pa.array(own))
-            for chunk in slice_reader.read(held, [RECORD_KEY, *fields]):
+            for chunk in slice_reader.read(held, columns):
                 found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=wanted)
                 at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
                 positions = own[found.drop_null().to_numpy()]

@@ -17,12 +17,13 @@ from bucketlake.format.avro.schema import with_meta_fields
 from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
-from bucketlake.merge.records import IncomingRecords, IntArray, key_order
+from bucketlake.merge.records import ORDERING, IncomingRecords, IntArray, key_order
 from bucketlake.metadata.file_statistics import (
     log_file_statistics,
     parquet_block_statistics,
     rows_statistics,
 )
+from bucketlake.model.field_path import column_of
 from bucketlake.model.schema import META_NAMES
 from bucketlake.model.table_type import LogFormat
 
@@ -116,8 +117,8 @@ def _deletes(
     indices, count = pa.array(positions), len(positions)
     orderings: tuple[pa.Array, ...] = ()
     if rule.compares:
-        columns = [incoming.columns[name].take(indices) for name in rule.ordering_fields]
-        orderings = tuple(column.combine_chunks() for column in columns)
+        columns = [column_of(incoming.columns, f, ORDERING) for f in rule.ordering_fields]
+        orderings = tuple(column.take(indices).combine_chunks() for column in columns)
     return Deletes(
         incoming.keys.take(indices),
         pa.repeat(partition_path, count),

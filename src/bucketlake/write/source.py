@@ -8,7 +8,7 @@ the other steps of a write are the same for both (``write/ingest.py``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ import pyarrow as pa
 from bucketlake.errors import InputError
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.records import collapse_duplicates
+from bucketlake.model.field_path import field_at, roots_of, why_missing
 from bucketlake.model.names import did_you_mean
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import require_count
@@ -79,8 +80,8 @@ class RecordSource(SlotSource, Protocol):
         """Arrow schema of the caller's records; raises InputError for a type that Arrow lacks."""
         ...
 
-    def keep(self, columns: list[str]) -> None:
-        """Drop all columns except these, each of which exists once."""
+    def keep(self, paths: list[str]) -> None:
+        """Keep only the values at these paths."""
         ...
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
@@ -196,10 +197,13 @@ def written_in_threads(
         return [*written, *index.write_shards(pool, shards, keys)]
 
 
-def require_columns(source: RecordSource, names: tuple[str, ...], table: str, role: str) -> None:
-    """Raise InputError if the batch lacks a required column, or has it several times."""
+def require_columns(source: RecordSource, paths: tuple[str, ...], table: str, role: str) -> None:
+    """Raise InputError if the batch lacks a required column, or has it several times.
+
+    The fields inside a column are checked by :func:`require_fields`.
+    """
     where = f"write to {table}"
-    for name in names:
+    for name in roots_of(paths, source.names):
         if name not in source.names:
             raise InputError(
                 where,
@@ -212,6 +216,17 @@ def require_columns(source: RecordSource, names: tuple[str, ...], table: str, ro
                 where,
                 f"the {role} column {name!r} occurs more than once; the batch has {source.names}",
                 "drop or rename the other columns",
+            )
+
+
+def require_fields(schema: pa.Schema, paths: Iterable[str], table: str) -> None:
+    """Raise InputError if a batch with the required columns lacks a field inside a column."""
+    for path in paths:
+        if field_at(schema, path) is None:
+            raise InputError(
+                f"write to {table}",
+                f"the field {path!r} is missing; the batch {why_missing(schema, path)}",
+                "add the field to the batch",
             )
 
 

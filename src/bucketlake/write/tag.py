@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bucketlake.index.layout import Layout, SlotArray
 from bucketlake.model.cast import require_valid
+from bucketlake.model.field_path import columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_batch
@@ -102,13 +103,13 @@ class Tagger:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that tagging reads, without repetition."""
+        """Paths of the fields that tagging reads, without repetition."""
         names = (*self.key_spec.record_key_fields, *self.key_spec.partition_fields)
         return list(dict.fromkeys(names))
 
     @property
     def _stored(self) -> pa.Schema:
-        return pa.schema([self.schema.field(name) for name in self.columns])
+        return fields_at(self.schema, self.columns)
 
     def count(self, columns: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """Count the records of each slot; see :meth:`tag_first`."""
@@ -122,13 +123,13 @@ class Tagger:
         InputError
             If a key is missing, or its bytes are not valid for its type.
         """
-        columns = columns.select(self.columns)
+        columns = columns_at(columns, self.columns)
         require_valid(columns, where="batch")
         return self.tag(columns)
 
     def tag(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records; raise InputError if a key is missing."""
-        columns = cast_batch(columns.select(self.columns), self._stored)
+        columns = cast_batch(columns_at(columns, self.columns), self._stored)
         keys = self._keys(columns)
         paths = partition_paths(columns, self.key_spec)
         paths = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
@@ -140,8 +141,7 @@ class Tagger:
     def keys(self, columns: pa.Table | pa.RecordBatch) -> pa.StringArray:
         """Return the record keys alone; raise InputError if a key is missing."""
         names = list(dict.fromkeys(self.key_spec.record_key_fields))
-        stored = pa.schema([self.schema.field(name) for name in names])
-        return self._keys(cast_batch(columns.select(names), stored))
+        return self._keys(cast_batch(columns_at(columns, names), fields_at(self.schema, names)))
 
     def _keys(self, columns: pa.Table) -> pa.StringArray:
         keys = record_keys(columns, self.key_spec)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import ConfigError, InputError
-from bucketlake.model.keys import KeyGenerator, KeySpec, column_of, key_text, record_keys
+from bucketlake.model.keys import KeyGenerator, KeySpec, key_text, record_keys
 
 SIMPLE = KeySpec(("id",), (), KeyGenerator.NON_PARTITION)
 COMPOSITE = KeySpec(("id", "day"), ("day",), KeyGenerator.COMPLEX)
@@ -84,19 +84,6 @@ def test_a_table_without_key_fields_is_refused() -> None:
         record_keys(pa.table({"id": [1]}), KeySpec((), (), KeyGenerator.NON_PARTITION))
 
 
-def test_a_dotted_name_is_a_column_of_that_name_first_and_a_nested_field_second() -> None:
-    nested = pa.table({"n": pa.array([{"id": "u"}, None])})
-    assert column_of(nested, "n.id", "record key").to_pylist() == ["u", None]
-    both = pa.table({"n": pa.array([{"id": "u"}]), "n.id": ["flat"]})
-    assert column_of(both, "n.id", "record key").to_pylist() == ["flat"]
-    for name in ("n.x", "n.id.z", "m.id", "n"):
-        if name == "n":
-            assert column_of(nested, name, "record key").type == nested.schema.field("n").type
-            continue
-        with pytest.raises(InputError, match="no such column"):
-            column_of(nested, name, "record key")
-
-
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -118,6 +105,7 @@ SCHEMA = pa.schema(
         (("price",), {"price": Decimal("1.5")}, "1.50"),
         (("id", "day"), {"id": 7}, "id:7,day:__null__"),
         (("n.id", "id"), {"n": {"id": "u"}}, "n.id:u,id:__null__"),
+        (("n.id", "id"), {"n.id": "u", "id": 3}, "n.id:u,id:3"),
     ],
 )
 def test_a_literal_row_has_the_key_that_a_writer_gives_it(

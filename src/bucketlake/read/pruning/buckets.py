@@ -18,6 +18,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from bucketlake.errors import InputError
+from bucketlake.model.field_path import field_at, known_field
 from bucketlake.model.keys import KeyGenerator, KeySpec, record_keys
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.where.predicate import (
@@ -132,16 +133,17 @@ def find_hash_keys(
     if foreign_key_generator is not None:
         return HashKeys(None, f"only {foreign_key_generator} can make keys")
     fields = tuple(hash_fields) or key_spec.record_key_fields
-    inner = [name for name in key_spec.record_key_fields if name not in schema.names]
-    if inner:
-        return HashKeys(None, f"key field {inner[0]} is nested in a column")
+    absent = [name for name in key_spec.record_key_fields if field_at(schema, name) is None]
+    if absent:
+        return HashKeys(None, f"the table has no key field {absent[0]}")
     free = [name for name in fields if name not in possible]
     if free:
         return HashKeys(None, _why_free(free[0], predicate, schema))
     named = [
         name
         for name in key_spec.record_key_fields
-        if name in fields or (name not in plain_fields and _may_hold_comma(schema.field(name).type))
+        if name in fields
+        or (name not in plain_fields and _may_hold_comma(known_field(schema, name).type))
     ]
     unsure = [name for name in named if name not in possible]
     if unsure:
@@ -161,7 +163,7 @@ def _render(specs: Sequence[KeySpec], values: Mapping[str, _Values], schema: pa.
         return HashKeys(None, f"the conditions leave more than {KEYS_MAX} keys")
     records = list(product(*choices))
     columns = [
-        pa.array([record[i] for record in records], schema.field(name).type)
+        pa.array([record[i] for record in records], known_field(schema, name).type)
         for i, name in enumerate(names)
     ]
     table = pa.table(columns, names=list(names))
@@ -205,7 +207,7 @@ def _values_of(test: Comparison | In, schema: pa.Schema) -> Possible:
     if isinstance(test, Comparison) and test.operator not in _EQUALITIES:
         return {} if test.value is not None else None
     present = [value for value in values if value is not None]  # Nothing equals NULL.
-    data_type = schema.field(test.column).type
+    data_type = known_field(schema, test.column).type
     if not all(_is_exact(value, data_type) for value in present):
         return {}
     return {test.column: frozenset(present)} if present else None
@@ -263,8 +265,8 @@ def _may_hold_comma(data_type: pa.DataType) -> bool:
 
 
 def _why_free(name: str, predicate: Predicate, schema: pa.Schema) -> str:
-    if not _has_one_spelling(schema.field(name).type):
-        return f"keys of {name} (type {schema.field(name).type}) have several spellings"
+    if not _has_one_spelling(known_field(schema, name).type):
+        return f"keys of {name} (type {known_field(schema, name).type}) have several spellings"
     for text, reason in _opaque(predicate):
         return f"no = or IN on {name} alone; {text!r} is left to Spark: {reason}"
     return f"no = or IN on {name} that holds for every row"

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
+from bucketlake.model.field_path import field_at, known_field
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.partition_path import DEFAULT_PARTITION, decode_segment, partition_paths
 from bucketlake.read.pruning.buckets import possible_values
@@ -110,7 +111,7 @@ def pinned_partitions(
         return None
     records = list(product(*choices))
     columns = [
-        pa.array([record[i] for record in records], schema.field(name).type)
+        pa.array([record[i] for record in records], known_field(schema, name).type)
         for i, name in enumerate(fields)
     ]
     try:
@@ -134,10 +135,8 @@ def readable_fields(key_spec: KeySpec, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _is_readable(schema: pa.Schema, name: str) -> bool:
-    index = schema.get_field_index(name)
-    return index >= 0 and (
-        pa.types.is_string(schema.field(index).type) or _spelling(schema.field(index).type) != ""
-    )
+    field = field_at(schema, name)
+    return field is not None and (pa.types.is_string(field.type) or _spelling(field.type) != "")
 
 
 def _spelling(data_type: pa.DataType) -> str:
@@ -167,7 +166,7 @@ def _partition_values(
     for name in used:
         position = names.index(name)
         texts = held.take(np.arange(position, len(held), len(names)))
-        parsed = _parse(texts, name, key_spec, schema.field(name).type)
+        parsed = _parse(texts, name, key_spec, known_field(schema, name).type)
         found[name] = _scatter(parsed, at, len(paths))
     return found
 

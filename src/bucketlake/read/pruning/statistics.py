@@ -31,6 +31,7 @@ from bucketlake.metadata.statistics_lookup import (
     find_partition_stats,
 )
 from bucketlake.metadata.table import MetadataTable
+from bucketlake.model.field_path import fields_at
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.pruning.outcome import Mask, Outcome, evaluate
 from bucketlake.read.snapshot import Snapshot
@@ -108,7 +109,7 @@ def slices_by_statistics(
 def _tested_columns(predicate: Predicate, schema: pa.Schema) -> pa.Schema:
     """Return the columns of which statistics are wanted."""
     tested = (leaf.column for leaf in leaves(predicate) if isinstance(leaf, COLUMN_TESTS))
-    fields = (schema.field(name) for name in dict.fromkeys(tested))
+    fields = fields_at(schema, dict.fromkeys(tested))
     return pa.schema([field for field in fields if has_bounds(field.type)])
 
 
