@@ -41,7 +41,7 @@ from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.create import make_table
+from bucketlake.write.create import make_table, plan_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,8 +112,6 @@ def create_table(
         other files.
     AlreadyExistsError
         If the folder already contains a table.
-    IndexStateError
-        If the folder contains another index setting, from a create that did not finish.
 
     Examples
     --------
@@ -179,8 +177,8 @@ def _create_table(
         url_encode=url_encode,
         timestamp=timestamp_partition,
     )
-    make_table(
-        storage,
+    planned = plan_table(
+        storage.root,
         arrow_schema(schema),
         spec,
         MergeSettings(ordering_fields),
@@ -189,6 +187,7 @@ def _create_table(
         name=name,
         metadata_table=metadata_table,
     )
+    make_table(storage, planned)
     return Table(path, index, options)
 
 

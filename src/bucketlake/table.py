@@ -1415,13 +1415,13 @@ class Table:
         batch: Batch | None = None,
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
-        storage, config = self._open()
+        storage = open_storage(self.path, self.storage_options)
         source = source_of(data, storage, self.path)
         try:
             return with_needed_index(
                 storage,
                 lambda: write_records(
-                    self._target(storage, config, data),
+                    self._target(*self._open(), data),
                     operation,
                     source,
                     batch=batch,

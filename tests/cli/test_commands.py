@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -780,10 +781,49 @@ def test_a_directory_is_created_shown_and_resized(ring: Run) -> None:
     assert "hash_suffix" in ring("buckets", "directory").stdout
 
 
-def test_limits_of_another_kind_are_an_error(run: Run) -> None:
-    for option, kind in (("--max-depth", "consistent"), ("--max-buckets", "extendible")):
-        result = run("create", "t", *RING[:8], "--index", kind, option, "8", exit_code=2)
-        assert f"{option}" in result.stderr
+OPTIONS_OF_INDEX = {
+    "--buckets": "8", "--hash-field": "id", "--min-buckets": "1", "--max-buckets": "9",
+    "--max-depth": "5", "--max-records": "10", "--assigners": "2", "--rules": "x,2",
+    "--max-file-size": "1000",
+}  # fmt: skip
+TAKEN = {
+    "simple": ("--buckets", "--hash-field", "--rules", "--max-file-size"),
+    "consistent": ("--buckets", "--hash-field", "--min-buckets", "--max-buckets"),
+    "extendible": ("--buckets", "--hash-field", "--max-depth"),
+    "dynamic": ("--max-records", "--assigners", "--max-file-size"),
+    "record": ("--max-file-size",),
+    "global-record": ("--max-file-size",),
+}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_an_option_of_another_index_is_wrong_usage_that_names_both(run: Run, kind: str) -> None:
+    Path("a.csv").write_text("id\na\n")
+    run("create", "held", "--schema", "id:string", "--key", "id", "--buckets", "2")
+    for option, value in OPTIONS_OF_INDEX.items():
+        new = ("create", "t", "--schema", "id:string", "--key", "id", "--partition-by", "id")
+        commands = [new]
+        if option not in ("--rules", "--max-file-size"):
+            commands += [("upsert", "held", "a.csv"), ("delete", "held", "a.csv")]
+            commands += [("resize", "held")]
+        if option in TAKEN[kind]:
+            run(*new, "--index", kind, option, value, exit_code=0)
+            shutil.rmtree("t")
+            continue
+        for command in commands:
+            refused = run(*command, "--index", kind, option, value, exit_code=2).stderr
+            assert f"{option} does not belong to --index {kind}" in " ".join(refused.split())
+            assert not Path("t").exists()
+
+
+def test_a_bucket_count_is_needed_to_write_under_a_named_index(run: Run) -> None:
+    Path("a.csv").write_text("id\na\n")
+    run("create", "held", "--schema", "id:string", "--key", "id", "--buckets", "2")
+    for kind in ("simple", "consistent", "extendible"):
+        refused = run("upsert", "held", "a.csv", "--index", kind, exit_code=2).stderr
+        assert f"--index {kind} needs --buckets" in refused
+    refused = run("upsert", "held", "a.csv", "--assigners", "2", exit_code=2).stderr
+    assert "choose --index dynamic" in " ".join(refused.split())
 
 
 def test_a_resize_that_is_only_planned_is_executed_by_the_next(ring: Run) -> None:

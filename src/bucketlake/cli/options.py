@@ -30,9 +30,18 @@ GivenIndex: TypeAlias = (
 )
 """An index that options name."""
 
-_RESIZED = ("consistent", "extendible")
 _RECORD_KINDS = {"record": True, "global-record": False}
 """Record-level indexes by name; whether each partition has an index of its own."""
+
+_OPTIONS_OF_KIND = {
+    "simple": ("--buckets", "--hash-field", "--rules", "--max-file-size"),
+    "consistent": ("--buckets", "--hash-field", "--min-buckets", "--max-buckets"),
+    "extendible": ("--buckets", "--hash-field", "--max-depth"),
+    "dynamic": ("--max-records", "--assigners", "--max-file-size"),
+    "record": ("--max-file-size",),
+    "global-record": ("--max-file-size",),
+}
+"""The kinds of ``--index``, and the options that belong to each of them."""
 
 _BUCKETS_DEFAULT = 4
 
@@ -248,22 +257,40 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
             hash_fields: list[str],
             **others: Any,
         ) -> Any:
-            dynamic = given_of({"max_records": max_records, "assigners": assigners})
-            limits = given_of({"min": min_buckets, "max": max_buckets, "max_depth": max_depth})
-            # --rules is an option of "create" alone.
-            computed = bool(buckets or limits or hash_fields or others.get("rules"))
+            options: dict[str, object] = {
+                "--buckets": buckets,
+                "--hash-field": hash_fields or None,
+                "--min-buckets": min_buckets,
+                "--max-buckets": max_buckets,
+                "--max-depth": max_depth,
+                "--max-records": max_records,
+                "--assigners": assigners,
+            }
+            if of_new_table:  # Options of "create" alone; "resize" has another --max-file-size.
+                options["--rules"] = others["rules"]
+                options["--max-file-size"] = others["max_file_size"]
+            given = [name for name, value in options.items() if value is not None]
+            is_named = kind is not None
             if kind is None:
-                kind = "dynamic" if of_new_table and not computed else "simple"
-            if of_new_table and kind in ("simple", *_RESIZED):
+                is_dynamic = of_new_table and {*given} <= {*_OPTIONS_OF_KIND["dynamic"]}
+                kind = "dynamic" if is_dynamic else "simple"
+            _require_own_options(kind, given)
+            if of_new_table and "--buckets" in _OPTIONS_OF_KIND[kind]:
                 buckets = buckets or _BUCKETS_DEFAULT
-            index = _index_of(kind, buckets, limits, dynamic, hash_fields)
+            index: GivenIndex | None = None
+            if is_named or given:
+                dynamic = given_of({"max_records": max_records, "assigners": assigners})
+                limits = given_of({"min": min_buckets, "max": max_buckets, "max_depth": max_depth})
+                index = _index_of(kind, buckets, limits, dynamic, hash_fields)
+            elif of_new_table:
+                index = bl.DynamicBucket()
             return command(*arguments, index=index, **others)
 
         decorators: list[Decorator[Any]] = [
             click.option(
                 "--index",
                 "kind",
-                type=Word(["simple", *_RESIZED, "dynamic", *_RECORD_KINDS]),
+                type=Word([*_OPTIONS_OF_KIND]),
                 help="Buckets of a fixed number; buckets of a hash ring (consistent) or of a "
                 'directory (extendible), which "bucketlake resize" splits and merges; buckets '
                 "that are opened as the data grows; or a record-level index, which has no "
@@ -308,31 +335,32 @@ def index_options(*, of_new_table: bool) -> Decorator[Any]:
     return add
 
 
+def _require_own_options(kind: str, given: list[str]) -> None:
+    """Raise UsageError for an option that does not belong to a kind of index."""
+    for option in given:
+        if option not in _OPTIONS_OF_KIND[kind]:
+            takers = [name for name, own in _OPTIONS_OF_KIND.items() if option in own]
+            raise click.UsageError(
+                f"{option} does not belong to --index {kind}, which takes "
+                f"{', '.join(_OPTIONS_OF_KIND[kind])}; leave it out, or choose --index "
+                f"{' or '.join(takers)}"
+            )
+
+
 def _index_of(
     kind: str,
     buckets: int | None,
     limits: Mapping[str, int],
     dynamic: Mapping[str, int],
     hash_fields: list[str],
-) -> GivenIndex | None:
-    """Return the index of the options, or None without a number of buckets."""
-    if dynamic and kind != "dynamic":
-        raise click.UsageError("--max-records and --assigners need --index dynamic")
-    if kind in _RECORD_KINDS or kind == "dynamic":
-        if limits or hash_fields:
-            raise click.UsageError(f"--index {kind} has no fixed buckets and hashes no field")
-        if kind == "dynamic":
-            return bl.DynamicBucket(**dynamic)
+) -> GivenIndex:
+    """Return the index of the options, which belong to its kind."""
+    if kind == "dynamic":
+        return bl.DynamicBucket(**dynamic)
+    if kind in _RECORD_KINDS:
         return bl.RecordIndex(_RECORD_KINDS[kind])
-    if kind != "consistent" and {"min", "max"}.intersection(limits):
-        raise click.UsageError("--min-buckets and --max-buckets need --index consistent")
-    if kind != "extendible" and "max_depth" in limits:
-        raise click.UsageError("--max-depth needs --index extendible")
     if buckets is None:
-        if hash_fields or kind != "simple":
-            named = kind if kind != "simple" else "consistent"
-            raise click.UsageError(f"--hash-field and --index {named} need --buckets")
-        return None
+        raise click.UsageError(f"--index {kind} needs --buckets")
     if kind == "simple":
         return bl.SimpleBucket(buckets, hash_fields or None)
     if kind == "extendible":

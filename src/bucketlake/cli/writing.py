@@ -222,15 +222,9 @@ def _whole_index(
     max_file_size: int | None,
 ) -> TableIndex:
     """Return the index with rules and a maximum file size, where the command has them."""
-    if isinstance(index, RingKind):
-        if rules is not None or max_file_size is not None:
-            raise click.UsageError("--rules and --max-file-size need --index simple")
+    if isinstance(index, RingKind):  # Its kind has none of these options.
         return index
-    if isinstance(index, INDEXED_KINDS):
-        if rules is not None:
-            raise click.UsageError("--rules need --index simple")
-        return index.with_max_file_size(max_file_size)
-    if rules is None:
+    if rules is None or isinstance(index, INDEXED_KINDS):
         return index.with_max_file_size(max_file_size)
     expressions = split_expressions(rules)
     return bl.PartitionBucket(expressions, index.count, "regex", index.hash_fields, max_file_size)

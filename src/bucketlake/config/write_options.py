@@ -15,7 +15,7 @@ from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
 from bucketlake.config.hudi_options import accepted_options, hudi_options, unknown_option
-from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
+from bucketlake.config.key_entries import key_generator_of, key_spec_of
 from bucketlake.config.merge_entries import MergeSettings, merge_settings_of_job
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -84,7 +84,7 @@ class JobOptions:
     key_spec : KeySpec
         Keys and partitions.
     generator : KeyGenerator or None
-    hive_style, url_encode : bool or None
+    partition_fields, hive_style, url_encode : tuple of str, bool, bool; or None
         As in ``key_spec``; None if the options do not have them.
     merging : MergeSettings
         Which record of a key wins, and which records are deletes.
@@ -119,6 +119,7 @@ class JobOptions:
     table_name: str | None
     key_spec: KeySpec
     generator: KeyGenerator | None
+    partition_fields: tuple[str, ...] | None
     hive_style: bool | None
     url_encode: bool | None
     merging: MergeSettings
@@ -157,17 +158,19 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
             raise ConfigError(
                 key, given[key], f"leave it out, or set it to {only or 'no value'}{under}"
             )
-    entries = Entries({_STORED.get(key, key): value for key, value in given.items()})
+    stored = {_STORED.get(key, key): value for key, value in given.items()}
+    entries = Entries(stored)
     for key in _NUMBERS:  # Also if the service that uses the number is off.
         entries.option(key, 1, least=1)
     entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
-    spec = key_spec_of(entries)
+    spec = key_spec_of(Entries({k: v for k, v in stored.items() if k != keys.KEY_GENERATOR_TYPE}))
     resize = resizing.resize_options(given)
     return JobOptions(
         operation=_operation(given),
         table_name=given.get(keys.NAME),
         key_spec=spec,
-        generator=_generator(entries),
+        generator=_generator(entries, spec.generator),
+        partition_fields=spec.partition_fields if keys.PARTITION_FIELDS in given else None,
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         merging=merge_settings_of_job(entries),
@@ -203,15 +206,28 @@ def _unknown(given: Mapping[str, str]) -> Iterator[str]:
             yield key
 
 
-def _generator(entries: Entries) -> KeyGenerator | None:
-    name = key_generator_name(entries)
-    generator = None if name is None else key_generator_of(name)
-    if name is not None and generator is None:
-        known = [known.value for known in KeyGenerator]
-        raise UnsupportedFeatureError(
-            f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use {one_of(name, known)}"
+def _generator(entries: Entries, used: KeyGenerator) -> KeyGenerator | None:
+    """Return the key generator that the options name; None if they name none.
+
+    Hudi's Spark writer follows the class. It ignores the type, and infers the generator from the
+    columns: a type that would change the result is an error here.
+    """
+    names = [entries.text(key) for key in (keys.KEY_GENERATOR_CLASS, keys.KEY_GENERATOR_TYPE)]
+    for name in names:
+        if name is not None and key_generator_of(name) is None:
+            known = [known.value for known in KeyGenerator]
+            raise UnsupportedFeatureError(
+                f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use {one_of(name, known)}"
+            )
+    kind = names[-1]
+    if kind is not None and key_generator_of(kind) is not used:
+        raise ConfigError(
+            "hoodie.datasource.write.keygenerator.type",
+            kind,
+            f"Hudi's Spark writer ignores this option, and would use {used.value}; name the class "
+            "in hoodie.datasource.write.keygenerator.class, or leave the option out",
         )
-    return generator
+    return None if names == [None, None] else used
 
 
 def _serves(entries: Entries) -> bool:

@@ -1,19 +1,21 @@
 """Creating an empty table: checking its parameters and writing its files.
 
 ``hoodie.properties`` is written last. Without this file there is no table, so a table is never
-incomplete.
+incomplete. What a creation that died left is removed first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.merge_entries import MergeSettings
+from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
@@ -23,8 +25,6 @@ from bucketlake.index.settings import (
     INDEXED_KINDS,
     IndexedKind,
     TableIndex,
-    require_given,
-    resolve_index,
     store_index,
 )
 from bucketlake.merge.records import marker_field
@@ -43,7 +43,7 @@ from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
-from bucketlake.model.keys import KeySpec
+from bucketlake.model.keys import KeySpec, check_generator
 from bucketlake.model.names import one_of
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
@@ -51,12 +51,36 @@ from bucketlake.model.table_type import TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.surroundings import surroundings
-from bucketlake.timeline.table_properties import create_table_properties
+from bucketlake.timeline.table_properties import create_table_properties, read_table_config
+from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten
 
 
-def make_table(
-    storage: Storage,
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that can be made; its parameters are checked.
+
+    Attributes
+    ----------
+    config : TableConfig
+        Its properties, without a metadata table.
+    schema : pa.Schema
+        Columns of the records, as stored.
+    index : TableIndex
+        The index of the table.
+    metadata_table : bool
+        Whether the table gets a metadata table.
+    """
+
+    config: TableConfig
+    schema: pa.Schema
+    index: TableIndex
+    metadata_table: bool
+
+
+def plan_table(
+    path: str,
     schema: pa.Schema,
     key_spec: KeySpec,
     merging: MergeSettings,
@@ -65,13 +89,13 @@ def make_table(
     table_type: str,
     name: str | None,
     metadata_table: bool = True,
-) -> None:
-    """Create an empty table of version 9 at the root of a storage.
+) -> NewTable:
+    """Check the parameters of a table of version 9; nothing is written.
 
     Parameters
     ----------
-    storage : Storage
-        Its root is the table's folder.
+    path : str
+        The table's folder, for its name and for messages.
     schema : pyarrow.Schema
         Columns of the records.
     key_spec : KeySpec
@@ -89,16 +113,14 @@ def make_table(
 
     Raises
     ------
-    InputError, ConfigError, UnsupportedFeatureError, AlreadyExistsError
+    InputError, ConfigError, UnsupportedFeatureError
         As ``create_table``.
-    IndexStateError
-        If the folder holds another index setting, from a table whose creation did not finish.
     """
-    path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, merging.ordering_fields)
     if merging.marker is not None:
         marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.
+    check_generator(key_spec)
     check_partitioning(key_spec)
     _require_nameable_shards(key_spec, index)
     index.check_hash_fields(key_spec.record_key_fields)
@@ -121,21 +143,83 @@ def make_table(
             f"a {type(index).__name__} needs the metadata table; give True, or an index of "
             "computed buckets such as SimpleBucket(4)",
         )
-    if storage.stat(PROPERTIES_FILE) is not None:
-        raise AlreadyExistsError(
-            path,
-            "create table",
-            "a Hudi table is there already; look at it with open_table(path) (bucketlake show), "
-            "or choose another path",
+    return NewTable(config, stored, index, metadata_table)
+
+
+def make_table(storage: Storage, table: NewTable) -> None:
+    """Create an empty table at the root of a storage.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If there is a table.
+    InputError
+        If the folder has other files.
+    LockError
+        If another process creates a table there, and does not end.
+    """
+    problem = surroundings(storage).problem
+    if problem is not None:
+        raise InputError(
+            f"create table {storage.root}", problem, "choose a folder outside of tables"
         )
-    _require_room(storage, path)
-    store_index(storage, index)
+    with claimed(storage):
+        if storage.stat(PROPERTIES_FILE) is not None:
+            raise AlreadyExistsError(
+                storage.root,
+                "create table",
+                "a Hudi table is there already; look at it with open_table(path) "
+                "(bucketlake show), or choose another path",
+            )
+        _make(storage, table)
+
+
+def make_table_anew(
+    storage: Storage, table: NewTable, held: TableConfig | None, lock: TableLock = NO_LOCK
+) -> None:
+    """Create an empty table, in place of a table without commits or of none; as `make_table`.
+
+    Parameters
+    ----------
+    storage, table
+        As for :func:`make_table`.
+    held : TableConfig or None
+        Properties of the table to replace; None if there is none. If another process has made a
+        table meanwhile, AlreadyExistsError is raised.
+    lock : TableLock
+        The lock that Hudi's writers share.
+    """
+    with claimed(storage):
+        if storage.stat(PROPERTIES_FILE) is not None and not _is_same(storage, held):
+            raise AlreadyExistsError(
+                storage.root, "create table", "another process made a table meanwhile"
+            )
+        _make(storage, table, lock)
+
+
+def _is_same(storage: Storage, held: TableConfig | None) -> bool:
+    now = read_table_config(storage)
+    return held is not None and recorded_entries(now) == recorded_entries(held)
+
+
+def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> None:
+    """Remove a table whose first write failed, unless somebody else has written to it.
+
+    See :func:`~bucketlake.write.unwritten.remove_unwritten`.
+    """
+    with suppress(AlreadyExistsError), claimed(storage):
+        remove_unwritten(storage, lock=lock, tasks_may_run=tasks_may_run)
+    remove_empty_folder(storage)
+
+
+def _make(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
+    remove_unwritten(storage, lock=lock)
+    config = table.config
+    store_index(storage, table.index)
     create_timeline(storage, config)
-    if metadata_table:
-        record_index = index if isinstance(index, INDEXED_KINDS) else None
-        config = _with_metadata_table(storage, config, stored, record_index)
-    # An unfinished creation may have left rules.
-    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
+    if table.metadata_table:
+        record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
+        config = _with_metadata_table(storage, config, table.schema, record_index)
     create_table_properties(storage, config)
 
 
@@ -228,21 +312,6 @@ def _fields_of(path: str, held: pa.DataType) -> str:
     if not pa.types.is_struct(held):
         return ""
     return f", or a field of it: {', '.join(f'{path}.{field.name}' for field in held)}"
-
-
-def _require_room(storage: Storage, path: str) -> None:
-    """Raise InputError if no table can be there, or if readers would take other files for data."""
-    problem = surroundings(storage).problem
-    if problem is not None:
-        raise InputError(f"create table {path}", problem, "choose a folder outside of tables")
-    objects = (stored.path for stored in storage.list(""))
-    foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
-    if foreign is not None:
-        raise InputError(
-            f"create table {path}",
-            f"the folder holds {foreign}, which is not part of a Hudi table",
-            "choose an empty folder",
-        )
 
 
 def _table_type(text: str) -> TableType:

@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from bucketlake.config.recorded_entries import RECORDED, recorded_entries
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import BucketLakeError
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_kind import RingKind
@@ -21,6 +22,7 @@ from bucketlake.write.commit_checks import require_overwritten_alone, require_sc
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.recovery import settle
 from bucketlake.write.target import Target
+from bucketlake.write.unwritten import require_not_made_anew
 
 
 @contextlib.contextmanager
@@ -31,6 +33,7 @@ def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
         snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
     ) as write:
         try:
+            require_not_made_anew(target, write.instant)
             yield write
         except BaseException:
             # If storage fails here too, the next write rolls it back.
@@ -54,7 +57,7 @@ def commit_planned(
         ),
         extra={
             **own.extra,
-            **index.to_options(),
+            **{k: v for k, v in index.to_options().items() if k not in SAFE_SQL},
             **(extension_entries(index.engine) if isinstance(index, RingKind) else {}),
             RECORDED: recorded_entries(target.config),
             "schema": schema_text(target, schema),
