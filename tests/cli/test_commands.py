@@ -337,7 +337,9 @@ def test_rows_in_a_pipe_are_refused_and_not_taken_for_none(flights: Run, file_fo
     os.mkfifo("pipe")
     before = bl.open_table("flights").timeline()
     said = flights("upsert", "flights", "pipe", "--format", file_format, exit_code=1).stderr
-    assert said == "Error: pipe: it is not a regular file; write the rows to a regular file first\n"
+    assert said.endswith(
+        "flights: pipe: it is not a regular file; write the rows to a regular file first\n"
+    )
     assert bl.open_table("flights").timeline() == before
 
 
@@ -590,7 +592,7 @@ def test_old_versions_are_cleaned_once_it_is_asked_for(flights: Run) -> None:
     assert (
         "ask for a later time" in flights("read", "flights", "--as-of", first, exit_code=1).stderr
     )
-    assert "give one of" in flights(*clean, "--retain-versions", "1", exit_code=1).stderr
+    assert "give only one of" in flights(*clean, "--retain-versions", "1", exit_code=1).stderr
 
 
 def test_a_table_is_restored_to_a_savepoint_once_it_is_asked_for(flights: Run) -> None:
@@ -637,7 +639,7 @@ def test_old_instants_are_archived_once_it_is_asked_for(flights: Run) -> None:
     assert planned["instants"] == [{name: row[name] for name in facts} for row in instants[:-1]]
     assert planned["held_back"] is None
     assert answer(flights("timeline", "flights", "--output", "json"))["rows"] == instants
-    assert answer(flights("archive", "flights", *limits, "--run")) == planned
+    assert answer(flights("archive", "flights", *limits, "--run")) == {**planned, "dry_run": False}
     assert answer(flights("timeline", "flights", "--output", "json"))["rows"] == instants[-1:]
     assert len(answer(flights("read", "flights", "--output", "json"))["rows"]) == 3
     flights("rollback", "flights", instants[0]["instant"], exit_code=1)

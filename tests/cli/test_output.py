@@ -97,14 +97,14 @@ def test_a_json_error_holds_its_kind_its_sentence_and_its_facts(
     assert json.loads(captured.err)["error"] == {
         "type": "BucketOutOfRangeError",
         "message": "file group 00000007-0 names bucket 7 of 4; was the bucket count changed "
-        "without a rescale? table.doctor() (bucketlake doctor) finds all such file groups",
+        "without a rescale? bucketlake doctor finds all such file groups",
         "file_id": "00000007-0",
         "bucket_id": 7,
         "bucket_count": 4,
         "believed": "the partition has 4 buckets",
         "held": "file group 00000007-0 names bucket 7",
-        "next_step": "was the bucket count changed without a rescale? table.doctor() "
-        "(bucketlake doctor) finds all such file groups",
+        "next_step": "was the bucket count changed without a rescale? bucketlake doctor finds all "
+        "such file groups",
     }
 
 

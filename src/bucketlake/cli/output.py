@@ -206,7 +206,11 @@ class JsonOutput(Output):
 
     def error(self, error: BaseException) -> None:
         """Write an object with the kind of error, its sentence, and its facts."""
-        facts = vars(error) if isinstance(error, BucketLakeError) else {}
+        held = vars(error) if isinstance(error, BucketLakeError) else {}
+        facts = {
+            name: in_command_words(value) if isinstance(value, str) else value
+            for name, value in held.items()
+        }
         kind = {"type": type(error).__name__, "message": _one_line(error)}
         _note(_json({"error": plain_value(kind | facts)}))
 
