@@ -281,7 +281,7 @@ def _require_named_columns(
             if field is None:
                 raise InputError(
                     f"create table {path}",
-                    f"{role} names {column!r}, but the schema {why_missing(schema, column)}",
+                    f"{role} names column {column!r}, but the schema {why_missing(schema, column)}",
                     "name a column of the schema, or a field of a struct as header.id",
                 )
             held = field.type
