@@ -54,7 +54,7 @@ WANTED = {
     )
     for wanted in tables
 }
-ARCHIVE_BYTES_MAX = 60_000
+ARCHIVE_BYTES_MAX = 64_000
 STORED_IN_TABLE = ("hoodie.table.", "hoodie.datasource.", MERGE_MODE)
 
 

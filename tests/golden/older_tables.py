@@ -1,4 +1,4 @@
-"""A table of an older release of Hudi that ``make_more_tables.py`` writes into the folder ``older``.
+"""A table of an older release of Hudi, which ``make_more_tables.py`` writes into folder ``older``.
 
 Hudi 1.0.2 writes table version 8, and records of the metadata table whose schema lacks fields that
 Hudi 1.2.0 added. The table has statistics of columns and a global record-level index, and its

@@ -11,6 +11,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, MetadataTableError
+from bucketlake.format.metadata_record.column_stats import decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata import file_listing
@@ -19,6 +20,7 @@ from bucketlake.metadata.table import MetadataTable, open_metadata_table, skippe
 from bucketlake.model.file_name import log_instant
 from bucketlake.read import file_system_view
 from bucketlake.read.snapshot import load_snapshot
+from bucketlake.services.doctor import diagnose
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
@@ -178,3 +180,21 @@ def test_missing_metadata_table_is_an_error(storage: MemoryStorage) -> None:
     storage.delete_folder(METADATA_TABLE_FOLDER)
     with pytest.raises(MetadataTableError, match=r"rebuild it with table\.rebuild_metadata_table"):
         bl.open_table(storage.root).to_arrow()
+
+
+def test_metadata_table_of_hudi_1_0_2_is_read_by_the_schema_of_its_records() -> None:
+    storage = memory_of(objects_of_table("mor_of_1_0_2"))
+    table = metadata_table_of(storage)
+    stored = file_system_view.list_partitions(storage)
+    files = [file for held in stored.values() for file in held]
+    assert set(file_listing.list_files(table)) == set(files)
+    (stats,) = read_all(table, MetadataPartition.COLUMN_STATS)
+    _, found = decode_column_stats(stats.values, stats.where)
+    assert set(found.columns.to_pylist()) >= {"ts"}
+    assert found.value_types.null_count == len(found)
+    keys = expected_rows("mor_of_1_0_2")["id"].combine_chunks()
+    (located,) = read_keys(table, MetadataPartition.RECORD_INDEX, keys)
+    locations = decode_locations(located.values, located.where).locations
+    assert {place.file_id for place in locations} <= {file.name.file_id for file in files}
+    assert set(keys.to_pylist()) <= {key.decode() for key in located.keys.to_pylist()}
+    assert diagnose(storage, None, keys=True, files=True, min_age_seconds=0) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import bucketlake as bl
@@ -111,3 +113,20 @@ def test_hudi_refuses_the_engine_when_a_job_names_it(hudi: HudiPeer, tmp_path: P
     with pytest.raises(PeerError, match="EXTENDIBLE_HASHING"):
         hudi.write(table.path, more, table.kind.write_options(table.path))
     table.check()
+
+
+@pytest.mark.parametrize("index", [bl.ConsistentBucket(2), bl.ExtendibleBucket(2)], ids=str)
+def test_nodes_begin_with_a_base_file_that_hudi_rs_reads(tmp_path: Path, index: Any) -> None:
+    """hudi-rs 0.5.0 skips groups of log files alone in a table with a metadata table."""
+    rows = pa.table({"id": [f"k{n}" for n in range(20)], "v": pa.array(range(20), pa.int64())})
+    table = bl.create_table(
+        str(tmp_path / "t"),
+        schema=rows.schema,
+        record_key="id",
+        index=index,
+        table_type="merge_on_read",
+    )
+    table.upsert(rows)
+    assert read_with_hudi_rs(table.path).num_rows == 20
+    table.upsert(rows.slice(5, 10))
+    assert read_with_hudi_rs(table.path).num_rows == 20

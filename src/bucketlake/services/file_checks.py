@@ -230,10 +230,10 @@ class History:
         if instant in self.active:
             found = self._table.timeline.find_completed(instant)
             return found is not None and found.action is Action.DELTA_COMMIT
-        return self._archived.get(instant) is Action.DELTA_COMMIT
+        return self._archived.get(instant) == Action.DELTA_COMMIT.value
 
     @cached_property
-    def _archived(self) -> dict[InstantTime, Action]:
+    def _archived(self) -> dict[InstantTime, str]:
         if self._table.config.layout_version == 1:
             return {}
         entries = read_archive(self._table.storage, self._table.config, with_metadata=False)
