@@ -2,7 +2,7 @@
 
 A page is read from top to bottom in an empty folder: its Python in one namespace, its shell
 commands between, each as printed. A block whose fence has the word ``elsewhere`` needs what no
-test has (a cluster, a company's proxy); the page says so in words.
+test has (a cluster, a company's proxy, an installation); the page says so in words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGES += sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/ho
 FENCE = re.compile(
     r"^```(?P<language>\w*)(?P<elsewhere> elsewhere)?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-PRINTS = re.compile(r"# prints (.+)$")
+PRINTS = re.compile(r"#.*\bprints (.+)$")
 
 
 def blocks(path: Path, *languages: str) -> list[tuple[str, str]]:
