@@ -26,15 +26,23 @@ from bucketlake.services.rescale import rehash_here
 from bucketlake.services.resize.resize import resize_here
 from bucketlake.services.resize.service import Runner as ResizeRunner
 from bucketlake.storage.base import Storage
+from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import RecordSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polars import LazyFrame
+    from pyarrow.dataset import Dataset, Scanner
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    Records: TypeAlias = "DataFrame | pa.Table | ArrowData"
+    Records: TypeAlias = (
+        "DataFrame | pa.Table | ArrowData | Dataset | Scanner | LazyFrame | "
+        "Sequence[pa.RecordBatch] | Sequence[Mapping[str, object]]"
+    )
     """Records that a write takes."""
 
 
@@ -87,31 +95,34 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
 
     Parameters
     ----------
-    data : DataFrame, pa.Table or ArrowData
-        The records. Data that can be read only once is read into memory.
+    data : DataFrame, pa.Table, ArrowData or another kind of data
+        The records, see :data:`~bucketlake.write.arrow_rows.TAKEN`. All but a DataFrame of Spark
+        are read into memory.
     root : str
         The table's path, as the user passed it.
 
     Raises
     ------
     InputError
-        If the data is of another type, or cannot be read.
+        If the data is of another type, a stream, or has a column without an Arrow type.
     """
-    kind: Any = type(data)  # Not the data: a class has the methods of its objects, a Column any.
-    if isinstance(data, pa.Table) or hasattr(kind, "mapInArrow"):
-        return data
-    problem = f"data of type {kind.__name__} cannot be written"
-    if hasattr(kind, "__arrow_c_stream__"):
-        try:
-            return pa.table(data)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            problem = f"{problem}: {error}"
-    raise InputError(
-        f"write to {root}",
-        problem,
-        "pass a Spark DataFrame, a pyarrow.Table, or rows with the Arrow PyCapsule interface, such "
-        "as a RecordBatch, a RecordBatchReader, or a data frame of polars or pandas",
-    )
+    where = f"write to {root}"
+    frame: Any = data
+    # Not of the data: a class has the methods of its objects, a Column has any.
+    if not hasattr(type(data), "mapInArrow"):
+        return arrow_rows(data, where)
+    if frame.isStreaming:
+        raise InputError(
+            where,
+            "the DataFrame is a stream, which has no end",
+            "write its batches: df.writeStream.foreachBatch(table.upsert_batch('name')).start()",
+        )
+    return frame
+
+
+def has_no_rows(records: DataFrame | pa.Table) -> bool:
+    """Return whether there are no records; a DataFrame runs a small job."""
+    return records.num_rows == 0 if isinstance(records, pa.Table) else bool(records.isEmpty())
 
 
 def source_of(data: Records, storage: Storage, root: str) -> RecordSource:

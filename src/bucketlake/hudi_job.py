@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.engine import arrow_schema, readable_records
-from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
+from bucketlake.engine import arrow_schema, has_no_rows, readable_records
+from bucketlake.errors import AlreadyExistsError, ConfigError, InputError, ServiceWarning
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
+from bucketlake.model.evolution import typed_schema
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema import without_flag
@@ -137,7 +138,12 @@ def save(
     if exists or job.operation in _DELETES:
         table = _open(path, job, storage_options)
     else:
-        table = _create(records, path, job, storage_options)
+        try:
+            table = _create(records, path, job, storage_options)
+        except InputError:
+            if not has_no_rows(records):
+                raise
+            return WriteResult(None)  # Without rows there may be no types for a table.
     table = with_settings(table, job.log_format, lock)
     _turn_metadata_table(table, wanted=job.metadata_table)
     result = _run(table, records, job, merge, overwrite=exists and mode.lower() == "overwrite")
@@ -226,7 +232,7 @@ def _create(
     index = index_from_options(job.index_options)
     make_table(
         open_storage(path, storage_options),
-        without_flag(arrow_schema(df.schema)),
+        typed_schema(without_flag(arrow_schema(df.schema)), f"write to {path}"),
         job.key_spec,
         job.ordering_fields,
         index,

@@ -102,7 +102,7 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     """Return which rows delete their key, by ``_hoodie_is_deleted`` or a (field, value) marker."""
     flags = np.zeros(columns.num_rows, np.bool_)
     if DELETED_FIELD in columns.column_names:
-        flags |= _true_values(columns[DELETED_FIELD])
+        flags |= _true_values(columns[DELETED_FIELD].cast(pa.bool_()))  # May have no type.
     if marker is not None and marker[0] in columns.column_names:
         flags |= _true_values(pc.equal(columns[marker[0]].cast(pa.string()), marker[1]))
     return flags

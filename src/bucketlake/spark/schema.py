@@ -57,7 +57,12 @@ def spark_from_arrow(schema: pa.Schema) -> T.StructType:
 
 
 def _arrow_field(field: T.StructField, path: str) -> pa.Field:
-    return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
+    return _nullable_if_null(field.name, _arrow_type(field.dataType, path), field.nullable)
+
+
+def _nullable_if_null(name: str, data_type: pa.DataType, nullable: bool) -> pa.Field:
+    """Return a field; Spark's elements of an empty array have the null type and no nulls."""
+    return pa.field(name, data_type, nullable or pa.types.is_null(data_type))
 
 
 def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
@@ -67,12 +72,13 @@ def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
         return pa.struct([_arrow_field(f, f"{path}.{f.name}") for f in spark_type.fields])
     if isinstance(spark_type, T.ArrayType):
         element = _arrow_type(spark_type.elementType, f"{path}[]")
-        return pa.list_(pa.field("element", element, spark_type.containsNull))
+        return pa.list_(_nullable_if_null("element", element, spark_type.containsNull))
     if isinstance(spark_type, T.MapType):
         value = _arrow_type(spark_type.valueType, f"{path}[]")
+        keys = _arrow_type(spark_type.keyType, f"{path}.key")
         return pa.map_(
-            _arrow_type(spark_type.keyType, f"{path}.key"),
-            pa.field("value", value, spark_type.valueContainsNull),
+            pa.string() if pa.types.is_null(keys) else keys,  # Arrow has no null type for keys.
+            _nullable_if_null("value", value, spark_type.valueContainsNull),
         )
     if type(spark_type) not in _SIMPLE:
         raise InputError(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import avro_from_arrow
-from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
+from bucketlake.model.batch_columns import table_columns
+from bucketlake.model.evolution import evolve, typed_schema
+from bucketlake.model.schema import normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.write.source import RecordSource, require_columns
@@ -27,40 +28,29 @@ def schema_after(
         _require_key_types(target, source)
         return target.snapshot.schema
     require_columns(source, config.ordering_fields, root, "ordering")
+    current = target.snapshot.schema_or_none
+    own = table_columns(source.schema, () if current is None else current.names)
+    if len({*source.names}) == len(source.names) > len(own):  # Names that repeat are refused below.
+        source.keep(own)
     where = f"write to {root}"
     incoming = normalise_schema(source.schema, where)
-    current = target.snapshot.schema_or_none
     if current is None:
-        return without_flag(incoming)
-    evolved = evolve(current, with_flag_of(current, incoming), where=where, merge=merge)
-    _require_same_keys(current, evolved, config, where)
-    return evolved
+        return typed_schema(without_flag(incoming), where)
+    batch = with_flag_of(current, incoming)
+    return evolve(current, batch, where=where, merge=merge, keys=_key_columns(config))
 
 
 def _require_key_types(target: Target, source: RecordSource) -> None:
     """Raise InputError for keys of another type: a cast could make them keys of other records."""
     where = f"delete from {target.storage.root}"
     held = pa.schema([target.snapshot.schema.field(name) for name in source.names])
-    # A column with only nulls has no type; null keys raise their own error later.
-    given = [held.field(f.name) if pa.types.is_null(f.type) else f for f in source.schema]
     # Wider integers are taken: a delete changes no type.
-    evolved = evolve(held, pa.schema(given), where=where, merge=SchemaMerge.of(True))
-    _require_same_keys(held, evolved, target.config, where)
+    merge = SchemaMerge(widen_types=True)
+    evolve(held, source.schema, where=where, merge=merge, keys=_key_columns(target.config))
 
 
-def _require_same_keys(
-    current: pa.Schema, evolved: pa.Schema, config: TableConfig, where: str
-) -> None:
-    """Raise InputError for a wider type that would change the key text of stored records."""
-    for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
-        held, wider = current.field(name).type, evolved.field(name).type
-        integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
-        if held != wider and not integers:
-            raise InputError(
-                f"{where}, column {name}",
-                f"it is part of the key, has type {held} in the table, and cannot become {wider}",
-                f"cast the column to {held}",
-            )
+def _key_columns(config: TableConfig) -> tuple[str, ...]:
+    return (*config.key_spec.record_key_fields, *config.key_spec.partition_fields)
 
 
 def schema_text(target: Target, schema: pa.Schema) -> str:

@@ -38,11 +38,12 @@ from bucketlake.metadata.index_definitions import update_index_definitions
 from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
+from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.partition_path import check_partitioning
-from bucketlake.model.schema import normalise_schema
+from bucketlake.model.schema import normalise_schema, require_types
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
@@ -90,7 +91,11 @@ def make_table(
         If the folder holds another index setting, from a table whose creation did not finish.
     """
     path = storage.root
+    named = {*key_spec.record_key_fields, *key_spec.partition_fields, *ordering_fields}
+    names = table_columns(schema, named)
+    schema = pa.schema([field for field in schema if field.name in names])
     stored = normalise_schema(schema, f"schema of {path}")
+    require_types(stored, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, ordering_fields)
     check_partitioning(key_spec)
     index.check_hash_fields(key_spec.record_key_fields)
