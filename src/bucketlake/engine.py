@@ -7,6 +7,7 @@ is fast to import.
 from __future__ import annotations
 
 import sys
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -80,13 +81,18 @@ def require_session(spark: SparkSession | None) -> SparkSession:
 
 
 def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
-    """Return a Spark or Arrow schema as an Arrow schema."""
+    """Return the schema of a new table as an Arrow schema; warn about limits that are lost."""
     if isinstance(schema, pa.Schema):
         return schema
     if not hasattr(type(schema), "fieldNames"):  # Without importing Spark.
         raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
-    from bucketlake.spark.schema import arrow_from_spark
+    from bucketlake.spark.schema import arrow_from_spark, limited_texts
 
+    for column, limit in limited_texts(schema):
+        warnings.warn(
+            f"column {column} is stored as string: no write checks the length of {limit}",
+            stacklevel=3,
+        )
     return arrow_from_spark(schema)
 
 

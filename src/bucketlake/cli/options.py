@@ -101,10 +101,10 @@ def table_path(command: Command) -> Command:
 
 def data_files(command: Command) -> Command:
     """Add one or more data files, and options for reading them."""
-    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+    existing = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     decorators: list[Decorator[Command]] = [
         click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
-        format_option("Format of the files, if their endings do not name it."),
+        format_option("Format of the files, if their endings do not name it; of -, the standard input, if it is CSV."),
         click.option(
             "--null-value",
             "null_values",

@@ -51,7 +51,7 @@ metadata_table_option = click.option(
 @table_path
 @click.option(
     "--like",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Data file with the columns of the table; its rows are not written.",
 )
 @click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns of the table.")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 from pyspark.errors import PySparkValueError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's users know.
 
 from bucketlake.errors import InputError
+
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_LIMITED = re.compile(r"\b(var)?char\(\d+\)")
 
 _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -49,6 +54,19 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
         If a column has a type that tables cannot store, such as an interval.
     """
     return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
+def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
+    """Return the columns with a ``char`` or ``varchar``, and their types.
+
+    Spark gives a DataFrame such columns as strings, with the declared type in their metadata.
+    """
+    found = []
+    for field in schema.fields:
+        declared = field.metadata.get(_DECLARED_TYPE, field.dataType.simpleString())
+        if _LIMITED.search(declared):
+            found.append((field.name, declared))
+    return found
 
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
