@@ -104,7 +104,9 @@ def data_files(command: Command) -> Command:
     existing = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     decorators: list[Decorator[Command]] = [
         click.argument("files", nargs=-1, required=True, metavar="FILE...", type=existing),
-        format_option("Format of the files, if their endings do not name it; of -, the standard input, if it is CSV."),
+        format_option(
+            "Format of the files, if their endings do not name it; for - (standard input): of CSV."
+        ),
         click.option(
             "--null-value",
             "null_values",

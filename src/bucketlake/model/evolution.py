@@ -68,8 +68,8 @@ def evolve(
     -----
     A null type in the batch takes the table's type. A new column or field of the null type is
     ignored with a warning, because it has no values; a new array or map of unknown element type is
-    an error. Structs, also in arrays and maps, get new fields by the same rules. Numbers inside them are not
-    widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls in required
+    an error. Structs, also in arrays and maps, get new fields by the same rules. Numbers inside
+    them are not widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls in required
     columns, and values that do not fit: a decimal with more digits, or a ``bigint`` that a
     ``double`` would round.
 
@@ -84,16 +84,19 @@ def evolve(
     evolution = _Evolution(where, merge, keys)
     evolved = evolution.fields(list(table_schema), stored, "")
     evolution.require_allowed()
+    evolution.warn_of_ignored()
     return pa.schema(evolved)
 
 
 def typed_schema(incoming: pa.Schema, where: str) -> pa.Schema:
     """Return the schema of a table that is made from a batch: without columns of the null type.
 
-    The metadata of the schema stay, where pandas names its index. Warns and raises as :func:`evolve` does for columns that the table lacks.
+    The metadata of the schema stay, where pandas names its index. Warns and raises as
+    :func:`evolve` does for columns that the table lacks.
     """
     every = SchemaMerge(add_columns=True)
-    return evolve(pa.schema([]), incoming, where=where, merge=every).with_metadata(incoming.metadata)
+    typed = evolve(pa.schema([]), incoming, where=where, merge=every)
+    return typed.with_metadata(incoming.metadata)
 
 
 class _Evolution:
@@ -103,6 +106,7 @@ class _Evolution:
         self._where = where
         self._merge = merge
         self._keys = keys
+        self._ignored: list[str] = []
         self._refused: list[tuple[str, str, str]] = []  # Path, word of the change, what it is.
 
     def fields(
@@ -134,11 +138,7 @@ class _Evolution:
         for field in added:
             path = prefix + field.name
             if pa.types.is_null(field.type):
-                warnings.warn(
-                    f"{self._where}: column {path} is ignored; the table has no such column, and "
-                    "the batch has only nulls without a type",
-                    stacklevel=2,
-                )
+                self._ignored.append(path)
                 continue
             if pa.types.is_struct(field.type):
                 fields = self._with_types(list(field.type), f"{path}.")
@@ -168,6 +168,15 @@ class _Evolution:
         nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
         next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
         raise InputError(where, problem, next_step)
+
+    def warn_of_ignored(self) -> None:
+        """Warn about new columns of the null type."""
+        for path in self._ignored:
+            warnings.warn(
+                f"{self._where}: column {path} is ignored; the table has no such column, and the "
+                "batch has only nulls without a type",
+                stacklevel=3,
+            )
 
     def _refuse(self, path: str, word: str, problem: str) -> None:
         self._refused.append((path, word, problem))

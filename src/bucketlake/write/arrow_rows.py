@@ -49,7 +49,7 @@ def arrow_rows(data: object, where: str) -> pa.Table:
     if _is_of(data, "polars", "DataFrame"):
         return _from_polars(data, where)
     if _is_of(data, "pyarrow.dataset", "Dataset") or _is_of(data, "pyarrow.dataset", "Scanner"):
-        return data.to_table()  # type: ignore[attr-defined, no-any-return]
+        return data.to_table()  # type: ignore[attr-defined]
     if isinstance(data, list | tuple):
         return _from_list(data, where)
     return _reader(data, where).read_all()

@@ -281,7 +281,8 @@ class LocateTask:
     ) -> tuple[pa.Table, TaggedRecords, PlaceArray, BoolArray, int]:
         """Replace each record whose key is stored in another partition by a delete and an insert.
 
-        The last value is the number of dropped records, which lost by their ordering value. A delete goes to the stored row, whatever its own partition columns say.
+        The last value is the number of dropped records, which lost by their ordering value. A
+        delete goes to the stored row, whatever its own partition columns say.
         """
         assert self.moving is not None
         numbers: dict[str, int] = {path: n for n, path in enumerate(tagged.partitions)}

@@ -23,9 +23,9 @@ _KINDS = [
 
 
 def _rows(*rows: tuple[str, str, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip("ipv", row, strict=True)) for row in rows]).rename_columns(
-        ["id", "p", "v"]
-    )
+    return pa.Table.from_pylist(
+        [dict(zip("ipv", row, strict=True)) for row in rows]
+    ).rename_columns(["id", "p", "v"])
 
 
 def _table(path: str, index: Any, table_type: str = "copy_on_write") -> bl.Table:
