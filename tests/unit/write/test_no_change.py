@@ -15,7 +15,7 @@ _KINDS = [
     bl.SimpleBucket(1),
     bl.SimpleBucket(1, max_file_size=1 << 20),
     bl.ConsistentBucket(2),
-    bl.ExtendibleBucket(),
+    bl.ExtendibleBucket(2),
     bl.DynamicBucket(),
     bl.RecordIndex(),
     bl.RecordIndex(partitioned=False),
