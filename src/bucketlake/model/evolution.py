@@ -70,8 +70,8 @@ def evolve(
     ignored with a warning, because it has no values; a new array or map of unknown element type is
     an error. Structs, also in arrays and maps, get new fields by the same rules. Numbers inside
     them are not widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls
-    in required columns, and values that do not fit: a decimal with more digits, or a ``bigint`` that a
-    ``double`` would round.
+    in required columns, and values that do not fit: a decimal with more digits, or a ``bigint``
+    that a ``double`` would round.
 
     Examples
     --------
