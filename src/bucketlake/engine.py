@@ -7,6 +7,7 @@ is fast to import.
 from __future__ import annotations
 
 import sys
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -26,15 +27,23 @@ from bucketlake.services.rescale import rehash_here
 from bucketlake.services.resize.resize import resize_here
 from bucketlake.services.resize.service import Runner as ResizeRunner
 from bucketlake.storage.base import Storage
+from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.rehash import RehashRunner
 from bucketlake.write.source import RecordSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polars import LazyFrame
+    from pyarrow.dataset import Dataset, Scanner
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    Records: TypeAlias = "DataFrame | pa.Table | ArrowData"
+    Records: TypeAlias = (
+        "DataFrame | pa.Table | ArrowData | Dataset | Scanner | LazyFrame | "
+        "Sequence[pa.RecordBatch] | Sequence[Mapping[str, object]]"
+    )
     """Records that a write takes."""
 
 
@@ -72,13 +81,18 @@ def require_session(spark: SparkSession | None) -> SparkSession:
 
 
 def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
-    """Return a Spark or Arrow schema as an Arrow schema."""
+    """Return the schema of a new table as an Arrow schema; warn about limits that are lost."""
     if isinstance(schema, pa.Schema):
         return schema
     if not hasattr(type(schema), "fieldNames"):  # Without importing Spark.
         raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
-    from bucketlake.spark.schema import arrow_from_spark
+    from bucketlake.spark.schema import arrow_from_spark, limited_texts
 
+    for column, limit in limited_texts(schema):
+        warnings.warn(
+            f"column {column} is stored as string: no write checks the length of {limit}",
+            stacklevel=3,
+        )
     return arrow_from_spark(schema)
 
 
@@ -87,31 +101,34 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
 
     Parameters
     ----------
-    data : DataFrame, pa.Table or ArrowData
-        The records. Data that can be read only once is read into memory.
+    data : DataFrame, pa.Table, ArrowData or another kind of data
+        The records, see :data:`~bucketlake.write.arrow_rows.TAKEN`. All but a DataFrame of Spark
+        are read into memory.
     root : str
         The table's path, as the user passed it.
 
     Raises
     ------
     InputError
-        If the data is of another type, or cannot be read.
+        If the data is of another type, a stream, or has a column without an Arrow type.
     """
-    kind: Any = type(data)  # Not the data: a class has the methods of its objects, a Column any.
-    if isinstance(data, pa.Table) or hasattr(kind, "mapInArrow"):
-        return data
-    problem = f"data of type {kind.__name__} cannot be written"
-    if hasattr(kind, "__arrow_c_stream__"):
-        try:
-            return pa.table(data)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            problem = f"{problem}: {error}"
-    raise InputError(
-        f"write to {root}",
-        problem,
-        "pass a Spark DataFrame, a pyarrow.Table, or rows with the Arrow PyCapsule interface, such "
-        "as a RecordBatch, a RecordBatchReader, or a data frame of polars or pandas",
-    )
+    where = f"write to {root}"
+    frame: Any = data
+    # Not of the data: a class has the methods of its objects, a Column has any.
+    if not hasattr(type(data), "mapInArrow"):
+        return arrow_rows(data, where)
+    if frame.isStreaming:
+        raise InputError(
+            where,
+            "the DataFrame is a stream, which has no end",
+            "write its batches: df.writeStream.foreachBatch(table.upsert_batch('name')).start()",
+        )
+    return frame
+
+
+def has_no_rows(records: DataFrame | pa.Table) -> bool:
+    """Return whether there are no records; a DataFrame runs a small job."""
+    return records.num_rows == 0 if isinstance(records, pa.Table) else bool(records.isEmpty())
 
 
 def source_of(data: Records, storage: Storage, root: str) -> RecordSource:

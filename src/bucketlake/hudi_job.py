@@ -22,6 +22,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
     arrow_schema,
+    has_no_rows,
     index_runner,
     readable_records,
     rewrite_runner,
@@ -42,6 +43,7 @@ from bucketlake.errors import (
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
+from bucketlake.model.evolution import typed_schema
 from bucketlake.model.names import one_of
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -60,7 +62,13 @@ from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batch_schema import schema_after
-from bucketlake.write.create import make_table, make_table_anew, plan_table, unmake_table
+from bucketlake.write.create import (
+    NewTable,
+    make_table,
+    make_table_anew,
+    plan_table,
+    unmake_table,
+)
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
 from bucketlake.write.source import RecordSource
 from bucketlake.write.target import Target, open_target
@@ -278,22 +286,18 @@ class _Save:
             target = self._target(table, config)
             schema_after(target, self.job.operation, self.source, self.merge)
 
-    def _first_write(self, held: TableConfig | None) -> tuple[Table, WriteResult] | None:
+    def _first_write(self, held: TableConfig | None) -> tuple[Table | None, WriteResult] | None:
         """Make the table, in place of ``held``, and write; None if another process was faster.
 
         The table is made in memory first, and the records are checked and counted for it.
         """
         job, index = self.job, index_from_options(self.job.index_options)
-        planned = plan_table(
-            self.storage.root,
-            without_flag(arrow_schema(self.records.schema)),
-            job.key_spec,
-            job.merging,
-            index,
-            table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
-            name=job.table_name,
-            metadata_table=job.metadata_table is not False,
-        )
+        try:
+            planned = self._planned(index)
+        except InputError:
+            if not has_no_rows(self.records):
+                raise
+            return None, WriteResult(None)  # Without rows there may be no types for a table.
         draft = DraftStorage(self.storage.root)
         make_table(draft, planned)
         config = read_table_config(draft)
@@ -315,6 +319,19 @@ class _Save:
                 in_spark = not isinstance(self.records, pa.Table)
                 unmake_table(self.storage, self.lock, tasks_may_run=in_spark)
             raise
+
+    def _planned(self, index: TableIndex) -> NewTable:
+        job, schema = self.job, without_flag(arrow_schema(self.records.schema))
+        return plan_table(
+            self.storage.root,
+            typed_schema(schema, f"write to {self.path}"),
+            job.key_spec,
+            job.merging,
+            index,
+            table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
+            name=job.table_name,
+            metadata_table=job.metadata_table is not False,
+        )
 
     def _write(
         self,

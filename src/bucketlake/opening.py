@@ -71,7 +71,8 @@ def create_table(
     path : str
         Folder of the table: a local path, or ``s3://``, ``s3a://``, ``gs://``, ``abfs://`` …
     schema : StructType or pa.Schema
-        Columns of the records, including the partition columns.
+        Columns of the records, including the partition columns. The length of a ``char`` or
+        ``varchar`` is not checked by writes; a warning names such columns.
     record_key : str or sequence of str
         Columns that identify a record within its partition. A field inside a struct is named by
         its path: ``header.eid``; so are partition, ordering and hash fields.

@@ -219,14 +219,16 @@ class Table:
         Parameters
         ----------
         data : DataFrame, pa.Table or ArrowData
-            A DataFrame of Spark, an Arrow table, or other rows with the Arrow PyCapsule interface:
-            a RecordBatch, a RecordBatchReader, a data frame of polars or pandas. They need
-            the columns of the table. If several records have the same key, the record
-            with the greatest ordering value is written. If ordering values are equal, the later row
-            of an Arrow table is written; a DataFrame has no order, so the contents of the rows
-            decide. An incoming record replaces a stored record unless its ordering value is less. A
-            record whose ``_hoodie_is_deleted`` is true deletes its key; if its ordering value is
-            null, it always deletes the key. That column is optional and adds no column.
+            A DataFrame of Spark, pandas or polars (also lazy); a Table, RecordBatch,
+            RecordBatchReader, Dataset or Scanner of pyarrow; a list of RecordBatches or of dicts;
+            or other rows with the Arrow PyCapsule interface. They need the columns of the table; a
+            column without values may have the null type. Hudi's meta columns and a pandas index of
+            which the table has no column are dropped. If several records have the same key, the
+            record with the greatest ordering value is written. If ordering values are equal, the
+            later row of an Arrow table is written; a DataFrame has no order, so the contents of the
+            rows decide. An incoming record replaces a stored record unless its ordering value is
+            less. A record whose ``_hoodie_is_deleted`` is true deletes its key; if its ordering
+            value is null, it always deletes the key. That column is optional and adds no column.
         merge_schema : bool, str or sequence of str
             Changes that the batch may make to the table's schema. False: none. True: all, or one or
             several of the words ``"add_columns"`` (new columns and fields of the batch are added),
@@ -238,13 +240,14 @@ class Table:
         Returns
         -------
         WriteResult
-            Without an instant if ``data`` has no rows.
+            Without an instant if nothing changed: ``data`` has no rows, or all of them lost by
+            their ordering value.
 
         Raises
         ------
         InputError
-            If a key is missing, a type or a value does not fit, or the batch needs a change of the
-            schema that ``merge_schema`` does not allow.
+            If ``data`` is a stream or has no Arrow form, a key is missing, a type or a value does
+            not fit, or the batch needs a change of the schema that ``merge_schema`` does not allow.
         ConfigError
             If the table stores no bucket setting and was opened without ``index``, or
             ``merge_schema`` is none of its values.
@@ -344,7 +347,7 @@ class Table:
         data : DataFrame, pa.Table or ArrowData
             Records as for :meth:`upsert`; the errors are the same, too.
         whole_table : bool
-            Whether to empty partitions without a record in ``data``, too.
+            Whether to empty partitions without a record in ``data``, too; all if it has no rows.
         merge_schema : bool, str or sequence of str
             Changes that the batch may make to the table's schema, as for :meth:`upsert`.
 
@@ -369,6 +372,8 @@ class Table:
         Returns
         -------
         WriteResult
+            Without an instant if no key was found. A log file of a bucket index is written without
+            a look at stored keys.
 
         Raises
         ------

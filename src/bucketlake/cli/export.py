@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bucketlake.cli.input import FileFormat
-from bucketlake.cli.output import rows_of
+from bucketlake.cli.output import rows_of, time_texts
 from bucketlake.errors import StorageError, UnsupportedFeatureError
 from bucketlake.model.text_table import plain_value
 
@@ -62,7 +63,28 @@ def _write_parquet(rows: pa.Table, path: Path) -> None:
 def _write_csv(rows: pa.Table, path: Path) -> None:
     # Without empty batches: PyArrow 22 repeats the column names after an empty batch.
     filled = [batch for batch in rows.to_batches() if batch.num_rows]
-    pyarrow.csv.write_csv(pa.Table.from_batches(filled, rows.schema), path)
+    pyarrow.csv.write_csv(_with_printable_times(pa.Table.from_batches(filled, rows.schema)), path)
+
+
+def _with_printable_times(rows: pa.Table) -> pa.Table:
+    """Return rows with text for the times of a column that Arrow cannot print.
+
+    Arrow prints years from -32767 to 32767, and wrong years beyond them for times with a zone.
+    """
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) or pa.types.is_date32(field.type):
+            limits = pc.min_max(rows.column(place))
+            if any(_is_far(limits[end]) for end in ("min", "max")):
+                rows = rows.set_column(place, field.name, time_texts(rows.column(place)))
+    return rows
+
+
+def _is_far(time: pa.Scalar) -> bool:
+    try:
+        time.as_py()
+    except (OverflowError, ValueError):
+        return True
+    return False
 
 
 def _write_json_lines(rows: pa.Table, path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Reading data files: Parquet, CSV or JSON lines become one Arrow table with a table's types.
+"""Reading data files: Parquet, CSV or JSON become one Arrow table with a table's types.
+
+JSON is one object per line, or an array of objects. The path ``-`` is the standard input.
 
 If a schema is given, its columns are read with its types, so that ``007`` stays text in a text
 column. Other columns keep the type from the file. Values that cannot be read raise ``InputError``
@@ -7,7 +9,9 @@ with file, column and value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -44,6 +48,10 @@ class FileFormat(Enum):
                 f"name the format with --format: {', '.join(known.value for known in cls)}",
             ) from None
 
+
+STANDARD_INPUT = Path("-")
+
+_PARQUET_MAGIC = b"PAR1"
 
 _EXACT_BELOW = 2.0**53  # A single fraction makes the reader read a column as doubles.
 
@@ -91,6 +99,8 @@ def read_files(
     InputError
         If a file does not have its format, or a value does not fit its column.
     """
+    if paths.count(STANDARD_INPUT) > 1:
+        raise InputError("-", "the standard input can be read only once", "name it once")
     tables = [read_file(path, schema, reading) for path in paths]
     if alike:
         _require_alike(paths, tables)
@@ -104,19 +114,27 @@ def read_files(
 
 def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Table:
     """Read one data file; see `read_files`."""
-    if not path.is_file():  # A pipe can be read only once, and has size 0.
-        next_step = "write the rows to a regular file first"
+    piped = None
+    if path == STANDARD_INPUT:
+        piped = sys.stdin.buffer.read()
+        file_format = _format_of_content(piped, reading.file_format)
+    elif path.is_file():
+        file_format = FileFormat.of(path, reading.file_format)
+    else:  # A pipe can be read only once, and has size 0.
+        next_step = "write the rows to a regular file, or pipe them into the command with -"
         raise InputError(str(path), "it is not a regular file", next_step)
-    file_format = FileFormat.of(path, reading.file_format)
     known = pa.schema([]) if schema is None else schema
     try:
         match file_format:
             case FileFormat.PARQUET:
-                table = pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us")
+                source = path if piped is None else pa.BufferReader(piped)
+                table = pq.read_table(source, partitioning=None, coerce_int96_timestamp_unit="us")
             case FileFormat.CSV:
-                table = _read_csv(path, known, reading)
+                data = path.read_bytes() if piped is None else piped
+                table = _read_csv(data, known, reading)
             case FileFormat.JSONL:
-                table = _read_json_lines(path, known)
+                data = path.read_bytes() if piped is None else piped
+                table = _read_json_lines(_as_json_lines(data), known, path)
     except (pa.ArrowException, OSError) as reason:  # Arrow raises both for damaged bytes.
         problem = f"cannot be read as {file_format.value}: {_first_line(reason)}"
         raise InputError(str(path), problem, "correct the file, or set --format") from reason
@@ -124,27 +142,83 @@ def read_file(path: Path, schema: pa.Schema | None, reading: Reading) -> pa.Tabl
     return _cast(table, known, path, reading)
 
 
-def _read_csv(path: Path, schema: pa.Schema, reading: Reading) -> pa.Table:
+def _format_of_content(data: bytes, named: str | None) -> FileFormat:
+    """Return the named format of the standard input, or else the format of its first bytes."""
+    if named is not None:
+        return FileFormat(named)
+    if data.startswith(_PARQUET_MAGIC):
+        return FileFormat.PARQUET
+    if data.lstrip()[:1] in (b"{", b"["):
+        return FileFormat.JSONL
+    known = ", ".join(known.value for known in FileFormat)
+    raise InputError(
+        "-",
+        "the standard input does not begin like Parquet or JSON",
+        f"name the format with --format: {known}",
+    )
+
+
+def _read_csv(data: bytes, schema: pa.Schema, reading: Reading) -> pa.Table:
     convert = pyarrow.csv.ConvertOptions(
         column_types={f.name: f.type for f in schema if not (reading.widens and _widens(f))},
         null_values=list(reading.null_values),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    if path.stat().st_size == 0:
+    if not data:
         raise pa.ArrowInvalid("the file is empty; a first line names the columns")
-    return pyarrow.csv.read_csv(path, convert_options=convert)
+    return pyarrow.csv.read_csv(pa.BufferReader(data), convert_options=convert)
 
 
-def _read_json_lines(path: Path, schema: pa.Schema) -> pa.Table:
-    if path.stat().st_size == 0:
+def _as_json_lines(data: bytes) -> bytes:
+    """Return an array of objects as one object per line; other data as they are.
+
+    The text of each object stays, so that no number loses a digit.
+    """
+    if not data.lstrip().startswith(b"["):
+        return data
+    try:
+        objects = list(_objects_of_array(data.decode()))
+    except (ValueError, RecursionError) as error:
+        raise pa.ArrowInvalid(f"no array of JSON objects: {error}") from error
+    return "\n".join(objects).encode()
+
+
+def _objects_of_array(text: str) -> Iterator[str]:
+    decoder = json.JSONDecoder()
+    at = _after_space(text, text.index("[") + 1)
+    if not text.startswith("]", at):
+        while True:
+            value, end = decoder.raw_decode(text, at)
+            if not isinstance(value, dict):
+                raise ValueError(f"an element is {text[at:end][:40]}, not an object")
+            yield text[at:end].replace("\n", " ").replace("\r", " ")  # Strings escape them.
+            at = _after_space(text, end)
+            if not text.startswith(",", at):
+                break
+            at = _after_space(text, at + 1)
+        if not text.startswith("]", at):
+            raise ValueError(f"no , or ] at character {at}")
+    if text[at + 1 :].strip():
+        raise ValueError("text after the array")
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _read_json_lines(data: bytes, schema: pa.Schema, path: Path) -> pa.Table:
+    if not data.strip():
         return schema.empty_table()
     # Read first without types: with types, the reader would add all typed columns to every file.
-    names = pyarrow.json.read_json(path).column_names
+    names = pyarrow.json.read_json(pa.BufferReader(data)).column_names
     typed = [_json_field(schema.field(name)) for name in names if name in schema.names]
     explicit = pa.schema([field for field in typed if field is not None])
     options = pyarrow.json.ParseOptions(explicit_schema=explicit)
-    table = pyarrow.json.read_json(path, parse_options=options).select(names)
+    source = pa.BufferReader(data)
+    table = pyarrow.json.read_json(source, parse_options=options).select(names)
     for name in names:
         is_whole = name in schema.names and pa.types.is_integer(schema.field(name).type)
         if is_whole and pa.types.is_floating(table[name].type):

@@ -79,7 +79,7 @@ class DataFile(click.Path):
     """An existing data file; the error for a missing one names the file that is meant."""
 
     def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, path_type=Path)
+        super().__init__(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
@@ -152,7 +152,9 @@ def data_files(command: Command) -> Command:
     """Add one or more data files, and options for reading them."""
     decorators: list[Decorator[Command]] = [
         click.argument("files", nargs=-1, required=True, metavar="FILE...", type=DataFile()),
-        format_option("Format of the files, if their endings do not name it."),
+        format_option(
+            "Format of the files, if their endings do not name it; for - (standard input): of CSV."
+        ),
         click.option(
             "--null-value",
             "null_values",

@@ -19,7 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.text_table import (
@@ -231,25 +233,68 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def rows_of(rows: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return rows as Python values; times after the year 9999, which Python lacks, as text."""
+    """Return rows as Python values; times outside of the years 1 to 9999 as text."""
     try:
         return _as_dicts(rows)
-    except (OverflowError, ValueError):
-        columns = [column.cast(_with_text_for_times(column.type)) for column in rows.columns]
-        return _as_dicts(pa.Table.from_arrays(columns, names=rows.schema.names))
+    except (OverflowError, ValueError):  # Python has no such times.
+        columns = [column.cast(_with_numbers_for_times(column.type)) for column in rows.columns]
+        numbers = _as_dicts(pa.Table.from_arrays(columns, names=rows.schema.names))
+        kind = pa.struct(list(rows.schema))
+        return [_with_times(row, kind) for row in numbers]
 
 
-def _with_text_for_times(kind: pa.DataType) -> pa.DataType:
-    """Return a type with text instead of time types, also in nested types."""
-    if pa.types.is_temporal(kind):
-        return pa.string()
+def time_texts(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return times of any year as text, in the form in which Arrow writes them to CSV files."""
+    kind = column.type
+    is_date = pa.types.is_date32(kind)
+    unit = "D" if is_date else kind.unit
+    numbers = column.cast(pa.int32() if is_date else pa.int64())
+    held = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    texts = np.datetime_as_string(held.view(f"datetime64[{unit}]"))
+    texts = np.char.replace(texts, "T", " ")
+    if not is_date and kind.tz is not None:  # The numbers are in UTC, whatever the zone.
+        texts = np.char.add(texts, "Z")
+    return pc.if_else(numbers.is_valid(), pa.array(texts.tolist(), pa.string()), None)
+
+
+def _with_times(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of which all times are numbers with times again, or with text for them."""
+    if value is None:
+        return None
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with_text_for_times(field.type)) for field in kind])
+        return {field.name: _with_times(value[field.name], field.type) for field in kind}
     if pa.types.is_map(kind):
-        return pa.map_(*map(_with_text_for_times, (kind.key_type, kind.item_type)))
+        return {key: _with_times(held, kind.item_type) for key, held in value.items()}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_with_times(held, kind.value_type) for held in value]
+    if not _is_time(kind):
+        return value
+    time_value = pa.scalar(value).cast(_number_of(kind)).cast(kind)
+    try:
+        return time_value.as_py()
+    except (OverflowError, ValueError):
+        return time_texts(pa.array([time_value], kind))[0].as_py()
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+def _number_of(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64()
+
+
+def _with_numbers_for_times(kind: pa.DataType) -> pa.DataType:
+    """Return a type with numbers instead of time types, also in nested types."""
+    if _is_time(kind):
+        return _number_of(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_numbers_for_times(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(*map(_with_numbers_for_times, (kind.key_type, kind.item_type)))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         make = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return make(kind.value_field.with_type(_with_text_for_times(kind.value_type)))
+        return make(kind.value_field.with_type(_with_numbers_for_times(kind.value_type)))
     return kind
 
 

@@ -62,12 +62,21 @@ class Stamp:
 
 @dataclass(slots=True)
 class MergeCounts:
-    """Numbers of inserted, updated and deleted records, and of the rows of the new file."""
+    """Numbers of inserted, updated, deleted and ignored records, and of rows of the new file.
+
+    An ignored record has a stored key, and lost by its ordering value.
+    """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    ignored: int = 0
     written: int = 0
+
+    @property
+    def changed(self) -> int:
+        """Number of records that changed the file group."""
+        return self.inserted + self.updated + self.deleted
 
 
 @dataclass(slots=True)
@@ -132,6 +141,7 @@ class GroupMerge:
         self.is_stored[positions] = True
         fields = self.rule.ordering_fields if self.rule.compares else ()
         wins = self.incoming.wins_over(chunk, rows, positions, fields)
+        self.counts.ignored += int((~wins).sum())
         rows, positions = rows[wins], positions[wins]
         deleted = self.incoming.deleted[positions]
         self.counts.deleted += int(deleted.sum())

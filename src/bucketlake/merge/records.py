@@ -114,7 +114,7 @@ def delete_flags(columns: pa.Table, marker: tuple[str, str] | None = None) -> Bo
     """Return which rows delete their key, by ``_hoodie_is_deleted`` or a (field, value) marker."""
     flags = np.zeros(columns.num_rows, np.bool_)
     if DELETED_FIELD in columns.column_names:
-        flags |= _true_values(columns[DELETED_FIELD])
+        flags |= _true_values(columns[DELETED_FIELD].cast(pa.bool_()))  # May have no type.
     if marker is not None and marker_field(columns.schema, marker[0]) is not None:
         marks = column_of(columns, marker[0], "delete marker").cast(pa.string())
         flags |= _true_values(pc.equal(marks, marker[1]))

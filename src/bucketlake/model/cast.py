@@ -8,15 +8,16 @@ as in Hudi; numbers of batches must fit without loss (``exact``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import InputError
-from bucketlake.model.column_type import is_list, type_name
+from bucketlake.model.column_type import is_list, is_untyped, type_name
 from bucketlake.model.evolution import is_wider_decimal
+from bucketlake.model.extension_types import plain_values
 from bucketlake.model.floating_text import floating_text
 from bucketlake.model.map_entries import map_entries, map_lengths
 from bucketlake.model.names import did_you_mean
@@ -33,7 +34,12 @@ _WITHOUT_VIEWS = {
 
 
 def cast_table(
-    data: Columns, target: pa.Schema, *, where: str = "table", exact: bool = False
+    data: Columns,
+    target: pa.Schema,
+    *,
+    where: str = "table",
+    exact: bool = False,
+    may_widen: bool = False,
 ) -> Columns:
     """Cast data to a schema: columns in its order and types, missing columns as nulls.
 
@@ -47,6 +53,8 @@ def cast_table(
         The table, input or file, for messages.
     exact : bool
         Whether an integer that a floating type would round is an error.
+    may_widen : bool
+        Whether a wider column of the table could hold a decimal that does not fit; for the error.
 
     Returns
     -------
@@ -71,8 +79,8 @@ def cast_table(
     >>> cast_table(batch, pa.schema({"tag": pa.string(), "n": pa.int64()})).to_pydict()
     {'tag': [None], 'n': [1]}
     """
-    cast = _Cast(where, exact=exact)
-    cast.check_known(data.schema.names, target.names, "")
+    cast = _Cast(where, exact=exact, may_widen=may_widen)
+    cast.check_known(data.schema, target.names, "")
     columns = [cast.column(data, field) for field in target]
     return type(data).from_arrays(columns, schema=target)
 
@@ -101,9 +109,10 @@ def require_valid(data: pa.Table | pa.RecordBatch, *, where: str) -> None:
 class _Cast:
     """Casts one table."""
 
-    def __init__(self, where: str, *, exact: bool) -> None:
+    def __init__(self, where: str, *, exact: bool, may_widen: bool) -> None:
         self._where = where
         self._exact = exact
+        self._may_widen = may_widen
 
     def column(
         self, data: pa.Table | pa.RecordBatch, field: pa.Field
@@ -119,14 +128,17 @@ class _Cast:
             return pa.chunked_array(chunks, field.type)
         return self._field(column, field, field.name)
 
-    def check_known(self, names: Sequence[str], known: Sequence[str], prefix: str) -> None:
-        """Raise InputError for columns that the target lacks; only the caller may drop them."""
-        for name in names:
-            if name not in known:
+    def check_known(self, fields: Iterable[pa.Field], known: Sequence[str], prefix: str) -> None:
+        """Raise InputError for columns that the target lacks; only the caller may drop them.
+
+        A column of the null type has no values, so the cast drops it.
+        """
+        for field in fields:
+            if field.name not in known and not is_untyped(field.type):
                 problem = "the table has no such column"
-                where = f"{self._where}, column {prefix}{name}"
-                next_step = f"drop it, or add it to the table's schema{did_you_mean(name, known)}"
-                raise InputError(where, problem, next_step)
+                where = f"{self._where}, column {prefix}{field.name}"
+                hint = did_you_mean(field.name, known)
+                raise InputError(where, problem, f"drop it, or add it to the table's schema{hint}")
 
     def _field(self, array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         self._check_required(field, array.null_count, path)
@@ -142,6 +154,8 @@ class _Cast:
             return array
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), to)
+        if isinstance(array.type, pa.BaseExtensionType):
+            return self._array(plain_values(array), to, path)
         if pa.types.is_dictionary(array.type):
             return self._array(_decoded(array), to, path)
         if pa.types.is_run_end_encoded(array.type):
@@ -156,7 +170,7 @@ class _Cast:
 
     def _struct(self, array: pa.StructArray, to: pa.StructType, path: str) -> pa.Array:
         names = [field.name for field in array.type]
-        self.check_known(names, [field.name for field in to], f"{path}.")
+        self.check_known(array.type, [field.name for field in to], f"{path}.")
         children = dict(zip(names, array.flatten(), strict=True))
         arrays = []
         for field in to:
@@ -203,7 +217,7 @@ class _Cast:
     def _widening(self, source: pa.DataType, to: pa.DataType, path: str) -> str:
         are_decimals = pa.types.is_decimal128(source) and pa.types.is_decimal128(to)
         is_whole = not any(mark in path for mark in ".[{")
-        if not (self._exact and are_decimals and is_whole and is_wider_decimal(source, to)):
+        if not (self._may_widen and are_decimals and is_whole and is_wider_decimal(source, to)):
             return ""
         return f", or widen the table's column with {how_to_allow(['widen_types'])}"
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from bucketlake.errors import InputError
+from bucketlake.model.extension_types import stored_type_of_extension
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """An instant; Spark's ``timestamp``."""
@@ -44,6 +45,7 @@ _STORED_AS: dict[pa.DataType, pa.DataType] = {
     pa.binary_view(): pa.binary(),
     pa.date32(): pa.date32(),
     pa.date64(): pa.date32(),
+    pa.null(): pa.null(),  # Only in a batch: the values are nulls of the table's type.
 }
 
 _SPARK_NAMES: dict[pa.DataType, str] = {
@@ -73,7 +75,8 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     Returns
     -------
     pyarrow.DataType
-        The stored type; everything inside it is nullable, except map keys.
+        The stored type; everything inside it is nullable, except map keys. The null type stays:
+        it takes the type of the table's column (:func:`bucketlake.model.evolution.evolve`).
 
     Raises
     ------
@@ -86,13 +89,45 @@ def stored_type(data_type: pa.DataType, path: str, where: str) -> pa.DataType:
     ListType(list<element: int32>)
     """
     if isinstance(data_type, pa.BaseExtensionType):  # Some have no hash.
-        raise refused(data_type, path, where, f"cast it to {data_type.storage_type}")
+        stored = stored_type_of_extension(data_type)
+        if stored is not None:
+            return stored
+        storage = data_type.storage_type
+        stored_type(storage, path, where)  # Raises, unless the advice works.
+        raise refused(data_type, path, where, f"cast it to its storage type, {storage}")
     if data_type in _STORED_AS:
         return _STORED_AS[data_type]
     for holds, store in _BY_KIND:
         if holds(data_type):
             return store(data_type, path, where)
     raise refused(data_type, path, where, "cast it to a type that Spark and Hudi share")
+
+
+def is_untyped(data_type: pa.DataType) -> bool:
+    """Return whether a type has only nulls, in any encoding."""
+    encoded = pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type)
+    return bool(pa.types.is_null(data_type.value_type if encoded else data_type))
+
+
+def untyped_path(data_type: pa.DataType, path: str) -> str | None:
+    """Return the path of the first null type in a stored type; None if there is none.
+
+    Examples
+    --------
+    >>> untyped_path(pa.struct({"a": pa.int32(), "b": pa.list_(pa.null())}), "s")
+    's.b[]'
+    """
+    if pa.types.is_null(data_type):
+        return path
+    if pa.types.is_struct(data_type):
+        inner = [(field.type, f"{path}.{field.name}") for field in data_type]
+    elif pa.types.is_map(data_type):
+        inner = [(data_type.item_type, f"{path}{{}}")]
+    elif is_list(data_type):
+        inner = [(data_type.value_type, f"{path}[]")]
+    else:
+        return None
+    return next((found for held in inner if (found := untyped_path(*held)) is not None), None)
 
 
 def refused(data_type: pa.DataType, path: str, where: str, next_step: str) -> InputError:

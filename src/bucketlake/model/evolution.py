@@ -8,7 +8,8 @@ the common type of two types, with what was measured on Hudi 1.2.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from bucketlake.model.column_type import (
     map_of,
     stored_fields,
     type_name,
+    untyped_path,
 )
 from bucketlake.model.names import closest_name
 from bucketlake.model.schema_merge import NO_CHANGE, SchemaMerge, how_to_allow
@@ -32,6 +34,7 @@ def evolve(
     *,
     where: str = "table",
     merge: SchemaMerge = NO_CHANGE,
+    keys: Collection[str] = (),
 ) -> pa.Schema:
     """Return the schema of a table after a batch is written to it.
 
@@ -45,6 +48,9 @@ def evolve(
         The table, for messages.
     merge : SchemaMerge
         The changes that the write may make; by default none.
+    keys : collection of str
+        Columns of the record key and the partition path. They keep their type, because another
+        type could change the text of stored keys; only an integer may become wider.
 
     Returns
     -------
@@ -60,10 +66,12 @@ def evolve(
 
     Notes
     -----
-    Structs, also in arrays and maps, get new fields by the same rules. Numbers inside them are not
-    widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls in required
-    columns, and values that do not fit: a decimal with more digits, or a ``bigint`` that a
-    ``double`` would round.
+    A null type in the batch takes the table's type. A new column or field of the null type is
+    ignored with a warning, because it has no values; a new array or map of unknown element type is
+    an error. Structs, also in arrays and maps, get new fields by the same rules. Numbers inside
+    them are not widened, because Hudi could not read the older files. ``cast_batch`` rejects nulls
+    in required columns, and values that do not fit: a decimal with more digits, or a ``bigint``
+    that a ``double`` would round.
 
     Examples
     --------
@@ -73,18 +81,32 @@ def evolve(
     tag: string
     """
     stored = stored_fields(list(incoming), "", where)
-    evolution = _Evolution(where, merge)
+    evolution = _Evolution(where, merge, keys)
     evolved = evolution.fields(list(table_schema), stored, "")
     evolution.require_allowed()
+    evolution.warn_of_ignored()
     return pa.schema(evolved)
+
+
+def typed_schema(incoming: pa.Schema, where: str) -> pa.Schema:
+    """Return the schema of a table that is made from a batch: without columns of the null type.
+
+    The metadata of the schema stay, where pandas names its index. Warns and raises as
+    :func:`evolve` does for columns that the table lacks.
+    """
+    every = SchemaMerge(add_columns=True)
+    typed = evolve(pa.schema([]), incoming, where=where, merge=every)
+    return typed.with_metadata(incoming.metadata)
 
 
 class _Evolution:
     """Compares two schemas, and collects the changes that the write may not make."""
 
-    def __init__(self, where: str, merge: SchemaMerge) -> None:
+    def __init__(self, where: str, merge: SchemaMerge, keys: Collection[str]) -> None:
         self._where = where
         self._merge = merge
+        self._keys = keys
+        self._ignored: list[str] = []
         self._refused: list[tuple[str, str, str]] = []  # Path, word of the change, what it is.
 
     def fields(
@@ -95,7 +117,7 @@ class _Evolution:
         by_name = {field.name: field for field in incoming}
         known = {field.name for field in table}
         kept = [self._field(field, by_name.get(field.name), prefix) for field in table]
-        added = [field for field in incoming if field.name not in known]
+        added = self._with_types([f for f in incoming if f.name not in known], prefix)
         if not self._merge.add_columns:
             lacking = [name for name in known if name not in by_name]
             for field in added:
@@ -107,6 +129,28 @@ class _Evolution:
                     + (f" (did you mean {prefix + meant!r}?)" if meant else ""),
                 )
         return kept + added
+
+    def _with_types(self, added: list[pa.Field], prefix: str) -> list[pa.Field]:
+        """Return the new fields without those of the null type, which have no values."""
+        typed = []
+        for field in added:
+            path = prefix + field.name
+            if pa.types.is_null(field.type):
+                self._ignored.append(path)
+                continue
+            if pa.types.is_struct(field.type):
+                fields = self._with_types(list(field.type), f"{path}.")
+                field = field.with_type(pa.struct(fields))
+            unknown = untyped_path(field.type, path)
+            if unknown is not None or field.type == pa.struct([]):
+                raise InputError(
+                    f"{self._where}, column {unknown or path}",
+                    "the table has no such column, and the batch does not tell its type: it has "
+                    "no values there",
+                    "give the column a type, or leave it out",
+                )
+            typed.append(field)
+        return typed
 
     def require_allowed(self) -> None:
         """Raise InputError if the write may not make one of the changes."""
@@ -122,6 +166,15 @@ class _Evolution:
         nulls = ", which writes nulls, also into stored records" if "fill_missing" in words else ""
         next_step = f"correct the batch, or allow the change with {how_to_allow(words)}{nulls}"
         raise InputError(where, problem, next_step)
+
+    def warn_of_ignored(self) -> None:
+        """Warn about new columns of the null type."""
+        for path in self._ignored:
+            warnings.warn(
+                f"{self._where}: column {path} is ignored; the table has no such column, and the "
+                "batch has only nulls without a type",
+                stacklevel=3,
+            )
 
     def _refuse(self, path: str, word: str, problem: str) -> None:
         self._refused.append((path, word, problem))
@@ -149,6 +202,8 @@ class _Evolution:
                 raise InputError(where, problem, f"rename it to {name}")
 
     def _type(self, table: pa.DataType, incoming: pa.DataType, path: str) -> pa.DataType:
+        if pa.types.is_null(incoming):
+            return table
         if pa.types.is_struct(table) and pa.types.is_struct(incoming):
             return pa.struct(self.fields(list(table), list(incoming), f"{path}."))
         if pa.types.is_list(table) and pa.types.is_list(incoming):
@@ -163,14 +218,21 @@ class _Evolution:
             return table
         if pa.types.is_decimal128(table) and common is not None:
             # Without the change the column stays, and each value that fits is taken.
-            return common if self._merge.widen_types and not _is_nested(path) else table
-        if common is None or _is_nested(path):
+            is_kept = _is_nested(path) or path in self._keys
+            return common if self._merge.widen_types and not is_kept else table
+        is_key = path in self._keys and common not in _INTEGERS
+        if common is None or _is_nested(path) or is_key:
             loses = table == pa.int64() and incoming in _FLOATS
             why = ", which would round stored numbers" if loses else ""
+            if common is not None:
+                why = ", and only whole columns can be widened"
+            if is_key:
+                why = ", and a column of the key keeps its type"
             raise InputError(
                 f"{self._where}, column {path}",
-                f"{held}{why if common is None else ', and only whole columns can be widened'}",
-                f"cast the batch's column to {type_name(table)}, or give it another name",
+                f"{held}{why}",
+                f"cast the batch's column to {type_name(table)}"
+                + ("" if is_key else ", or give it another name"),
             )
         if not self._merge.widen_types:
             self._refuse(path, "widen_types", held)

@@ -12,12 +12,13 @@ _UNKNOWN = {NONE_TEXT: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(Shown):
-    """Counts of one committed write; ``read(since=result)`` continues after its commit.
+    """Counts of one write; ``read(since=result)`` continues after its commit.
 
     Attributes
     ----------
     instant : InstantTime or None
-        Requested time of the commit; None if there was nothing to write.
+        Requested time of the commit; None if the write changed nothing, and so made no commit: it
+        had no rows, a delete found none of its keys, or every record lost by its ordering value.
     inserted, updated : int or None
         Records with new keys, and with keys that the table had. A record that lost by its ordering
         value is not counted. None if it is unknown: in a merge-on-read table, a log file of a
@@ -41,7 +42,13 @@ class WriteResult(Shown):
     written : int
         Records that were inserted or updated: the sum of both, also if they are unknown.
     completed_at : InstantTime or None
-        Completion time of the commit; None if there was nothing to write.
+        Completion time of the commit; None without a commit.
+    ignored : int or None
+        Records that lost to a stored record by their ordering value. None if it is unknown, because
+        log files are written without a look at stored records. Of several records of the batch with
+        one key, one counts.
+    skipped : bool
+        Whether the batch of a stream was skipped, because it is committed already.
     """
 
     instant: InstantTime | None
@@ -54,3 +61,5 @@ class WriteResult(Shown):
     from_table: int | None = None
     written: int = 0
     completed_at: InstantTime | None = None
+    ignored: int | None = field(default=0, metadata=_UNKNOWN)
+    skipped: bool = False

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from bucketlake.errors import InputError
 from bucketlake.model.cast import Columns, cast_table
-from bucketlake.model.column_type import stored_fields
+from bucketlake.model.column_type import stored_fields, untyped_path
 from bucketlake.model.evolution import evolve
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "cast_table",
     "evolve",
     "normalise_schema",
+    "require_types",
     "with_flag_of",
     "with_meta",
     "without_flag",
@@ -82,7 +83,8 @@ def _data_fields(schema: pa.Schema) -> Iterable[pa.Field]:
 
 def without_flag(schema: pa.Schema) -> pa.Schema:
     """Remove the flag of deletes from a schema."""
-    return pa.schema([field for field in schema if field.name != IS_DELETED])
+    fields = [field for field in schema if field.name != IS_DELETED]
+    return pa.schema(fields, schema.metadata)  # pandas names its index there.
 
 
 def with_flag_of(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
@@ -91,7 +93,9 @@ def with_flag_of(table: pa.Schema, batch: pa.Schema) -> pa.Schema:
     return pa.schema([*without_flag(batch), *flags])
 
 
-def cast_batch(data: Columns, target: pa.Schema, *, where: str = "table") -> Columns:
+def cast_batch(
+    data: Columns, target: pa.Schema, *, where: str = "table", may_widen: bool = False
+) -> Columns:
     """Cast a batch to the table's schema: no number loses a digit, see :func:`cast_table`.
 
     The batch may have the flag of deletes or lack it, whatever the table stores.
@@ -100,7 +104,7 @@ def cast_batch(data: Columns, target: pa.Schema, *, where: str = "table") -> Col
         data = data.drop_columns([IS_DELETED])
     elif IS_DELETED in target.names and IS_DELETED not in data.schema.names:
         data = data.append_column(IS_DELETED, pa.repeat(pa.scalar(False), data.num_rows))
-    return cast_table(data, target, where=where, exact=True)
+    return cast_table(data, target, where=where, exact=True, may_widen=may_widen)
 
 
 def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
@@ -138,10 +142,26 @@ def normalise_schema(schema: pa.Schema, where: str) -> pa.Schema:
             raise InputError(
                 f"{where}, column {name}", "Hudi reserves this name", "drop or rename the column"
             )
-    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+    flag = schema.field(IS_DELETED).type if IS_DELETED in schema.names else pa.bool_()
+    if not (pa.types.is_boolean(flag) or pa.types.is_null(flag)):
         raise InputError(
             f"{where}, column {IS_DELETED}",
-            f"this flag of deletes must be boolean, but is {schema.field(IS_DELETED).type}",
+            f"this flag of deletes must be boolean, but is {flag}",
             "cast it to boolean",
         )
     return pa.schema(stored_fields(list(schema), "", where))
+
+
+def require_types(schema: pa.Schema, where: str) -> None:
+    """Raise InputError for a column of a new table whose type is null, or contains null.
+
+    pandas and polars give this type to a column without values.
+    """
+    for field in schema:
+        path = untyped_path(field.type, field.name)
+        if path is not None:
+            raise InputError(
+                f"{where}, column {path}",
+                "it has the null type, which does not tell the type of later values",
+                "give the column a type, or leave it out",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -13,6 +14,9 @@ from pyspark.sql import types as T  # noqa: N812 -- the name that PySpark's user
 
 from bucketlake.errors import InputError
 from bucketlake.model.field_path import steps_of
+
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_LIMITED = re.compile(r"\b(var)?char\(\d+\)")
 
 _SIMPLE: dict[type[T.DataType], pa.DataType] = {
     T.BooleanType: pa.bool_(),
@@ -54,6 +58,19 @@ def arrow_from_spark(schema: T.StructType) -> pa.Schema:
         If a column has a type that tables cannot store, such as an interval.
     """
     return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
+def limited_texts(schema: T.StructType) -> list[tuple[str, str]]:
+    """Return the columns with a ``char`` or ``varchar``, and their types.
+
+    Spark gives a DataFrame such columns as strings, with the declared type in their metadata.
+    """
+    found = []
+    for field in schema.fields:
+        declared = field.metadata.get(_DECLARED_TYPE, field.dataType.simpleString())
+        if _LIMITED.search(declared):
+            found.append((field.name, declared))
+    return found
 
 
 def spark_from_arrow(schema: pa.Schema) -> T.StructType:
@@ -113,7 +130,12 @@ def _quoted(steps: Sequence[str]) -> str:
 
 
 def _arrow_field(field: T.StructField, path: str) -> pa.Field:
-    return pa.field(field.name, _arrow_type(field.dataType, path), field.nullable)
+    return _nullable_if_null(field.name, _arrow_type(field.dataType, path), field.nullable)
+
+
+def _nullable_if_null(name: str, data_type: pa.DataType, nullable: bool) -> pa.Field:
+    """Return a field; Spark's elements of an empty array have the null type and no nulls."""
+    return pa.field(name, data_type, nullable or pa.types.is_null(data_type))
 
 
 def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
@@ -123,12 +145,13 @@ def _arrow_type(spark_type: T.DataType, path: str) -> pa.DataType:
         return pa.struct([_arrow_field(f, f"{path}.{f.name}") for f in spark_type.fields])
     if isinstance(spark_type, T.ArrayType):
         element = _arrow_type(spark_type.elementType, f"{path}[]")
-        return pa.list_(pa.field("element", element, spark_type.containsNull))
+        return pa.list_(_nullable_if_null("element", element, spark_type.containsNull))
     if isinstance(spark_type, T.MapType):
         value = _arrow_type(spark_type.valueType, f"{path}[]")
+        keys = _arrow_type(spark_type.keyType, f"{path}.key")
         return pa.map_(
-            _arrow_type(spark_type.keyType, f"{path}.key"),
-            pa.field("value", value, spark_type.valueContainsNull),
+            pa.string() if pa.types.is_null(keys) else keys,  # Arrow has no null type for keys.
+            _nullable_if_null("value", value, spark_type.valueContainsNull),
         )
     if type(spark_type) not in _SIMPLE:
         raise InputError(

@@ -77,6 +77,10 @@ class SparkSource:
         """Arrow schema of the DataFrame; raises InputError if a column's type is not supported."""
         return arrow_from_spark(schema_of(self._given))
 
+    def is_empty(self) -> bool:
+        """Return whether the DataFrame has no rows, by a small job."""
+        return bool(self._given.isEmpty())
+
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
         self._given = self._given.select(nested_columns(paths, self.names))

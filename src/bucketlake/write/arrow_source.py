@@ -42,6 +42,10 @@ class ArrowSource:
         """Schema of the table."""
         return self._rows.schema
 
+    def is_empty(self) -> bool:
+        """Return whether the table has no rows."""
+        return bool(self._rows.num_rows == 0)
+
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
         self._rows = columns_at(self._rows, paths)
@@ -99,12 +103,13 @@ def _cpu_count() -> int:
 def _selectable(rows: pa.Table) -> pa.Table:
     """Return the rows in layouts of which Arrow can select rows.
 
-    Arrow cannot select from views, as polars makes them, and not from run-end encoded columns.
+    Arrow cannot select from views, as polars makes them, and not from run-end encoded columns. The
+    text of a column of JSON may be a view.
     Other columns keep their type, which later steps check and cast in chunks.
     """
     fields = list(rows.schema)
     for number, field in enumerate(fields):
-        if any(layout in str(field.type) for layout in ("_view", "run_end_encoded")):
+        if any(layout in str(field.type) for layout in ("_view", "run_end_encoded", ".json")):
             fields[number] = field.with_type(stored_type(field.type, field.name, "the records"))
             column = rows.select([number])
             column = cast_table(column, pa.schema([fields[number]]), where="the records")

@@ -61,7 +61,7 @@ class BatchReader:
             return IncomingRecords(keys, rows.select([]), (), every, every)
         where = f"write to {self.table}"
         require_valid(rows, where=where)
-        columns = cast_batch(rows, self.schema, where=where).combine_chunks()
+        columns = cast_batch(rows, self.schema, where=where, may_widen=True).combine_chunks()
         self._require_distinct(columns, keys)
         fields = self.rule.ordering_fields if self.rule.compares else ()
         deleted = self.delete_flags(rows)

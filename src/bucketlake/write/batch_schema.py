@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import InputError
 from bucketlake.format.avro.schema import avro_from_arrow
 from bucketlake.merge.records import marker_field
+from bucketlake.model.batch_columns import table_columns
+from bucketlake.model.evolution import evolve, typed_schema
 from bucketlake.model.field_path import fields_at, known_field, roots_of
-from bucketlake.model.schema import evolve, normalise_schema, with_flag_of, without_flag
+from bucketlake.model.schema import normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.write.source import RecordSource, require_columns, require_fields
@@ -34,18 +35,19 @@ def schema_after(
         _require_key_types(target, source.schema, paths)
         return target.snapshot.schema
     require_columns(source, config.ordering_fields, root, "ordering")
+    current = target.snapshot.schema_or_none
+    own = table_columns(source.schema, () if current is None else current.names)
+    if len({*source.names}) == len(source.names) > len(own):  # Names that repeat are refused below.
+        source.keep(own)
     where = f"write to {root}"
     incoming = normalise_schema(source.schema, where)
     if target.marker is not None:
         marker_field(incoming, target.marker[0])  # Raises an error for a type without this rule.
-    fields = (*spec.record_key_fields, *spec.partition_fields, *config.ordering_fields)
-    require_fields(incoming, fields, root)
-    current = target.snapshot.schema_or_none
+    require_fields(incoming, (*_key_columns(config), *config.ordering_fields), root)
     if current is None:
-        return without_flag(incoming)
-    evolved = evolve(current, with_flag_of(current, incoming), where=where, merge=merge)
-    _require_same_keys(current, evolved, config, where)
-    return evolved
+        return typed_schema(without_flag(incoming), where)
+    batch = with_flag_of(current, incoming)
+    return evolve(current, batch, where=where, merge=merge, keys=_key_columns(config))
 
 
 def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -> None:
@@ -53,33 +55,15 @@ def _require_key_types(target: Target, given: pa.Schema, paths: Sequence[str]) -
     where = f"delete from {target.storage.root}"
     for field in fields_at(given, paths):
         held = known_field(target.snapshot.schema, field.name)
-        # A column with only nulls has no type; null keys raise their own error later.
-        if not pa.types.is_null(field.type):
-            # Wider integers are taken: a delete changes no type. The leaf's name stands for its
-            # path, because inside a struct no type may change.
-            leaf = field.name.rpartition(".")[2]
-            pair = (pa.schema([each.with_name(leaf)]) for each in (held, field))
-            evolved = evolve(*pair, where=where, merge=SchemaMerge.of(True))
-            _require_same_key(field.name, held.type, evolved.field(leaf).type, where)
+        # Wider integers are taken: a delete changes no type. The leaf's name stands for its path,
+        # because inside a struct no type may change.
+        leaf = field.name.rpartition(".")[2]
+        pair = (pa.schema([each.with_name(leaf)]) for each in (held, field))
+        evolve(*pair, where=where, merge=SchemaMerge(widen_types=True), keys=(leaf,))
 
 
-def _require_same_keys(
-    current: pa.Schema, evolved: pa.Schema, config: TableConfig, where: str
-) -> None:
-    """Raise InputError for a wider type that would change the key text of stored records."""
-    for name in (*config.key_spec.record_key_fields, *config.key_spec.partition_fields):
-        held, wider = known_field(current, name), known_field(evolved, name)
-        _require_same_key(name, held.type, wider.type, where)
-
-
-def _require_same_key(name: str, held: pa.DataType, wider: pa.DataType, where: str) -> None:
-    integers = pa.types.is_integer(held) and pa.types.is_integer(wider)
-    if held != wider and not integers:
-        raise InputError(
-            f"{where}, column {name}",
-            f"it is part of the key, has type {held} in the table, and cannot become {wider}",
-            f"cast the column to {held}",
-        )
+def _key_columns(config: TableConfig) -> tuple[str, ...]:
+    return (*config.key_spec.record_key_fields, *config.key_spec.partition_fields)
 
 
 def schema_text(target: Target, schema: pa.Schema) -> str:

@@ -40,13 +40,14 @@ from bucketlake.metadata.index_definitions import update_index_definitions
 from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
 from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
+from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import field_at, why_missing
 from bucketlake.model.file_name import FileId
 from bucketlake.model.keys import KeySpec, check_generator
 from bucketlake.model.names import one_of
 from bucketlake.model.partition_path import check_partitioning
-from bucketlake.model.schema import normalise_schema
+from bucketlake.model.schema import normalise_schema, require_types
 from bucketlake.model.table_type import TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
@@ -116,7 +117,11 @@ def plan_table(
     InputError, ConfigError, UnsupportedFeatureError
         As ``create_table``.
     """
+    named = {*key_spec.record_key_fields, *key_spec.partition_fields, *merging.ordering_fields}
+    names = table_columns(schema, named)
+    schema = pa.schema([field for field in schema if field.name in names])
     stored = normalise_schema(schema, f"schema of {path}")
+    require_types(stored, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, merging.ordering_fields)
     if merging.marker is not None:
         marker_field(stored, merging.marker[0])  # Raises an error for a type without this rule.

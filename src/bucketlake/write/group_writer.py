@@ -58,6 +58,23 @@ CHUNK_ROWS = 131_072
 
 
 @dataclass(frozen=True, slots=True)
+class SlotFiles:
+    """The files that were written for a slot, and how many of its records changed nothing.
+
+    Attributes
+    ----------
+    stats : tuple of WriteStat
+        The files.
+    ignored : int
+        Records that lost to a stored row by their ordering value; not those in log files, which are
+        written without a look at stored rows.
+    """
+
+    stats: tuple[WriteStat, ...]
+    ignored: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupWriter:
     """The values that all tasks of one write share; small and picklable.
 
@@ -104,8 +121,8 @@ class GroupWriter:
 
     def write(
         self, plan: SlotPlan, incoming: IncomingRecords, changed: ChangedKeys | None = None
-    ) -> tuple[WriteStat, ...]:
-        """Write the file groups of a slot that get incoming records; return their statistics.
+    ) -> SlotFiles:
+        """Write the file groups of a slot that incoming records change.
 
         Parameters
         ----------
@@ -126,15 +143,16 @@ class GroupWriter:
                 appends=self.appends,
                 part=plan.part,
             )
-        stats = []
+        stats, ignored = [], 0
         for place, choice in enumerate(choices):
             own = incoming if choice.rows is None else incoming.take(choice.rows)
             # Sequence numbers of rows contain this number, which is unique among the groups.
             number = plan.number + place * self.slot_count
-            stat = self._write_group(plan.partition_path, choice, own, number, changed)
+            stat, late = self._write_group(plan.partition_path, choice, own, number, changed)
+            ignored += late
             if stat is not None:
                 stats.append(stat)
-        return tuple(stats)
+        return SlotFiles(tuple(stats), ignored)
 
     def _write_group(
         self,
@@ -143,10 +161,11 @@ class GroupWriter:
         incoming: IncomingRecords,
         number: int,
         changed: ChangedKeys | None,
-    ) -> WriteStat | None:
+    ) -> tuple[WriteStat | None, int]:
         """Write the new base file of a group, or its log file.
 
-        Returns None if a new group would be empty.
+        Returns the statistics of the file, and the number of ignored records. There is no file if a
+        new group would be empty, or no record changed the group.
 
         Notes
         -----
@@ -160,7 +179,7 @@ class GroupWriter:
                 opens_group = choice.file_slice is None
                 found = changes_of_append(incoming, opens_group=opens_group)
                 changed.add(partition, choice.file_id, *found)
-            return self._append(partition, choice, incoming, number)
+            return self._append(partition, choice, incoming, number), 0
         base = None
         if choice.file_slice is not None:
             base = choice.file_slice.base_file
@@ -186,13 +205,15 @@ class GroupWriter:
             changed.add(partition, choice.file_id, *changes_of_merge(merge))
         if is_published:
             return self._stat_of_published(partition, choice, base, path)
-        if base is None and merge.counts.written == 0:
-            return None
+        if merge.counts.changed == 0:
+            return None, merge.counts.ignored
         kind = MarkerType.CREATE if base is None else MarkerType.MERGE
         self._put(partition, path, written.data, kind)
         statistics = packed_statistics_of_written(written, self.indexed, path)
         size_bytes = len(written.data)
-        return self._stat(partition, choice, base, path, merge.counts, size_bytes, statistics)
+        counts = merge.counts
+        stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
+        return stat, counts.ignored
 
     def _append(
         self, partition: str, choice: GroupChoice, incoming: IncomingRecords, number: int
@@ -257,7 +278,7 @@ class GroupWriter:
 
     def _stat_of_published(
         self, partition: str, choice: GroupChoice, base: DataFile | None, path: str
-    ) -> WriteStat:
+    ) -> tuple[WriteStat, int]:
         with BaseFileReader(self.storage, path) as reader:
             text = reader.key_values.get(STATS_KEY)
             size_bytes = reader.size_bytes
@@ -265,7 +286,8 @@ class GroupWriter:
         if text is None:
             raise FormatError(path, f"footer key {STATS_KEY}", "none; another program wrote it")
         counts = MergeCounts(**json.loads(text))
-        return self._stat(partition, choice, base, path, counts, size_bytes, statistics)
+        stat = self._stat(partition, choice, base, path, counts, size_bytes, statistics)
+        return stat, counts.ignored
 
     def _stat(
         self,

@@ -75,6 +75,8 @@ class IndexedResult:
         Keys that were looked up in the index.
     from_cache : int
         Those of them that the caches of hosts answered.
+    ignored : int
+        Records that lost to a stored row of another partition by their ordering value.
     """
 
     plan: WritePlan
@@ -85,6 +87,7 @@ class IndexedResult:
     inserted: int = 0
     looked_up: int = 0
     from_cache: int = 0
+    ignored: int = 0
 
     def require_alone(self, partitions: frozenset[str] | None, view: CommitView) -> None:
         """Raise CommitConflictError if another commit changed keys that the write did not find.
@@ -396,4 +399,5 @@ def _result(
         ),
         frozenset(looked_at),
         sum(count for result in found for _, count in result.new),
+        ignored=sum(result.ignored for result in found),
     )

@@ -14,13 +14,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import InputError
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.settings import TableIndex
 from bucketlake.index.state import record_written
-from bucketlake.merge.group_merge import MergeRule
 from bucketlake.metadata.statistics import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
@@ -32,6 +31,7 @@ from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Instant, State
 from bucketlake.timeline.transitions import instant_path
+from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_after, schema_text
 from bucketlake.write.batches import Batch, is_committed
@@ -123,12 +123,12 @@ def write_records(
     Returns
     -------
     WriteResult
-        Without an instant if there was nothing to write, or the batch was written before.
+        Without an instant if nothing changed, or the batch was written before.
     """
     timeline = target.snapshot.timeline
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
-        return WriteResult(None)
-    schema = schema_after(target, operation, source, merge)
+        return WriteResult(None, skipped=True)
+    source, schema = _fitting(target, operation, source, merge)
     tagger = target.tagger(schema)
     if counted is not None and counted.hold_for(target, schema):
         counts = counted.counts
@@ -147,6 +147,22 @@ def write_records(
         if target.layout.locates:
             return write_located(write, target, source, tagger, counts, listed.slices, batch)
         return write_into_slots(write, target, source, tagger, counts, listed.slices, batch=batch)
+
+
+def _fitting(
+    target: Target, operation: Operation, source: RecordSource, merge: SchemaMerge
+) -> tuple[RecordSource, pa.Schema]:
+    """Return the records, and the schema of the table after the write.
+
+    No rows fit every table: an empty data frame often has no types, or no columns.
+    """
+    try:
+        return source, schema_after(target, operation, source, merge)
+    except InputError:
+        schema = target.snapshot.schema_or_none
+        if schema is None or not source.is_empty():
+            raise
+        return ArrowSource(schema.empty_table()), schema
 
 
 def write_into_slots(
@@ -201,7 +217,8 @@ def write_into_slots(
             checks=(*own.checks, partial(require_same_index, upkeep)),
             index_files=upkeep.files(plan, shard_results, stats, target.snapshot),
         )
-    return commit_planned(write, target, plan, tagger.schema, own)
+    ignored = sum(result.ignored for result in slot_results)
+    return commit_planned(write, target, plan, tagger.schema, own, ignored)
 
 
 def _written(source: SlotSource, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
@@ -242,13 +259,18 @@ def write_located(
         group_key=layout.conflict_key_of_group,
         index_files=done.index_files,
     )
-    result = commit_planned(write, target, done.plan, tagger.schema, own)
+    ignored = done.ignored + sum(result.ignored for result in done.slots)
+    result = commit_planned(write, target, done.plan, tagger.schema, own, ignored)
     if target.appends:  # A merge counts by itself; of log files, the lookups know more.
+        updated = result.written - done.inserted
+        deleted = sum(stat.delete_count for stat in own.stats)
+        may_lose = (updated or deleted) and target.merge_rule(write.operation).compares
         result = replace(
             result,
             inserted=done.inserted,
-            updated=result.written - done.inserted,
-            deleted=sum(stat.delete_count for stat in own.stats),
+            updated=updated,
+            deleted=deleted,
+            ignored=None if may_lose else ignored,
         )
     return replace(
         result,
@@ -306,7 +328,7 @@ def _group_writer(
         target.storage,
         write.instant,
         schema,
-        _merge_rule(target.config, write.operation),
+        target.merge_rule(write.operation),
         layout,
         StoredKeyReader(target.storage, write.pinned if layout.looks_up else None),
         schema_text(target, schema),
@@ -349,11 +371,6 @@ def layout_of_write(target: Target, write: PendingWrite, partitions: Collection[
     """Return the layout with the state of the partitions that a write touches."""
     layout = target.layout.pinned(partitions, creates=write.operation is not Operation.DELETE)
     return layout.renewed(partitions, write.instant) if write.operation.replaces else layout
-
-
-def _merge_rule(config: TableConfig, operation: Operation) -> MergeRule:
-    # A delete by key has no ordering value, so it removes every older record with the key.
-    return MergeRule(config.merge_mode, config.ordering_fields, operation is Operation.DELETE)
 
 
 def _require_complete(plan: WritePlan, results: Sequence[SlotResult]) -> None:

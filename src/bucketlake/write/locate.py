@@ -199,8 +199,9 @@ class LocateTask:
             rows, tagged = _taken(rows, tagged, kept)
             places, deleted = places[kept], deleted[kept]
         moved: BoolArray | None = None
+        ignored = 0
         if self.moving is not None:
-            rows, tagged, places, moved = self._move(rows, tagged, places, deleted, groups)
+            rows, tagged, places, moved, ignored = self._move(rows, tagged, places, deleted, groups)
             deleted = self.reader.delete_flags(rows) | moved
         new = np.flatnonzero(places == NOT_FOUND)
         places[new] = -1 - self._partitions(tagged)[new]
@@ -224,6 +225,7 @@ class LocateTask:
             int(unknown.sum()),
             found.looked_up,
             found.from_cache,
+            ignored,
         )
         rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
         rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
@@ -278,10 +280,11 @@ class LocateTask:
         places: PlaceArray,
         deleted: BoolArray,
         groups: Sequence[Group],
-    ) -> tuple[pa.Table, TaggedRecords, PlaceArray, BoolArray]:
+    ) -> tuple[pa.Table, TaggedRecords, PlaceArray, BoolArray, int]:
         """Replace each record whose key is stored in another partition by a delete and an insert.
 
-        A delete goes to the stored row, whatever its own partition columns say.
+        The last value is the number of dropped records, which lost by their ordering value. A
+        delete goes to the stored row, whatever its own partition columns say.
         """
         assert self.moving is not None
         numbers: dict[str, int] = {path: n for n, path in enumerate(tagged.partitions)}
@@ -291,7 +294,7 @@ class LocateTask:
             (places != NOT_FOUND) & ~deleted & (stored != tagged.partition_codes)
         )
         if len(moving) == 0:
-            return rows, tagged, places, np.zeros(len(places), np.bool_)
+            return rows, tagged, places, np.zeros(len(places), np.bool_), 0
         own_rows, own = _taken(rows, tagged, moving)
         of_rows = [groups[place] for place in places[moving].tolist()]
         wins = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
@@ -303,7 +306,8 @@ class LocateTask:
         moved = np.zeros(len(order), np.bool_)
         moved[int(kept.sum()) :] = True
         rows, tagged = _taken(rows, tagged, order)
-        return rows, tagged, np.where(moved, places[order], inserted[order]), moved
+        places = np.where(moved, places[order], inserted[order])
+        return rows, tagged, places, moved, int((~wins).sum())
 
     def _gone(self, rows: pa.Table, keys: pa.Array, deleted: BoolArray) -> IntArray:
         """Return the rows whose keys are certain to be gone after the write."""

@@ -76,6 +76,8 @@ class LookupResult:
     from_cache : int
         Those of them that the cache of the host answered. It differs between two attempts of a
         task, so nothing that is written may follow from it.
+    ignored : int
+        Records that lost to a stored row of another partition by their ordering value.
     """
 
     number: int
@@ -88,11 +90,12 @@ class LookupResult:
     unknown: int
     looked_up: int = 0
     from_cache: int = 0
+    ignored: int = 0
 
     def to_text(self) -> str:
         """Print as JSON."""
         counts = [self.number, self.records, self.size_bytes, self.rows]
-        ends = [self.gone, self.unknown, self.looked_up, self.from_cache]
+        ends = [self.gone, self.unknown, self.looked_up, self.from_cache, self.ignored]
         return json.dumps([*counts, self.groups, self.new, *ends])
 
     @classmethod

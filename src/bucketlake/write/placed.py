@@ -61,8 +61,8 @@ class PlacedTask:
             chosen = np.flatnonzero(places == slot.number)
             require_count(slot.key, slot.records, len(chosen))
             own = rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen))
-            stats = self.writer.write(slot, self._incoming(own))
-            yield SlotResult(slot.number, len(chosen), stats)
+            done = self.writer.write(slot, self._incoming(own))
+            yield SlotResult(slot.number, len(chosen), done.stats, done.ignored)
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
         moved = _moved(rows)

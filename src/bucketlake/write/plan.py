@@ -112,21 +112,25 @@ class SlotResult:
         Number of incoming records that the task received for it.
     stats : tuple of WriteStat
         Files that were written; empty if there was nothing to write.
+    ignored : int
+        Records that lost to a stored row by their ordering value.
     """
 
     number: int
     records: int
     stats: tuple[WriteStat, ...]
+    ignored: int = 0
 
     def to_text(self) -> str:
         """Print as JSON."""
-        return json.dumps([self.number, self.records, [stat.to_facts() for stat in self.stats]])
+        stats = [stat.to_facts() for stat in self.stats]
+        return json.dumps([self.number, self.records, stats, self.ignored])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse what :meth:`to_text` printed."""
-        number, records, stats = json.loads(text)
-        return cls(number, records, tuple(WriteStat.from_facts(facts) for facts in stats))
+        number, records, stats, ignored = json.loads(text)
+        return cls(number, records, tuple(map(WriteStat.from_facts, stats)), ignored)
 
 
 @dataclass(frozen=True, slots=True)

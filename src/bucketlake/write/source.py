@@ -80,6 +80,10 @@ class RecordSource(SlotSource, Protocol):
         """Arrow schema of the caller's records; raises InputError for a type that Arrow lacks."""
         ...
 
+    def is_empty(self) -> bool:
+        """Return whether there are no records."""
+        ...
+
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""
         ...
@@ -149,8 +153,8 @@ class WriteTask:
                 indices = pa.array(chosen)
                 incoming = reader.read(rows.take(indices), tagged.keys.take(indices))
             own = None if positions is None else positions[chosen]
-            stats = self.writer.write(slot, collapse_duplicates(incoming, own), changed)
-            yield SlotResult(slot.number, len(chosen), stats)
+            done = self.writer.write(slot, collapse_duplicates(incoming, own), changed)
+            yield SlotResult(slot.number, len(chosen), done.stats, done.ignored)
 
     @property
     def reader(self) -> BatchReader:

@@ -19,9 +19,10 @@ from bucketlake.index.settings import (
     require_index,
     store_index,
 )
+from bucketlake.merge.group_merge import MergeRule
 from bucketlake.metadata.slice_rewriter import Runner, rewrite_here
 from bucketlake.model.file_slice import FileSlice
-from bucketlake.model.table_type import LogFormat, TableType
+from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
@@ -92,6 +93,13 @@ class Target:
     def appends(self) -> bool:
         """Whether existing file groups get log files instead of new base files."""
         return self.config.table_type is TableType.MERGE_ON_READ
+
+    def merge_rule(self, operation: Operation) -> MergeRule:
+        """Return the rule by which records of an operation win over stored records."""
+        config = self.config
+        # A delete by key has no ordering value, so it removes every older record with the key.
+        always = operation is Operation.DELETE
+        return MergeRule(config.merge_mode, config.ordering_fields, always)
 
     def tagger(self, schema: pa.Schema) -> Tagger:
         """Return the tagger for records of a schema."""

@@ -43,9 +43,21 @@ def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
 
 
 def commit_planned(
-    write: PendingWrite, target: Target, plan: WritePlan, schema: pa.Schema, own: CommitPlan
+    write: PendingWrite,
+    target: Target,
+    plan: WritePlan,
+    schema: pa.Schema,
+    own: CommitPlan,
+    ignored: int = 0,
 ) -> WriteResult:
-    """Commit a write; add the checks and metadata that every write of records needs."""
+    """Commit a write; add the checks and metadata that every write of records needs.
+
+    A write of records that changes no file makes no commit. ``ignored`` is the number of records
+    that lost by their ordering value.
+    """
+    if not (own.stats or own.index_files or write.operation.replaces):
+        settle(write.storage, write.config, write.instant, write.action)
+        return WriteResult(None, ignored=ignored)
     index = target.index
     commit = replace(
         own,
@@ -72,6 +84,7 @@ def commit_planned(
     logs = [s for s in stats if target.appends and not s.opens_group]
     knows_records = not any(s.update_count for s in logs)
     knows_deletes = not any(s.delete_count for s in logs)
+    knows_ignored = not logs or not target.merge_rule(write.operation).compares
     replaced_count = sum(len(ids) for ids in plan.replaced.values())
     return WriteResult(
         write.instant,
@@ -81,4 +94,5 @@ def commit_planned(
         file_groups=len({(s.partition_path, s.file_id) for s in stats}) + replaced_count,
         written=inserted + updated,
         completed_at=completed_at,
+        ignored=ignored if knows_ignored else None,
     )

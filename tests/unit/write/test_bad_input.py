@@ -68,7 +68,6 @@ def test_a_bad_batch_is_refused_by_each_operation_and_leaves_no_trace(
 @pytest.mark.parametrize(
     "data_type",
     [
-        pa.null(),
         pa.duration("us"),
         pa.month_day_nano_interval(),
         pa.decimal256(50, 2),

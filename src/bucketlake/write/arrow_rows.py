@@ -1,0 +1,151 @@
+"""Rows of the caller, in any of the forms that a write takes, as one Arrow table.
+
+pandas and polars are not imported: a data frame of either exists only where its library is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+
+TAKEN = (
+    "pass a DataFrame of Spark, pandas or polars (also lazy), a pyarrow Table, RecordBatch, "
+    "RecordBatchReader, Dataset or Scanner, a list of RecordBatches or of dicts, or an object with "
+    "the Arrow PyCapsule interface"
+)
+"""What a write takes, for messages."""
+
+_CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def arrow_rows(data: object, where: str) -> pa.Table:
+    """Return rows as an Arrow table.
+
+    Parameters
+    ----------
+    data : object
+        What :data:`TAKEN` lists, except a DataFrame of Spark.
+    where : str
+        The write, for messages.
+
+    Raises
+    ------
+    InputError
+        If the data is of another type, or a column has values without an Arrow type. An error of a
+        reader, such as a file that cannot be read, is raised as it is.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if _is_of(data, "pandas", "DataFrame"):
+        return _from_pandas(data, where)
+    if _is_of(data, "polars", "LazyFrame"):
+        data = data.collect()  # type: ignore[attr-defined]
+    if _is_of(data, "polars", "DataFrame"):
+        return _from_polars(data, where)
+    if _is_of(data, "pyarrow.dataset", "Dataset") or _is_of(data, "pyarrow.dataset", "Scanner"):
+        return data.to_table()  # type: ignore[attr-defined]
+    if isinstance(data, list | tuple):
+        return _from_list(data, where)
+    return _reader(data, where).read_all()
+
+
+def _is_of(data: object, module: str, name: str) -> bool:
+    known = getattr(sys.modules.get(module), name, None)
+    return known is not None and isinstance(data, known)
+
+
+def _reader(data: object, where: str) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    problem = f"data of type {type(data).__name__} cannot be written"
+    if hasattr(type(data), "__arrow_c_stream__"):
+        try:
+            return pa.RecordBatchReader.from_stream(data)
+        except _CONVERSION_ERRORS as error:
+            problem = f"{problem}: {error}"
+    raise InputError(where, problem, TAKEN)
+
+
+def _from_pandas(frame: Any, where: str) -> pa.Table:
+    # A level without a name is never written. One with a name may be a column of the table.
+    is_named = any(name is not None for name in frame.index.names)
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=is_named)
+    except _CONVERSION_ERRORS as error:
+        for place, name in enumerate(frame.columns):
+            column = frame.iloc[:, place]
+            _array(column, f"{where}, column {name}", f"pandas type {column.dtype}")
+        problem = f"the pandas data frame has no Arrow form: {error}"
+        raise InputError(where, problem, "reset its index, and rename equal columns") from error
+
+
+def _array(values: Any, where: str, held: str) -> pa.Array:
+    """Return values of Python as an array; raise InputError if they have no common type."""
+    try:
+        return pa.array(values)
+    except _CONVERSION_ERRORS as error:
+        raise InputError(
+            where,
+            f"{held} has values without a common Arrow type: {error}",
+            "convert the values of the column to one type first",
+        ) from error
+
+
+def _from_polars(frame: Any, where: str) -> pa.Table:
+    for name, dtype in frame.schema.items():
+        problem = f"polars type {dtype} has no Arrow type"
+        if dtype == sys.modules["polars"].Object:  # polars would give their addresses in memory.
+            held = next((value for value in frame[name] if value is not None), None)
+            problem += "" if held is None else f", its values are of type {type(held).__name__}"
+        else:
+            try:
+                pa.table(frame.select(name).clear())
+                continue
+            except _CONVERSION_ERRORS as error:
+                problem += f": {error}"
+        next_step = "convert the values of the column first, for example to text"
+        raise InputError(f"{where}, column {name}", problem, next_step)
+    return pa.table(frame)
+
+
+def _from_list(items: Sequence[Any], where: str) -> pa.Table:
+    if all(isinstance(item, dict) for item in items):
+        return _from_dicts(items, where)
+    if not all(isinstance(item, pa.RecordBatch | pa.Table) for item in items):
+        kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+        raise InputError(where, f"a list of {kinds} cannot be written", TAKEN)
+    names = {frozenset(item.schema.names) for item in items}
+    try:
+        if len(names) > 1:  # Nulls for a column that a batch lacks would replace stored values.
+            raise pa.ArrowInvalid("some lack a column that another one has")
+        return pa.concat_tables(map(_as_table, items), promote_options="permissive")
+    except pa.ArrowException as error:
+        problem = f"the batches of the list do not fit together: {error}"
+        raise InputError(where, problem, "give them the same columns and types") from error
+
+
+def _as_table(batch: pa.RecordBatch | pa.Table) -> pa.Table:
+    return batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+
+
+def _from_dicts(rows: Sequence[dict[Any, Any]], where: str) -> pa.Table:
+    """Return rows with the names of all rows; a row without a name has a null there."""
+    names = dict.fromkeys(chain.from_iterable(rows))
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(where, f"the column name {name!r} is no text", "name columns by text")
+    if rows and not names:
+        raise InputError(where, "there are no columns", "give data with columns")
+    columns = {
+        name: _array([row.get(name) for row in rows], f"{where}, column {name}", "the column")
+        for name in names
+    }
+    return pa.table(columns)
