@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.engine import (
@@ -168,9 +169,6 @@ class Table:
         Format of the records in log files that this handle writes.
     lock : TableLock
         The lock that this handle shares with Hudi's writers.
-    marker : (str, str), optional
-        A column, and the text in it that makes a row of this handle's writes a delete, if the
-        table itself has no such marker.
     """
 
     path: str
@@ -178,7 +176,7 @@ class Table:
     storage_options: Mapping[str, str] = field(repr=False)
     log_format: LogFormat = field(repr=False)
     lock: TableLock = field(repr=False)
-    marker: tuple[str, str] | None = field(repr=False)
+    _job_marker: Marker | None = field(repr=False)
 
     def __init__(
         self,
@@ -187,7 +185,6 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         log_format: LogFormat = LogFormat.PARQUET,
         lock: TableLock = NO_LOCK,
-        marker: tuple[str, str] | None = None,
     ) -> None:
         if index is not None:
             check_kinds(INDEX_KINDS, index=index)
@@ -199,7 +196,7 @@ class Table:
         object.__setattr__(self, "storage_options", options)
         object.__setattr__(self, "log_format", log_format)
         object.__setattr__(self, "lock", lock)
-        object.__setattr__(self, "marker", marker)
+        object.__setattr__(self, "_job_marker", None)
 
     @property
     def index(self) -> TableIndex | None:
@@ -1394,7 +1391,7 @@ class Table:
             log_format=self.log_format,
             lock=self.lock,
             rewrite=rewrite_runner(session_of(data)),
-            job_marker=self.marker,
+            job_marker=self._job_marker,
         )
 
     def _snapshot(self) -> Snapshot:
@@ -1478,10 +1475,22 @@ def _request(
 
 
 def with_settings(
-    table: Table, log_format: LogFormat, lock: TableLock, marker: tuple[str, str] | None
+    table: Table, log_format: LogFormat, lock: TableLock, marker: Marker | None
 ) -> Table:
-    """Return a handle of the same table with other settings of writes."""
-    return Table(table.path, table._given_index, table.storage_options, log_format, lock, marker)
+    """Return a handle of the same table with other settings of writes.
+
+    Parameters
+    ----------
+    table : Table
+        The handle.
+    log_format, lock
+        As in ``Table``.
+    marker : (field, text) or None
+        The delete marker of a job, for a table that stores none.
+    """
+    handle = Table(table.path, table._given_index, table.storage_options, log_format, lock)
+    object.__setattr__(handle, "_job_marker", marker)
+    return handle
 
 
 def index_when_opened(table: Table) -> TableIndex | None:
