@@ -22,7 +22,8 @@ HEADER = pa.struct([("eid", pa.int64()), ("day", pa.string()), ("ts", pa.int64()
 
 def rows(*given: tuple[int, str, int, int]) -> pa.Table:
     headers = [{"eid": eid, "day": day, "ts": ts} for eid, day, ts, _ in given]
-    return pa.table({"header": pa.array(headers, HEADER), "v": [v for *_, v in given]})
+    values = pa.array([v for *_, v in given], pa.int64())
+    return pa.table({"header": pa.array(headers, HEADER), "v": values})
 
 
 @pytest.mark.parametrize(
