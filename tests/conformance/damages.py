@@ -25,6 +25,7 @@ from bucketlake.format.clustering_plan import (
     ClusteringPlan,
     encode_clustering_plan,
 )
+from bucketlake.format.parquet_checksums import CHECKSUMS
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.index.ring_engine import ENGINES, new_prefix
 from bucketlake.index.rings import metadata_path, ring_after
@@ -379,7 +380,10 @@ def _rewritten(
     path, stat = copied(table, base_file(table), instant=instant, file_id=file_id)
     stored = pq.read_table(pa.BufferReader(storage.read(path)))
     sink = pa.BufferOutputStream()
-    pq.write_table(change(stored), sink)
+    kept = {
+        name: text for name, text in stored.schema.metadata.items() if name.decode() != CHECKSUMS
+    }
+    pq.write_table(change(stored).replace_schema_metadata(kept), sink)
     storage.delete(path)
     target = f"{to}/{path.rpartition('/')[2]}"
     storage.put(target, data := sink.getvalue().to_pybytes())

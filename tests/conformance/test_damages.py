@@ -37,7 +37,7 @@ def test_a_damage_is_found_and_repaired_or_left_as_it_is(
     if not damage.is_repaired:
         done = table.table.repair(dry_run=False, **ALL_CHECKS)
         assert {one.kind for one in done.repaired} <= in_index
-        assert {one.kind for one in done.left} == damage.found
+        assert {one.kind for one in done.left} - in_index == damage.found
         assert objects(table.table) == before or done.repaired
         return
     planned = table.table.repair(dry_run=True, **ALL_CHECKS)

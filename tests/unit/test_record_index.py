@@ -14,9 +14,11 @@ from bucketlake.config.layout import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
+    IndexMissingError,
     IndexStateError,
     InputError,
     MetadataTableError,
+    MetadataTableWarning,
 )
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index import record_layout
@@ -355,7 +357,7 @@ def test_a_commit_that_found_no_key_depends_on_the_commit_that_removed_it(
 # ---- What is rejected ---------------------------------------------------------------------------
 
 
-def test_a_table_without_its_index_is_not_written(new_path: NewPath) -> None:
+def test_a_write_builds_the_index_that_a_table_lacks(new_path: NewPath) -> None:
     table = make(new_path())
     table.upsert(rows("a1"))
     storage = open_storage(table.path)
@@ -363,11 +365,31 @@ def test_a_table_without_its_index_is_not_written(new_path: NewPath) -> None:
         name for name in read_table_config(storage).metadata_partitions if name != "record_index"
     ]
     set_properties(storage, {table_keys.METADATA_PARTITIONS: ",".join(left)})
-    with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
+    with pytest.warns(MetadataTableWarning, match="was missing; this write builds it"):
         table.upsert(rows("a2"))
-    with pytest.raises(IndexStateError, match="rebuild_metadata_table"):
+    assert held(table) == {"a1": 1, "a2": 1}
+    set_properties(storage, {table_keys.METADATA_PARTITIONS: ",".join(left)})
+    with pytest.warns(MetadataTableWarning, match="was missing; this write builds it"):
         table.delete_partitions("a")
-    assert held(table) == {"a1": 1}
+    assert held(table) == {}
+
+
+def test_a_table_without_the_index_that_its_caller_states_is_not_written(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), bl.SimpleBucket(2))
+    open_storage(table.path).delete(".hoodie/.bucket_index/ext/engine.json")
+    with pytest.raises(IndexMissingError, match="rebuild_metadata_table"):
+        bl.open_table(table.path, bl.RecordIndex()).upsert(rows("a1"))
+    assert held(table) == {}
+
+
+def test_an_index_of_the_other_kind_is_not_built_for_a_table_that_needs_one(
+    new_path: NewPath,
+) -> None:
+    table = make(new_path(), bl.RecordIndex(partitioned=False))
+    with pytest.raises(ConfigError, match=r"partitioned.*False"):
+        table.rebuild_metadata_table(["record_index"], partitioned=True)
 
 
 def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
@@ -384,8 +406,9 @@ def test_a_build_that_begins_while_a_write_opens_its_index_is_a_missing_index(
         return opened(*given)
 
     monkeypatch.setattr(record_layout, "open_metadata_table", open_late)
-    with pytest.raises(IndexStateError, match=r"has none .*rebuild_metadata_table"):
-        table.upsert(rows("a2"))
+    target = open_target(storage, read_table_config(storage), None)
+    with pytest.raises(IndexMissingError, match=r"has none.*rebuild_metadata_table"):
+        write_records(target, Operation.UPSERT, ArrowSource(rows("a2")))
 
 
 def test_a_table_with_the_other_kind_of_index_is_not_written(new_path: NewPath) -> None:

@@ -82,6 +82,14 @@ _FORBIDS_REWRITE = {  # Findings of a partition, or of the whole table.
     FindingKind.ORPHAN_SHOWN,
 }
 
+_FORBIDS_BUILD = {  # Of an index, which reads all files.
+    FindingKind.FILE_MISSING,
+    FindingKind.FILE_SIZE_DIFFERS,
+    FindingKind.FILE_CORRUPT,
+}
+
+_OF_ENTRIES = {FindingKind.INDEX_ENTRIES_WRONG, FindingKind.INDEX_ENTRIES_DEAD}
+
 _KEEPS_FROM_REWRITE = (
     IndexStateError,  # Rows belong to another partition.
     FormatError,  # A file cannot be read, and the doctor did not read files.
@@ -233,6 +241,8 @@ class _Repair:
     def rebuild_metadata_table(self, found: Sequence[Finding]) -> None:
         """Build partitions of the metadata table again."""
         mended = [one for one in found if one.remedy is Remedy.REBUILD_METADATA]
+        if any(one.kind in _FORBIDS_BUILD for one in found):  # Writes can still use the index.
+            mended = [one for one in mended if one.kind not in _OF_ENTRIES]
         partitions = {*map(partition_to_rebuild, mended)}
         if any(one.kind is FindingKind.KEYS_TWICE for one in found) and not self.met_key_twice:
             self.met_key_twice = True
