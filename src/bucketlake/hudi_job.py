@@ -307,9 +307,8 @@ class _Save:
             make_table_anew(self.storage, planned, held, self.lock)
         except AlreadyExistsError:
             return None
-        table = Table(
-            self.path, index, self.storage_options, job.log_format, self.lock, job.merging.marker
-        )
+        handle = Table(self.path, index, self.storage_options)
+        table = with_settings(handle, job.log_format, self.lock, job.merging.marker)
         try:
             return table, self._write(table, config, job.operation, counted)
         except CommitOutcomeUnknownError:
@@ -361,7 +360,7 @@ class _Save:
             log_format=table.log_format,
             lock=table.lock,
             rewrite=rewrite_runner(session_of(self.records)),
-            job_marker=table.marker,
+            job_marker=self.job.merging.marker,
         )
 
 
