@@ -1475,7 +1475,7 @@ def _request(
 
 
 def with_settings(
-    table: Table, log_format: LogFormat, lock: TableLock, marker: Marker | None
+    table: Table, log_format: LogFormat, lock: TableLock, marker: Marker | None = None
 ) -> Table:
     """Return a handle of the same table with other settings of writes.
 
