@@ -320,7 +320,9 @@ def test_rows_in_a_pipe_are_refused_and_not_taken_for_none(flights: Run, file_fo
     os.mkfifo("pipe")
     before = bl.open_table("flights").timeline()
     said = flights("upsert", "flights", "pipe", "--format", file_format, exit_code=1).stderr
-    assert said == "Error: pipe: it is not a regular file; write the rows to a regular file first\n"
+    assert said.startswith(
+        "Error: pipe: it is not a regular file; write the rows to a regular file"
+    )
     assert bl.open_table("flights").timeline() == before
 
 
