@@ -43,7 +43,7 @@ class ArrowSource:
 
     def is_empty(self) -> bool:
         """Return whether the table has no rows."""
-        return self._rows.num_rows == 0
+        return len(self._rows) == 0
 
     def keep(self, columns: list[str]) -> None:
         """Drop all other columns."""
