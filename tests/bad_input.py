@@ -83,7 +83,7 @@ BATCHES = [
         with_column("price", [7, 123_456], pa.int32()),
         r"column price: .*int does not fit decimal\(5,2\)",
     ),
-    BadBatch("a name of Hudi's", and_column("_hoodie_file_name", "x"), "Hudi reserves this name"),
+    BadBatch("a name of Hudi's", and_column("_hoodie_file", "x"), "Hudi reserves this name"),
     BadBatch(
         "a flag that is none",
         and_column("_hoodie_is_deleted", "yes"),

@@ -338,7 +338,8 @@ def test_rows_in_a_pipe_are_refused_and_not_taken_for_none(flights: Run, file_fo
     before = bl.open_table("flights").timeline()
     said = flights("upsert", "flights", "pipe", "--format", file_format, exit_code=1).stderr
     assert said.endswith(
-        "flights: pipe: it is not a regular file; write the rows to a regular file first\n"
+        "flights: pipe: it is not a regular file; write the rows to a regular file, or pipe them "
+        "into the command with -\n"
     )
     assert bl.open_table("flights").timeline() == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 
 from bucketlake.cli.export import write_file
 from bucketlake.cli.input import Reading, read_file, read_files
+from bucketlake.cli.output import rows_of
 from bucketlake.errors import InputError, StorageError
 
 SCHEMA = pa.schema(
@@ -281,3 +283,71 @@ def test_exports_to_one_file_do_not_mix_and_follow_no_planted_link(tmp_path: Pat
 def test_an_export_to_a_name_that_is_too_long_says_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="name too long"):
         write_file(pa.table({"a": [1]}), tmp_path / f"{'a' * 252}.csv", None)
+
+
+ARRAY = b"""[ {"id": "a, ]}", "amount": 12345678.10},
+  {"id": "b",
+   "amount": null} ]
+"""
+
+
+def test_an_array_of_objects_is_read_like_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(ARRAY)
+    expected = [
+        {"id": "a, ]}", "amount": Decimal("12345678.10")},
+        {"id": "b", "amount": None},
+    ]
+    assert read_file(path, SCHEMA, Reading()).to_pylist() == expected
+
+
+@pytest.mark.parametrize("text", ["[1]", '[{"id": "a"}', '[{"id": "a"}] x', '[{"id": "a"},]'])
+def test_a_broken_array_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="cannot be read as jsonl: no array of JSON objects"):
+        read_file(path, SCHEMA, Reading())
+
+
+@pytest.mark.parametrize("form", ["json array", "json lines", "parquet", "csv"])
+def test_the_standard_input_is_read_by_its_content_or_the_named_format(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    parquet = io.BytesIO()
+    pq.write_table(pa.table({"id": ["a"]}), parquet)
+    data = {
+        "json array": b' [{"id": "a"}]',
+        "json lines": b'{"id": "a"}',
+        "parquet": parquet.getvalue(),
+        "csv": b"id\na\n",
+    }[form]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    reading = Reading("csv" if form == "csv" else None)
+    assert read_files([Path("-")], SCHEMA, reading).to_pylist() == [{"id": "a"}]
+
+
+def test_the_standard_input_of_an_unknown_format_needs_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"id\na\n")))
+    with pytest.raises(InputError, match="name the format with --format: parquet, csv, jsonl"):
+        read_files([Path("-")], SCHEMA, Reading())
+
+
+def test_times_of_any_year_are_written_and_shown_right(tmp_path: Path) -> None:
+    far = 2146877000000000000
+    zoned = pa.array([far, -far, 0, None]).cast(pa.timestamp("us", "UTC"))
+    plain, days = zoned.cast(pa.timestamp("us")), pa.array([24800000, None, 0, 1], pa.int32())
+    nested = pa.StructArray.from_arrays([plain], ["t"])
+    rows = pa.table({"z": zoned, "n": plain, "d": days.cast(pa.date32()), "s": nested})
+    write_file(rows.drop_columns("s"), tmp_path / "rows.csv", None)
+    first, second, third, last = (tmp_path / "rows.csv").read_text().splitlines()[1:]
+    instant = "70001-10-28 10:13:20.000000"
+    assert first == f'"{instant}Z","{instant}","69870-02-04"'
+    assert second.startswith('"-66062-03-06 13:46:40.000000Z"')
+    assert "1970-01-01" in third
+    assert last.startswith(",,")
+    shown = rows_of(rows)
+    assert shown[0] == {"z": f"{instant}Z", "n": instant, "d": "69870-02-04", "s": {"t": instant}}
+    assert shown[2]["z"] == datetime(1970, 1, 1, tzinfo=UTC)
+    assert shown[3]["s"] == {"t": None}

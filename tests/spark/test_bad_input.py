@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions
+from pyspark.sql import functions as F  # noqa: N812 -- the name that PySpark's users know.
+from pyspark.sql import types as T  # noqa: N812
 
 import bucketlake as bl
 import bucketlake.table
@@ -65,8 +67,8 @@ def test_a_refused_first_save_of_a_frame_leaves_nothing_and_the_next_one_works(
     spark: SparkSession, good: DataFrame, table_path: Path, engine: str
 ) -> None:
     options = {**SAVED, "hoodie.index.type": "BUCKET", "hoodie.index.bucket.engine": engine}
-    spoilt = good.withColumn("part", functions.lit("a/b"))
-    spooled = good.withColumn("part", functions.concat(functions.uuid(), functions.lit("/")))
+    spoilt = good.withColumn("part", F.lit("a/b"))
+    spooled = good.withColumn("part", F.concat(F.uuid(), F.lit("/")))
     for bad in (spoilt, spooled) if engine == "SIMPLE" else (spoilt,):
         with pytest.raises(InputError, match=r"partitionpath\.urlencode=true"):
             bl.save(bad, str(table_path), options=options)
@@ -241,3 +243,34 @@ def test_the_error_of_a_bad_batch_ends_spark_s_traceback_of_a_stream(
     sentence = r"bucketlake\.errors\.InputError: record key column 'id': .*; give .*\n"
     assert len(re.findall(sentence, text)) == 1
     assert re.search(r"table\.py\", line \d+, in __call__\n.*raise .*\n" + sentence, text)
+
+
+def test_null_types_meta_columns_and_no_rows_are_taken_as_from_arrow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    none = F.lit(None)
+    schema = "id string, tags array<string>, m map<string,int>, s struct<a:int,b:array<int>>"
+    empty = spark.createDataFrame([], schema)
+    table = bl.create_table(
+        str(tmp_path / "t"), schema=empty.schema, record_key="id", index=bl.SimpleBucket(1)
+    )
+    key = spark.createDataFrame([("a",)], "id string")
+    inside = F.struct(none.alias("a"), F.array().alias("b")).alias("s")
+    untyped = key.select("id", F.array().alias("tags"), F.create_map().alias("m"), inside)
+    hudi = untyped.withColumn("_hoodie_commit_time", F.lit("1"))
+    for given in (untyped, hudi):
+        assert table.upsert(given, merge_schema=given is hudi).written == 1
+    stored = [{"id": "a", "tags": [], "m": [], "s": {"a": None, "b": []}}]
+    assert table.to_arrow().to_pylist() == stored
+    assert table.upsert(key.where("id = 'b'")).instant is None
+    with pytest.raises(InputError, match=r"foreachBatch\(table.upsert_batch"):
+        table.upsert(spark.readStream.format("rate").load())
+
+
+def test_char_and_varchar_warn_at_creation_that_no_length_is_checked(tmp_path: Path) -> None:
+    schema = T.StructType([T.StructField("id", T.VarcharType(3))])
+    with pytest.warns(UserWarning, match=r"column id .* checks the length of varchar\(3\)"):
+        table = bl.create_table(
+            str(tmp_path / "t"), schema=schema, record_key="id", index=bl.SimpleBucket(1)
+        )
+    assert table.upsert(pa.table({"id": ["longer"]})).inserted == 1

@@ -217,7 +217,9 @@ def test_a_delete_that_looked_by_the_count_of_a_rescale_goes_with_it(table: bl.T
     rescaled = instant_of(table.rescale(add={"a": 7}, dry_run=False))
     keys = [f"k{n}" for n in range(0, 20, 2)]
     elsewhere = [k for k, b in zip(keys, assign_buckets(keys, 7), strict=True) if b >= 3]
-    deleted = instant_of(table.delete(pa.table({"id": elsewhere, "day": ["a"] * len(elsewhere)})))
+    days = ["a"] * len(elsewhere)
+    keys_and_one_of_b = pa.table({"id": [*elsewhere, "k1"], "day": [*days, "b"]})
+    deleted = instant_of(table.delete(keys_and_one_of_b))
     undone = table.rollback(dropped, cascade=True)
     assert [one.instant for one in undone.commits] == [deleted, rescaled, dropped]
     assert_sound(table, 20)
@@ -295,7 +297,7 @@ def test_a_delete_that_found_nothing_since_a_partition_was_dropped_forbids_to_ta
     table: bl.Table,
 ) -> None:
     dropped = instant_of(table.delete_partitions(["b"]))
-    deleted = instant_of(table.delete(rows(range(1, 2))))  # k1 of b, which is not there any more.
+    deleted = instant_of(table.delete(rows(range(2))))  # k0 of a; k1 of b is not there any more.
     with pytest.raises(TimelineError, match=deleted):
         table.rollback(dropped)
     report = table.rollback(dropped, cascade=True)
@@ -305,14 +307,14 @@ def test_a_delete_that_found_nothing_since_a_partition_was_dropped_forbids_to_ta
 
 def test_a_delete_in_another_bucket_does_not_forbid_it(table: bl.Table) -> None:
     dropped = instant_of(table.delete_partitions(["b"]))
-    assert table.delete(rows(range(30, 40), days="a")).instant is not None
+    assert table.delete(rows(range(1))).instant is not None  # k0 of a.
     table.rollback(dropped)
-    assert_sound(table, 20)
+    assert_sound(table, 19)
 
 
 def test_what_a_delete_looked_at_has_to_be_readable(table: bl.Table) -> None:
     dropped = instant_of(table.delete_partitions(["b"]))
-    later = instant_of(table.delete(rows(range(1, 2))))
+    later = instant_of(table.delete(rows(range(2))))
     storage = open_storage(table.path)
     [path] = [o.path for o in storage.list(".hoodie/timeline") if f"/{later}_" in o.path]
     metadata = decode_commit_metadata(storage.read(path), path)

@@ -44,7 +44,7 @@ def _uuid_texts(values: pa.FixedSizeBinaryArray) -> pa.StringArray:
     texts = np.full((len(filled), _UUID_CHARACTERS), ord("-"), np.uint8)
     is_digit = np.ones(_UUID_CHARACTERS, np.bool_)
     is_digit[list(_DASHES_AT)] = False
-    texts[:, is_digit] = digits.reshape(len(filled), -1)
+    texts[:, is_digit] = digits.reshape(len(filled), 2 * _UUID_BYTES)
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(_UUID_CHARACTERS), len(filled), [None, pa.py_buffer(texts.tobytes())]
     )

@@ -44,7 +44,7 @@ class ArrowSource:
 
     def is_empty(self) -> bool:
         """Return whether the table has no rows."""
-        return bool(self._rows.num_rows == 0)
+        return len(self._rows) == 0
 
     def keep(self, paths: list[str]) -> None:
         """Keep only the values at these paths."""

@@ -110,12 +110,10 @@ def test_deletes_need_keys_too(table: bl.Table, bad: BadBatch) -> None:
     assert objects() == before
 
 
-@pytest.mark.parametrize(
-    "data", [[{"id": "a"}], {"id": ["a"]}, "rows.parquet", None, pa.array([1])]
-)
+@pytest.mark.parametrize("data", [["a"], {"id": ["a"]}, "rows.parquet", None, pa.array([1])])
 def test_something_that_is_no_table_of_rows_is_refused(table: bl.Table, data: object) -> None:
     before = objects()
-    with pytest.raises(InputError, match=r"pass a Spark DataFrame, a pyarrow\.Table"):
+    with pytest.raises(InputError, match="pass a DataFrame of Spark, pandas or polars"):
         table.upsert(data)
     assert objects() == before
 

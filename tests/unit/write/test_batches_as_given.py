@@ -303,7 +303,7 @@ def test_extension_types_with_a_stored_type_are_written_as_values(
         "j": pa.array(["{}", None], pa.json_()),
         "w": pa.array([None, "[1]"], pa.json_(pa.string_view())),
         "b": pa.array([2, None], pa.int8()).cast(pa.bool8()),
-        "l": pa.array([[keys[0].bytes], []], pa.list_(pa.uuid())),
+        "l": pa.ListArray.from_arrays([0, 1, 1], pa.array([keys[0].bytes], pa.uuid())),
     }
     batch = pa.table(columns)
     table = _table(new_path(), batch.schema)
