@@ -1,7 +1,7 @@
 """Creating an empty table: checking its parameters and writing its files.
 
 ``hoodie.properties`` is written last. Without this file there is no table, so a table is never
-incomplete. What a creation that died left is removed first.
+incomplete.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from bucketlake.index.settings import (
     INDEXED_KINDS,
     IndexedKind,
     TableIndex,
+    require_given,
+    resolve_index,
     store_index,
 )
 from bucketlake.merge.records import marker_field
@@ -55,7 +57,12 @@ from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.surroundings import surroundings
 from bucketlake.timeline.table_properties import create_table_properties, read_table_config
-from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten
+from bucketlake.write.unwritten import (
+    claimed,
+    remove_empty_folder,
+    remove_unwritten,
+    require_room,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,23 +167,37 @@ def make_table(storage: Storage, table: NewTable) -> None:
         If there is a table.
     InputError
         If the folder has other files.
+    IndexStateError
+        If the folder holds another index setting, from a table whose creation did not finish.
     LockError
         If another process creates a table there, and does not end.
     """
+    _require_place(storage)
+    with claimed(storage):
+        _require_place(storage)
+        _make(storage, table)
+
+
+def _require_place(storage: Storage) -> None:
+    """Raise an error if there is a table, or something else; a claim would leave folders."""
+    if storage.stat(PROPERTIES_FILE) is not None:
+        raise AlreadyExistsError(
+            storage.root,
+            "create table",
+            "a Hudi table is there already; look at it with open_table(path) (bucketlake show), or "
+            "choose another path",
+        )
+    _require_outside(storage)
+    require_room(storage)
+
+
+def _require_outside(storage: Storage) -> None:
+    """Raise InputError if the path is a file, or lies inside a table."""
     problem = surroundings(storage).problem
     if problem is not None:
         raise InputError(
             f"create table {storage.root}", problem, "choose a folder outside of tables"
         )
-    with claimed(storage):
-        if storage.stat(PROPERTIES_FILE) is not None:
-            raise AlreadyExistsError(
-                storage.root,
-                "create table",
-                "a Hudi table is there already; look at it with open_table(path) "
-                "(bucketlake show), or choose another path",
-            )
-        _make(storage, table)
 
 
 def make_table_anew(
@@ -194,12 +215,16 @@ def make_table_anew(
     lock : TableLock
         The lock that Hudi's writers share.
     """
+    if held is None and storage.stat(PROPERTIES_FILE) is None:
+        _require_outside(storage)
+        require_room(storage)
     with claimed(storage):
         if storage.stat(PROPERTIES_FILE) is not None and not _is_same(storage, held):
             raise AlreadyExistsError(
                 storage.root, "create table", "another process made a table meanwhile"
             )
-        _make(storage, table, lock)
+        remove_unwritten(storage, lock=lock)
+        _make(storage, table)
 
 
 def _is_same(storage: Storage, held: TableConfig | None) -> bool:
@@ -217,14 +242,16 @@ def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> N
     remove_empty_folder(storage)
 
 
-def _make(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
-    remove_unwritten(storage, lock=lock)
+def _make(storage: Storage, table: NewTable) -> None:
     config = table.config
     store_index(storage, table.index)
     create_timeline(storage, config)
     if table.metadata_table:
         record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
         config = _with_metadata_table(storage, config, table.schema, record_index)
+    # An unfinished creation may have left rules.
+    index = table.index
+    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
 
