@@ -1,18 +1,41 @@
-"""``save``: writes as an existing Hudi job does, with the same options."""
+"""``save``: writes as an existing Hudi job does, with the same options.
+
+A first write is checked wholly before its table exists (``_Save``). A table without commits is like
+a missing table where it contradicts the job: it is made anew.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from bucketlake.config import table_keys as keys
+from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
 from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
-from bucketlake.engine import arrow_schema, readable_records
-from bucketlake.errors import AlreadyExistsError, ConfigError, ServiceWarning
+from bucketlake.engine import (
+    arrow_schema,
+    readable_records,
+    rewrite_runner,
+    session_of,
+    source_of,
+)
+from bucketlake.errors import (
+    AlreadyExistsError,
+    BucketLakeError,
+    CommitOutcomeUnknownError,
+    ConfigError,
+    IndexStateError,
+    InputError,
+    ServiceWarning,
+)
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
@@ -25,11 +48,19 @@ from bucketlake.opening import open_table
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import DraftStorage
 from bucketlake.table import Table, index_when_opened, with_settings
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.lock_options import lock_from_options
+from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.create import make_table
+from bucketlake.write.batch_schema import schema_after
+from bucketlake.write.conflict import retried
+from bucketlake.write.create import make_table, make_table_anew, plan_table, unmake_table
+from bucketlake.write.ingest import CountedRecords, count_records, write_records
+from bucketlake.write.source import RecordSource
+from bucketlake.write.target import Target, open_target
+from bucketlake.write.unwritten import is_unwritten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,12 +87,13 @@ def save(
     df : DataFrame, pa.Table or ArrowData
         Records, or keys for operation ``delete``.
     path : str
-        Folder of the table; ``save`` creates a missing table.
+        Folder of the table. ``save`` creates a missing table after it has checked the records. A
+        table without commits that contradicts the options, or whose schema does not fit the
+        records, is made anew as the options say.
     mode : {"append", "overwrite", "errorifexists", "error", "ignore"}
         Spark's save mode. ``overwrite`` replaces all records in one commit and keeps the table's
         history; Hudi would delete the table. ``errorifexists`` and ``ignore`` treat a table without
-        commits as missing, so that a job that failed on bad rows can run again. Operations
-        ``delete`` and ``delete_partition`` need ``append``.
+        commits as missing. Operations ``delete`` and ``delete_partition`` need ``append``.
     options : mapping of str to str
         Options of the job. Tuning options of Hudi's engine are ignored; a warning names unknown
         options; an option that bucketlake cannot follow raises an error.
@@ -113,7 +145,7 @@ def save(
     path, storage_options = path_of(path), options_of(storage_options, "storage_options")
     asked = SchemaMerge.of(merge_schema)
     job = parse_job_options(options_of(options, "options"))
-    merge = (asked | job.merge).words
+    merge = asked | job.merge
     if job.operation in _DELETES and mode.lower() != "append":
         raise ConfigError("mode", mode, f"operation {job.operation.value.lower()} needs 'append'")
     lock = lock_from_options(job.lock_options)
@@ -125,22 +157,15 @@ def save(
             stacklevel=2,
         )
     storage = open_storage(path, storage_options)
-    exists = storage.stat(PROPERTIES_FILE) is not None
-    if exists and mode.lower() in ("errorifexists", "error", "ignore") and _has_commits(storage):
-        if mode.lower() == "ignore":
-            return WriteResult(None)
-        raise AlreadyExistsError(
-            path,
-            "save",
-            f"the table exists and mode is {mode!r}; write with mode='append' or 'overwrite'",
-        )
-    if exists or job.operation in _DELETES:
-        table = _open(path, job, storage_options)
-    else:
-        table = _create(records, path, job, storage_options)
-    table = with_settings(table, job.log_format, lock)
-    _turn_metadata_table(table, wanted=job.metadata_table)
-    result = _run(table, records, job, merge, overwrite=exists and mode.lower() == "overwrite")
+    source = source_of(records, storage, path)
+    try:
+        with naming_options():
+            save_once = _Save(records, source, path, storage, storage_options, job, merge, lock)
+            table, result = save_once.run(mode.lower())
+    finally:
+        source.close()
+    if table is None:
+        return result
     try:
         _serve(table, job)
     except Exception as error:  # Also errors of Spark.
@@ -155,9 +180,135 @@ def save(
     return result
 
 
-def _has_commits(storage: Storage) -> bool:
-    """Return whether a table has commits; an archival always leaves the last commit."""
-    return bool(load_timeline(storage, read_table_config(storage)).completed_commits())
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """One call of ``save``, with its checked arguments."""
+
+    records: DataFrame | pa.Table
+    source: RecordSource
+    path: str
+    storage: Storage
+    storage_options: Mapping[str, str] | None
+    job: JobOptions
+    merge: SchemaMerge
+    lock: TableLock
+
+    def run(self, mode: str) -> tuple[Table | None, WriteResult]:
+        """Write the records; return no table if nothing was to be done."""
+        while True:
+            exists = self.storage.stat(PROPERTIES_FILE) is not None
+            if exists and mode in ("errorifexists", "error", "ignore") and self._is_written():
+                if mode == "ignore":
+                    return None, WriteResult(None)
+                raise AlreadyExistsError(
+                    self.path,
+                    "save",
+                    f"the table exists and mode is {mode!r}; write with mode='append' or "
+                    "'overwrite'",
+                )
+            table = self._held_table() if exists or self.job.operation in _DELETES else None
+            if table is not None:
+                _turn_metadata_table(table, wanted=self.job.metadata_table)
+                operation = self.job.operation
+                if exists and mode == "overwrite":
+                    operation = Operation.INSERT_OVERWRITE_TABLE
+                return table, self._write(table, table.config(), operation)
+            made = self._first_write()
+            if made is not None:
+                return made
+
+    def _is_written(self) -> bool:
+        """Return whether somebody has written to the table, or writes to it."""
+        config = read_table_config(self.storage)
+        if load_timeline(self.storage, config).completed_commits():
+            return True  # An archival always leaves the last commit.
+        return not is_unwritten(self.storage, config, self.lock)
+
+    def _held_table(self) -> Table | None:
+        """Open the table; return None if it contradicts the job, and nobody has written to it."""
+        try:
+            table = _open(self.path, self.job, self.storage_options)
+            table = with_settings(table, self.job.log_format, self.lock)
+            if self.job.operation not in _DELETES:
+                self._require_fit(table)
+            return table
+        except (ConfigError, IndexStateError, InputError):
+            if self.job.operation in _DELETES or self._is_written():
+                raise
+            return None
+
+    def _require_fit(self, table: Table) -> None:
+        """Raise an error if a table without commits has another schema than the records."""
+        config = read_table_config(self.storage)
+        if not load_timeline(self.storage, config).completed_commits():
+            target = self._target(table, config)
+            schema_after(target, self.job.operation, self.source, self.merge)
+
+    def _first_write(self) -> tuple[Table, WriteResult] | None:
+        """Make the table, and write to it; None if another process was faster.
+
+        The table is made in memory first, and the records are checked and counted for it.
+        """
+        job, index = self.job, index_from_options(self.job.index_options)
+        planned = plan_table(
+            self.storage.root,
+            without_flag(arrow_schema(self.records.schema)),
+            job.key_spec,
+            job.ordering_fields,
+            index,
+            table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
+            name=job.table_name,
+            metadata_table=job.metadata_table is not False,
+        )
+        draft = DraftStorage(self.storage.root)
+        make_table(draft, planned)
+        config = read_table_config(draft)
+        target = open_target(draft, config, index)
+        counted = count_records(target, job.operation, self.source, self.merge)
+        try:
+            make_table_anew(self.storage, planned, self.lock)
+        except AlreadyExistsError:
+            return None
+        table = Table(self.path, index, self.storage_options, job.log_format, self.lock)
+        try:
+            return table, self._write(table, config, job.operation, counted)
+        except CommitOutcomeUnknownError:
+            raise
+        except Exception:  # Also errors of Spark.
+            with suppress(BucketLakeError, OSError):  # The next job removes it.
+                in_spark = not isinstance(self.records, pa.Table)
+                unmake_table(self.storage, self.lock, tasks_may_run=in_spark)
+            raise
+
+    def _write(
+        self,
+        table: Table,
+        config: TableConfig,
+        operation: Operation,
+        counted: CountedRecords | None = None,
+    ) -> WriteResult:
+        """Write to a table with the properties that were compared with the options."""
+        if operation is Operation.DELETE_PARTITION:
+            return table.delete_partitions(self.job.partitions_to_delete)
+        return retried(
+            lambda: write_records(
+                self._target(table, config),
+                operation,
+                self.source,
+                merge=self.merge,
+                counted=counted,
+            )
+        )
+
+    def _target(self, table: Table, config: TableConfig) -> Target:
+        return open_target(
+            self.storage,
+            config,
+            index_when_opened(table),
+            log_format=table.log_format,
+            lock=table.lock,
+            rewrite=rewrite_runner(session_of(self.records)),
+        )
 
 
 def _turn_metadata_table(table: Table, *, wanted: bool | None) -> None:
@@ -182,31 +333,6 @@ def _serve(table: Table, job: JobOptions) -> None:
         table.archive(keep_min=keep_min, keep_max=keep_max)
 
 
-def _run(
-    table: Table,
-    df: DataFrame | pa.Table,
-    job: JobOptions,
-    merge: Sequence[str],
-    *,
-    overwrite: bool,
-) -> WriteResult:
-    match Operation.INSERT_OVERWRITE_TABLE if overwrite else job.operation:
-        case Operation.UPSERT:
-            return table.upsert(df, merge_schema=merge)
-        case Operation.INSERT:
-            return table.insert(df, merge_schema=merge)
-        case Operation.BULK_INSERT:
-            return table.bulk_insert(df, merge_schema=merge)
-        case Operation.DELETE:
-            return table.delete(df)
-        case Operation.INSERT_OVERWRITE:
-            return table.insert_overwrite(df, merge_schema=merge)
-        case Operation.INSERT_OVERWRITE_TABLE:
-            return table.insert_overwrite(df, whole_table=True, merge_schema=merge)
-        case Operation.DELETE_PARTITION:
-            return table.delete_partitions(job.partitions_to_delete)
-
-
 def _clean(table: Table, retention: Retention) -> None:
     match retention.policy:
         case CleanPolicy.COMMITS:
@@ -217,39 +343,20 @@ def _clean(table: Table, retention: Retention) -> None:
             table.clean(retain_versions=retention.count)
 
 
-def _create(
-    df: DataFrame | pa.Table,
-    path: str,
-    job: JobOptions,
-    storage_options: Mapping[str, str] | None,
-) -> Table:
-    index = index_from_options(job.index_options)
-    make_table(
-        open_storage(path, storage_options),
-        without_flag(arrow_schema(df.schema)),
-        job.key_spec,
-        job.ordering_fields,
-        index,
-        table_type=(job.table_type or TableType.COPY_ON_WRITE).value,
-        name=job.table_name,
-        metadata_table=job.metadata_table is not False,
-    )
-    return Table(path, index, storage_options or {})
-
-
 def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None) -> Table:
     table = _under_index(path, job, storage_options)
     held = table.config()
     asked, found = job.key_spec, held.key_spec
+    of = OPTION_OF_ARGUMENT
     compared = {
-        "record key": (asked.record_key_fields or None, found.record_key_fields),
-        "partition fields": (asked.partition_fields or None, found.partition_fields),
-        "table name": (job.table_name, held.name),
-        "ordering fields": (job.ordering_fields or None, held.ordering_fields),
-        "key generator": (job.generator, found.generator),
-        "hive-style folders": (job.hive_style, found.hive_style),
-        "url-encoded folders": (job.url_encode, found.url_encode),
-        "table type": (job.table_type, held.table_type),
+        of["record_key"]: (asked.record_key_fields or None, found.record_key_fields),
+        of["partition_by"]: (asked.partition_fields or None, found.partition_fields),
+        of["name"]: (job.table_name, held.name),
+        of["ordering"]: (job.ordering_fields or None, held.ordering_fields),
+        keys.KEY_GENERATOR_TYPE: (job.generator, found.generator),
+        of["hive_style"]: (job.hive_style, found.hive_style),
+        of["url_encode"]: (job.url_encode, found.url_encode),
+        of["table_type"]: (job.table_type, held.table_type),
     }
     for what, (stated, known) in compared.items():
         if stated is not None and stated != known:
@@ -283,9 +390,34 @@ def _under_index(path: str, job: JobOptions, storage_options: Mapping[str, str] 
     if asked.max_file_size is None and asked == _with_one_group(index):
         return held
     if not has_rules(index):
-        return open_table(path, asked, storage_options)
+        return _opened_with(path, asked, index, storage_options)
+    if not held.timeline():
+        raise _other_index(path, asked, index)
     warnings.warn(
         f"the options name {asked!r}; the table stores other rules, which are used: {index!r}",
-        stacklevel=4,
+        stacklevel=6,
     )
     return held
+
+
+def _opened_with(
+    path: str,
+    asked: TableIndex,
+    index: TableIndex | None,
+    storage_options: Mapping[str, str] | None,
+) -> Table:
+    try:
+        return open_table(path, asked, storage_options)
+    except IndexStateError as error:
+        raise _other_index(path, asked, index) from error
+
+
+def _other_index(path: str, asked: TableIndex, index: TableIndex | None) -> IndexStateError:
+    own = {} if index is None else index.to_options()
+    given = " ".join(f"{key}={value}" for key, value in own.items())
+    return IndexStateError(
+        f"the options name {asked!r}",
+        f"{path} holds {index!r}",
+        f"give the options of the table ({given}); Table.rescale, bucketlake.convert and "
+        "Table.resize change its index",
+    )

@@ -40,7 +40,7 @@ from bucketlake.table import Table
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.create import make_table
+from bucketlake.write.create import make_table, plan_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +110,6 @@ def create_table(
         other files.
     AlreadyExistsError
         If the folder already contains a table.
-    IndexStateError
-        If the folder contains another index setting, from a create that did not finish.
 
     Examples
     --------
@@ -144,8 +142,8 @@ def create_table(
         url_encode=url_encode,
         timestamp=timestamp_partition,
     )
-    make_table(
-        storage,
+    planned = plan_table(
+        storage.root,
         arrow_schema(schema),
         spec,
         ordering_fields,
@@ -154,6 +152,7 @@ def create_table(
         name=name,
         metadata_table=metadata_table,
     )
+    make_table(storage, planned)
     return Table(path, index, options)
 
 

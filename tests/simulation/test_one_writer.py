@@ -24,7 +24,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.create import make_table
+from bucketlake.write.create import make_table, plan_table
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.faulty_storage import (
@@ -309,7 +309,9 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
 
 def make(storage: FaultyStorage | MemoryStorage, index: bl.PartitionBucket) -> None:
     spec = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
-    make_table(storage, SCHEMA, spec, ("ts",), index, table_type="copy_on_write", name="made")
+    kind = "copy_on_write"
+    planned = plan_table("made", SCHEMA, spec, ("ts",), index, table_type=kind, name="made")
+    make_table(storage, planned)
 
 
 def test_death_at_every_step_of_making_a_table_leaves_none_or_one_with_its_rules() -> None:

@@ -456,7 +456,7 @@ def test_a_job_with_the_engine_of_extendible_hashing_makes_such_a_table(
     assert max(len(bucket.hash_suffix or "") for bucket in table.buckets()) > 2
     with pytest.warns(UserWarning, match="max.num.buckets"):
         bl.save(MANY, str(table_path), options=OPTIONS | named | {RINGS_MAX: "8"})
-    with pytest.raises(IndexStateError, match="was asked for"):
+    with pytest.raises(IndexStateError, match="give the options of the table"):
         bl.save(MANY, str(table_path), options=OPTIONS)
 
 

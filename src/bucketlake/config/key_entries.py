@@ -60,6 +60,8 @@ def key_spec_of(entries: Entries) -> KeySpec:
     generator = key_generator_of(key_generator_name(entries) or "")
     if generator is None:
         generator = _inferred(record_key_fields, partition_fields)
+    if generator is KeyGenerator.NON_PARTITION:
+        partition_fields = ()  # Hudi ignores and does not store them.
     names, kinds = _split_kinds(partition_fields)
     is_custom = generator is KeyGenerator.CUSTOM
     has_timestamp = generator is KeyGenerator.TIMESTAMP or (is_custom and _TIMESTAMP_KIND in kinds)
@@ -71,6 +73,7 @@ def key_spec_of(entries: Entries) -> KeySpec:
         url_encode=entries.boolean(keys.URL_ENCODE),
         timestamp=_timestamp_of(entries) if has_timestamp else None,
         partition_field_kinds=kinds if is_custom and all(kinds) else (),
+        stated=tuple(_stated(entries, generator).items()),
     )
 
 
@@ -88,7 +91,26 @@ def render_key_spec(spec: KeySpec) -> dict[str, str]:
     }
     if spec.record_key_fields:
         entries[keys.RECORD_KEY_FIELDS] = ",".join(spec.record_key_fields)
-    return entries | ({} if spec.timestamp is None else _render_timestamp(spec.timestamp))
+    stated = dict(spec.stated)
+    if spec.timestamp is not None and f"{keys.TIMESTAMP_PREFIX}timestamp.type" not in stated:
+        entries |= _render_timestamp(spec.timestamp)
+    return entries | stated
+
+
+def _stated(entries: Entries, generator: KeyGenerator) -> dict[str, str]:
+    """Return the entries that a table stores in the words in which they are given, as in Hudi."""
+    stated = {}
+    name = key_generator_name(entries)
+    if name is not None and key_generator_of(name) is not None:
+        is_avro = name.upper().endswith("_AVRO") or name.endswith(f"Avro{_CLASS_SUFFIX}")
+        stated[keys.KEY_GENERATOR_TYPE] = generator.value + ("_AVRO" if is_avro else "")
+    names = []
+    if generator is KeyGenerator.CUSTOM:
+        names.append(keys.PARTITION_FIELDS)
+    if generator in (KeyGenerator.CUSTOM, KeyGenerator.TIMESTAMP):
+        names += [f"{keys.TIMESTAMP_PREFIX}{name}" for name in _TIMESTAMP_NAMES]
+    texts = {name: entries.text(name) for name in names}
+    return stated | {name: text for name, text in texts.items() if text is not None}
 
 
 def _inferred(
@@ -147,11 +169,13 @@ _TIMESTAMP_NAMES = {
 
 
 def _render_timestamp(timestamp: TimestampPartition) -> dict[str, str]:
+    is_default = timestamp.scalar_unit == "SECONDS"
+    has_unit = not is_default or timestamp.timestamp_type.upper() in _WITH_UNIT
     used = "".join(timestamp.input_formats)
     delimiter = next((mark for mark in _DELIMITERS if mark not in used), ",")
     settings = {
         "timestamp.type": timestamp.timestamp_type,
-        "timestamp.scalar.time.unit": timestamp.scalar_unit,
+        "timestamp.scalar.time.unit": timestamp.scalar_unit if has_unit else "",
         "input.dateformat": delimiter.join(timestamp.input_formats),
         "input.dateformat.list.delimiter.regex": "" if delimiter == "," else delimiter,
         "output.dateformat": timestamp.output_format,
@@ -161,4 +185,5 @@ def _render_timestamp(timestamp: TimestampPartition) -> dict[str, str]:
     return {f"{keys.TIMESTAMP_PREFIX}{name}": text for name, text in settings.items() if text}
 
 
+_WITH_UNIT = ("SCALAR", "MIXED")
 _DELIMITERS = (",", ";", "#", "~")  # Between input formats; a format may contain a comma.

@@ -127,6 +127,7 @@ class TableConfig:
         """Whether ``key_spec`` gives a record's partition path; else queries must not prune."""
         untold = (
             self.key_spec.generator is KeyGenerator.CUSTOM
+            and self.key_spec.partition_fields
             and not self.key_spec.partition_field_kinds
         )
         return not (self.foreign_key_generator or self.slash_separated_dates or untold)

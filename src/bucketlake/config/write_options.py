@@ -16,7 +16,7 @@ from bucketlake.config import record_options as record
 from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
-from bucketlake.config.key_entries import key_generator_name, key_generator_of, key_spec_of
+from bucketlake.config.key_entries import key_generator_of, key_spec_of
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -75,8 +75,10 @@ _USED = {
     keys.RECORD_KEY_FIELDS: "Columns of the record key. No default.",
     keys.PARTITION_FIELDS: "Partition columns. Default: none.",
     keys.ORDERING_FIELDS: "Columns whose greater value wins. Default: none, the later commit wins.",
-    keys.KEY_GENERATOR_TYPE: "Key generator. Default: it follows from the columns.",
-    keys.KEY_GENERATOR_CLASS: "The same, as a Java class.",
+    keys.KEY_GENERATOR_TYPE: "Only the type that follows from the class, or from the columns: "
+    "Hudi's Spark writer ignores this option.",
+    keys.KEY_GENERATOR_CLASS: "Key generator, as a Java class. Default: it follows from the "
+    "columns.",
     keys.HIVE_STYLE: "Whether partition folders are named `column=value`. Default: `false`.",
     keys.URL_ENCODE: "Whether special characters of folders are encoded. Default: `false`.",
     keys.MERGE_MODE: "`EVENT_TIME_ORDERING` or `COMMIT_TIME_ORDERING`. Default: the first, "
@@ -255,12 +257,12 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
     for key in _NUMBERS:  # Also if the service that uses the number is off.
         entries.option(key, 1, least=1)
     entries.one_of(resizing.ENGINE_OPTION, _ENGINES)
-    spec = key_spec_of(entries)
+    spec = key_spec_of(Entries({k: v for k, v in given.items() if k != keys.KEY_GENERATOR_TYPE}))
     return JobOptions(
         operation=_operation(given),
         table_name=given.get(keys.NAME),
         key_spec=spec,
-        generator=_generator(entries),
+        generator=_generator(entries, spec.generator),
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         ordering_fields=_ordering(given, entries),
@@ -287,15 +289,28 @@ def _spelling(key: str) -> str:
     return _ALIASES.get(key, key)
 
 
-def _generator(entries: Entries) -> KeyGenerator | None:
-    name = key_generator_name(entries)
-    generator = None if name is None else key_generator_of(name)
-    if name is not None and generator is None:
-        known = ", ".join(known.value for known in KeyGenerator)
-        raise UnsupportedFeatureError(
-            f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use one of {known}"
+def _generator(entries: Entries, used: KeyGenerator) -> KeyGenerator | None:
+    """Return the key generator that the options name; None if they name none.
+
+    Hudi's Spark writer follows the class. It ignores the type, and infers the generator from the
+    columns: a type that would change the result is an error here.
+    """
+    names = [entries.text(key) for key in (keys.KEY_GENERATOR_CLASS, keys.KEY_GENERATOR_TYPE)]
+    for name in names:
+        if name is not None and key_generator_of(name) is None:
+            known = ", ".join(known.value for known in KeyGenerator)
+            raise UnsupportedFeatureError(
+                f"key generator {name}", keys.KEY_GENERATOR_CLASS, f"use one of {known}"
+            )
+    kind = names[-1]
+    if kind is not None and key_generator_of(kind) is not used:
+        raise ConfigError(
+            "hoodie.datasource.write.keygenerator.type",
+            kind,
+            f"Hudi's Spark writer ignores this option, and would use {used.value}; name the class "
+            "in hoodie.datasource.write.keygenerator.class, or leave the option out",
         )
-    return generator
+    return None if names == [None, None] else used
 
 
 def _table_type(given: Mapping[str, str]) -> TableType | None:

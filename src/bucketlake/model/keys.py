@@ -8,7 +8,7 @@ value is written as ``__null__``, an empty value as ``__empty__``, and nothing i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -106,11 +106,45 @@ class KeySpec:
     url_encode: bool = False
     timestamp: TimestampPartition | None = None
     partition_field_kinds: tuple[str, ...] = ()  # For CUSTOM: "SIMPLE" or "TIMESTAMP" per field.
+    # Entries in the words of who made the table: Hudi has several for one meaning.
+    stated: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def has_composite_keys(self) -> bool:
         """Whether keys contain their field names: ``f1:v1,f2:v2``, and ``f:v`` for COMPLEX."""
         return len(self.record_key_fields) > 1 or self.generator is KeyGenerator.COMPLEX
+
+
+def check_generator(spec: KeySpec) -> None:
+    """Raise ConfigError for columns with which the key generator of a new table cannot work.
+
+    Hudi's generators refuse them, too, with their first record.
+    """
+    name = f"the key generator {spec.generator.value}"
+    partitions = ",".join(spec.partition_fields)
+    if spec.generator in (KeyGenerator.SIMPLE, KeyGenerator.TIMESTAMP):
+        if len(spec.record_key_fields) > 1:
+            raise ConfigError(
+                "hoodie.datasource.write.recordkey.field",
+                ",".join(spec.record_key_fields),
+                f"{name} takes one field; use COMPLEX or CUSTOM for several",
+            )
+        if len(spec.partition_fields) != 1:
+            raise ConfigError(
+                "hoodie.datasource.write.partitionpath.field",
+                partitions,
+                f"{name} takes one field; use COMPLEX or CUSTOM for several, and NON_PARTITION "
+                "for none",
+            )
+    kinds = spec.partition_field_kinds
+    if spec.generator is KeyGenerator.CUSTOM and (
+        len(kinds) != len(spec.partition_fields) or not {*kinds} <= {"SIMPLE", "TIMESTAMP"}
+    ):
+        raise ConfigError(
+            "hoodie.datasource.write.partitionpath.field",
+            partitions,
+            f"{name} needs the kind of each field, SIMPLE or TIMESTAMP, as in city:SIMPLE",
+        )
 
 
 def record_keys(columns: pa.Table | pa.RecordBatch, spec: KeySpec) -> Column:

@@ -14,14 +14,12 @@ from contextlib import suppress
 
 from pyspark.sql import DataFrame
 
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.layout import SPOOL_FOLDER
 from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.settings import changed_settings
 from bucketlake.storage.base import Storage
-
-SPOOL_FOLDER = f"{EXTENSION_FOLDER}/spool"
 
 _STABLE_NODES = frozenset(
     {"Relation", "LocalRelation", "Project", "Filter", "SubqueryAlias", "Range", "Union", "View"}

@@ -90,7 +90,7 @@ class MemoryStorage:
     def __repr__(self) -> str:
         return f"MemoryStorage({self._name!r})"
 
-    def __reduce__(self) -> tuple[Callable[[str, int], MemoryStorage], tuple[str, int]]:
+    def __reduce__(self) -> tuple[Callable[..., MemoryStorage], tuple[object, ...]]:
         return _unpickled, (self._name, os.getpid())
 
     @property
@@ -221,6 +221,41 @@ class MemoryStorage:
 
 def _version(data: bytes, modified_at_ms: int) -> str:
     return f"{modified_at_ms}-{hash(data)}"
+
+
+class DraftStorage(MemoryStorage):
+    """A table in memory that is to be made elsewhere, so that a write to it can be checked before.
+
+    It has the address of its later place, for messages. A pickle holds all objects, because tasks
+    of Spark may look into them.
+
+    Parameters
+    ----------
+    root : str
+        The address of the place.
+
+    Examples
+    --------
+    >>> DraftStorage("s3://lake/trips").root
+    's3://lake/trips'
+    """
+
+    def __init__(self, root: str) -> None:
+        self._name, self._shelf = root, _Shelf()
+
+    @property
+    def root(self) -> str:
+        """The address of the later place."""
+        return self._name
+
+    def __reduce__(self) -> tuple[Callable[..., MemoryStorage], tuple[object, ...]]:
+        return _drafted, (self._name, self._shelf.objects)
+
+
+def _drafted(root: str, objects: dict[str, tuple[bytes, int]]) -> DraftStorage:
+    draft = DraftStorage(root)
+    draft._shelf.objects.update(objects)
+    return draft
 
 
 def _unpickled(name: str, process_id: int) -> MemoryStorage:

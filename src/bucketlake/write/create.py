@@ -1,18 +1,19 @@
 """Creating an empty table: checking its parameters and writing its files.
 
 ``hoodie.properties`` is written last. Without this file there is no table, so a table is never
-incomplete.
+incomplete. What a creation that died left is removed first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
@@ -22,8 +23,6 @@ from bucketlake.index.settings import (
     INDEXED_KINDS,
     IndexedKind,
     TableIndex,
-    require_given,
-    resolve_index,
     store_index,
 )
 from bucketlake.metadata.creation import (
@@ -40,18 +39,42 @@ from bucketlake.metadata.log_files import GroupEntries
 from bucketlake.metadata.statistics import usual_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.file_name import FileId
-from bucketlake.model.keys import KeySpec
+from bucketlake.model.keys import KeySpec, check_generator
 from bucketlake.model.partition_path import check_partitioning
 from bucketlake.model.schema import normalise_schema
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import create_table_properties
+from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten
 
 
-def make_table(
-    storage: Storage,
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table that can be made; its parameters are checked.
+
+    Attributes
+    ----------
+    config : TableConfig
+        Its properties, without a metadata table.
+    schema : pa.Schema
+        Columns of the records, as stored.
+    index : TableIndex
+        The index of the table.
+    metadata_table : bool
+        Whether the table gets a metadata table.
+    """
+
+    config: TableConfig
+    schema: pa.Schema
+    index: TableIndex
+    metadata_table: bool
+
+
+def plan_table(
+    path: str,
     schema: pa.Schema,
     key_spec: KeySpec,
     ordering_fields: tuple[str, ...],
@@ -60,13 +83,13 @@ def make_table(
     table_type: str,
     name: str | None,
     metadata_table: bool = True,
-) -> None:
-    """Create an empty table of version 9 at the root of a storage.
+) -> NewTable:
+    """Check the parameters of a table of version 9; nothing is written.
 
     Parameters
     ----------
-    storage : Storage
-        Its root is the table's folder.
+    path : str
+        The table's folder, for its name and for messages.
     schema : pyarrow.Schema
         Columns of the records.
     key_spec : KeySpec
@@ -84,14 +107,12 @@ def make_table(
 
     Raises
     ------
-    InputError, ConfigError, UnsupportedFeatureError, AlreadyExistsError
+    InputError, ConfigError, UnsupportedFeatureError
         As ``create_table``.
-    IndexStateError
-        If the folder holds another index setting, from a table whose creation did not finish.
     """
-    path = storage.root
     stored = normalise_schema(schema, f"schema of {path}")
     _require_named_columns(path, stored, key_spec, ordering_fields)
+    check_generator(key_spec)
     check_partitioning(key_spec)
     index.check_hash_fields(key_spec.record_key_fields)
     table_name = name or _name_from_path(path)
@@ -110,16 +131,53 @@ def make_table(
             f"a {type(index).__name__} needs the metadata table; give True, or an index of "
             "computed buckets such as SimpleBucket(4)",
         )
-    if storage.stat(PROPERTIES_FILE) is not None:
-        raise AlreadyExistsError(path, "create table", "a Hudi table exists; use open_table")
-    _require_room(storage, path)
-    store_index(storage, index)
+    return NewTable(config, stored, index, metadata_table)
+
+
+def make_table(storage: Storage, table: NewTable) -> None:
+    """Create an empty table at the root of a storage.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If there is a table.
+    InputError
+        If the folder has other files.
+    LockError
+        If another process creates a table there, and does not end.
+    """
+    with claimed(storage):
+        if storage.stat(PROPERTIES_FILE) is not None:
+            raise AlreadyExistsError(
+                storage.root, "create table", "a Hudi table exists; use open_table"
+            )
+        _make(storage, table)
+
+
+def make_table_anew(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
+    """Create an empty table, also in place of a table without commits; errors as `make_table`."""
+    with claimed(storage):
+        _make(storage, table, lock)
+
+
+def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> None:
+    """Remove a table whose first write failed, unless somebody else has written to it.
+
+    See :func:`~bucketlake.write.unwritten.remove_unwritten`.
+    """
+    with suppress(AlreadyExistsError), claimed(storage):
+        remove_unwritten(storage, lock=lock, tasks_may_run=tasks_may_run)
+    remove_empty_folder(storage)
+
+
+def _make(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
+    remove_unwritten(storage, lock=lock)
+    config = table.config
+    store_index(storage, table.index)
     create_timeline(storage, config)
-    if metadata_table:
-        record_index = index if isinstance(index, INDEXED_KINDS) else None
-        config = _with_metadata_table(storage, config, stored, record_index)
-    # An unfinished creation may have left rules.
-    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
+    if table.metadata_table:
+        record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
+        config = _with_metadata_table(storage, config, table.schema, record_index)
     create_table_properties(storage, config)
 
 
@@ -192,18 +250,6 @@ def _require_named_columns(
                     "for keys and folders",
                     "name a column of strings, numbers, dates or timestamps",
                 )
-
-
-def _require_room(storage: Storage, path: str) -> None:
-    """Raise InputError if the folder has other files, which readers would treat as data files."""
-    objects = (stored.path for stored in storage.list(""))
-    foreign = next((held for held in objects if not held.startswith(f"{HOODIE_FOLDER}/")), None)
-    if foreign is not None:
-        raise InputError(
-            f"create table {path}",
-            f"the folder holds {foreign}, which is not part of a Hudi table",
-            "choose an empty folder",
-        )
 
 
 def _table_type(text: str) -> TableType:

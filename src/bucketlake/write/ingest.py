@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -59,6 +59,44 @@ _LOGGED = frozenset({Operation.UPSERT, Operation.INSERT, Operation.DELETE})
 """Operations whose records go into log files where the layout opens groups with logs."""
 
 
+@dataclass(frozen=True, slots=True)
+class CountedRecords:
+    """The records of a first write, checked and counted before their table exists.
+
+    Attributes
+    ----------
+    index : TableIndex
+        The index of the table.
+    schema : pa.Schema
+        The table's schema after the write.
+    counts : mapping of (str, int) to int
+        The records of each slot.
+    """
+
+    index: TableIndex
+    schema: pa.Schema
+    counts: SlotCounts
+
+    def hold_for(self, target: Target, schema: pa.Schema) -> bool:
+        """Return whether the counts are those of a write to a table."""
+        is_first = not target.snapshot.timeline.completed_commits()
+        return is_first and target.index == self.index and schema == self.schema
+
+
+def count_records(
+    target: Target, operation: Operation, source: RecordSource, merge: SchemaMerge = NO_CHANGE
+) -> CountedRecords:
+    """Check and count the records of a first write; nothing is written.
+
+    Raises
+    ------
+    InputError
+        As :func:`write_records`.
+    """
+    schema = schema_after(target, operation, source, merge)
+    return CountedRecords(target.index, schema, source.count_slots(target.tagger(schema)))
+
+
 def write_records(
     target: Target,
     operation: Operation,
@@ -66,6 +104,7 @@ def write_records(
     *,
     batch: Batch | None = None,
     merge: SchemaMerge = NO_CHANGE,
+    counted: CountedRecords | None = None,
 ) -> WriteResult:
     """Write the records of a source, and commit.
 
@@ -81,6 +120,8 @@ def write_records(
         The batch of a stream that the records are; each batch is written once.
     merge : SchemaMerge
         Changes of the schema that the write may make.
+    counted : CountedRecords, optional
+        The counts, if the caller has counted the records for a table without commits.
 
     Returns
     -------
@@ -92,7 +133,10 @@ def write_records(
         return WriteResult(None)
     schema = schema_after(target, operation, source, merge)
     tagger = target.tagger(schema)
-    counts = source.count_slots(tagger)
+    if counted is not None and counted.hold_for(target, schema):
+        counts = counted.counts
+    else:
+        counts = source.count_slots(tagger)
     listed = _touched(target, operation, counts)
     if target.adopts:  # Checking the setting needs all files.
         listed.require_whole(load_timeline(target.storage, target.config))

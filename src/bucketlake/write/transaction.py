@@ -21,6 +21,7 @@ from bucketlake.write.commit_checks import require_overwritten_alone, require_sc
 from bucketlake.write.plan import WritePlan
 from bucketlake.write.recovery import roll_back_own
 from bucketlake.write.target import Target
+from bucketlake.write.unwritten import require_not_made_anew
 
 
 @contextlib.contextmanager
@@ -31,6 +32,7 @@ def begun_write(target: Target, operation: Operation) -> Iterator[PendingWrite]:
         snapshot.storage, snapshot.config, snapshot.timeline, target.clock, operation, target.lock
     ) as write:
         try:
+            require_not_made_anew(target, write.instant)
             yield write
         except BaseException:
             # If storage fails here too, the next write rolls it back.

@@ -1,0 +1,168 @@
+"""Tables without commits: one process at a time makes one, or removes what an earlier one left.
+
+A process first puts its claim, a heartbeat with a name of its own, and then looks whether anybody
+writes to the table. A first write puts itself on the timeline first, and then looks whether
+anybody has a claim, and whether the table is still the one that it was planned for. So at least
+one of the two sees the other: no table is removed under a write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from bucketlake.config.layout import (
+    HEARTBEAT_FOLDER,
+    HOODIE_FOLDER,
+    MARKER_FOLDER,
+    OUTCOME_FOLDER,
+    PROPERTIES_BACKUP_FILE,
+    PROPERTIES_FILE,
+    SPOOL_FOLDER,
+)
+from bucketlake.config.recorded_entries import recorded_entries
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InputError,
+    LockError,
+    UnsupportedFeatureError,
+)
+from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.index.settings import read_stored
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.archive_reader import has_archive
+from bucketlake.timeline.clock import system_now_ms, table_clock
+from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
+from bucketlake.timeline.locks import FILE_LOCK, NO_LOCK, STORAGE_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.recovery import settle_failed_writes
+from bucketlake.write.target import Target
+
+_CLAIM = InstantTime("creation")
+_LOOK_SECONDS = 0.05
+_WAIT_SECONDS_MAX = 60.0
+
+_OF_OTHERS = (HEARTBEAT_FOLDER, SPOOL_FOLDER, FILE_LOCK, STORAGE_LOCK)
+_OF_LATE_TASKS = (OUTCOME_FOLDER, MARKER_FOLDER)
+
+
+@contextmanager
+def claimed(storage: Storage, now_ms: Callable[[], int] = system_now_ms) -> Iterator[None]:
+    """Hold the claim to make or remove the table; raise LockError if it is not free in time."""
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(beating(storage, _CLAIM))
+                break
+            except AlreadyExistsError:
+                wait_for_claims(storage, now_ms)
+                delete_heartbeat(storage, _CLAIM)  # Its process died.
+        yield
+
+
+def wait_for_claims(storage: Storage, now_ms: Callable[[], int] = system_now_ms) -> None:
+    """Wait until no living process has the claim."""
+    waited = 0.0
+    while is_alive(storage, _CLAIM, now_ms):
+        if waited > _WAIT_SECONDS_MAX:
+            claim = f"{storage.root}/{HEARTBEAT_FOLDER}/{_CLAIM}"
+            raise LockError(claim, "a process that makes the table", waited)
+        time.sleep(_LOOK_SECONDS)
+        waited += _LOOK_SECONDS
+
+
+def require_not_made_anew(target: Target, instant: InstantTime) -> None:
+    """Raise CommitConflictError if the table of a first write, begun now, was made anew."""
+    if target.snapshot.timeline.completed_commits():
+        return
+    storage = target.storage
+    wait_for_claims(storage, target.clock.now_ms)
+    held, stored = read_table_config(storage), read_stored(storage)
+    is_same = recorded_entries(held) == recorded_entries(target.config)
+    if not is_same or (target.stored is not None and stored != target.stored):
+        raise CommitConflictError(
+            instant, "another process made the table anew with other settings; open it again"
+        )
+
+
+def is_unwritten(storage: Storage, config: TableConfig, lock: TableLock = NO_LOCK) -> bool:
+    """Return whether nobody has written to a table, or writes to it; settle dead writes before.
+
+    False for a table that has data files, whatever its timeline says: the timeline may be lost.
+    """
+    try:
+        check_writable(config, storage.root)
+    except UnsupportedFeatureError:
+        return False
+    clock = table_clock(storage.root, config.timeline_timezone)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    return (
+        not timeline.completed_commits()
+        and not timeline.pending()
+        and not has_archive(storage, config)
+        and all(_is_left_over(stored) for stored in storage.list(""))
+    )
+
+
+def remove_unwritten(
+    storage: Storage, *, lock: TableLock = NO_LOCK, tasks_may_run: bool = True
+) -> None:
+    """Remove a table without commits, and what a table left that was not made or removed wholly.
+
+    The caller holds the claim.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table's storage.
+    lock : TableLock
+        The lock that Hudi's writers share.
+    tasks_may_run : bool
+        Whether tasks of a failed write may still run. Then its outcome and its markers stay: a late
+        task finds there that its file does not count, or the next write does.
+
+    Raises
+    ------
+    AlreadyExistsError
+        If somebody has written to the table, or writes to it.
+    InputError
+        If the folder has other files, which readers would treat as data files.
+    """
+    if storage.stat(PROPERTIES_FILE) is not None:
+        if not is_unwritten(storage, read_table_config(storage), lock):
+            raise AlreadyExistsError(
+                storage.root, "create table", "another process writes to the table; use open_table"
+            )
+        storage.delete(PROPERTIES_FILE)  # Now there is no table.
+        storage.delete(PROPERTIES_BACKUP_FILE)
+    found = [*storage.list("")]
+    foreign = next((stored.path for stored in found if not _is_left_over(stored)), None)
+    if foreign is not None:
+        raise InputError(
+            f"create table {storage.root}",
+            f"the folder holds {foreign}, which is not part of a Hudi table",
+            "choose an empty folder",
+        )
+    kept = (*_OF_OTHERS, *(_OF_LATE_TASKS if tasks_may_run else ()))
+    for stored in found:
+        if not stored.path.startswith(kept):
+            storage.delete(stored.path)
+
+
+def remove_empty_folder(storage: Storage) -> None:
+    """Remove the folders, which a local disk keeps, of a table of which no file is left."""
+    if next(iter(storage.list("")), None) is None:
+        storage.delete_folder(HOODIE_FOLDER)
+
+
+def _is_left_over(stored: StoredObject) -> bool:
+    """Return whether a file of a folder without a table may be removed: never a data file."""
+    folder, _, name = stored.path.rpartition("/")
+    is_marker = bool(folder) and name.startswith(PARTITION_METADATA_PREFIX)
+    return is_marker or stored.path.startswith(f"{HOODIE_FOLDER}/")
