@@ -35,6 +35,7 @@ from bucketlake.errors import (
     IndexStateError,
     InputError,
     ServiceWarning,
+    TableNotFoundError,
 )
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.settings import TableIndex, has_rules, index_from_options
@@ -60,7 +61,12 @@ from bucketlake.write.create import make_table, make_table_anew, plan_table, unm
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
 from bucketlake.write.source import RecordSource
 from bucketlake.write.target import Target, open_target
-from bucketlake.write.unwritten import is_unwritten
+from bucketlake.write.unwritten import (
+    is_unwritten,
+    remove_empty_folder,
+    require_same_table,
+    wait_for_claims,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -162,6 +168,10 @@ def save(
         with naming_options():
             save_once = _Save(records, source, path, storage, storage_options, job, merge, lock)
             table, result = save_once.run(mode.lower())
+    except BucketLakeError:
+        source.close()
+        remove_empty_folder(storage)  # In which the records were spooled.
+        raise
     finally:
         source.close()
     if table is None:
@@ -196,26 +206,35 @@ class _Save:
     def run(self, mode: str) -> tuple[Table | None, WriteResult]:
         """Write the records; return no table if nothing was to be done."""
         while True:
+            wait_for_claims(self.storage)
             exists = self.storage.stat(PROPERTIES_FILE) is not None
-            if exists and mode in ("errorifexists", "error", "ignore") and self._is_written():
-                if mode == "ignore":
-                    return None, WriteResult(None)
-                raise AlreadyExistsError(
-                    self.path,
-                    "save",
-                    f"the table exists and mode is {mode!r}; write with mode='append' or "
-                    "'overwrite'",
-                )
-            table = self._held_table() if exists or self.job.operation in _DELETES else None
-            if table is not None:
-                _turn_metadata_table(table, wanted=self.job.metadata_table)
-                operation = self.job.operation
-                if exists and mode == "overwrite":
-                    operation = Operation.INSERT_OVERWRITE_TABLE
-                return table, self._write(table, table.config(), operation)
-            made = self._first_write()
-            if made is not None:
-                return made
+            try:
+                done = self._attempt(mode, exists=exists)
+            except TableNotFoundError:
+                if not exists or self.job.operation in _DELETES:
+                    raise
+                continue  # Another process makes the table anew.
+            if done is not None:
+                return done
+
+    def _attempt(self, mode: str, *, exists: bool) -> tuple[Table | None, WriteResult] | None:
+        """Write the records; return None if another process made a table meanwhile."""
+        if exists and mode in ("errorifexists", "error", "ignore") and self._is_written():
+            if mode == "ignore":
+                return None, WriteResult(None)
+            raise AlreadyExistsError(
+                self.path,
+                "save",
+                f"the table exists and mode is {mode!r}; write with mode='append' or 'overwrite'",
+            )
+        table = self._held_table() if exists or self.job.operation in _DELETES else None
+        if table is None:
+            return self._first_write(read_table_config(self.storage) if exists else None)
+        _turn_metadata_table(table, wanted=self.job.metadata_table)
+        operation = self.job.operation
+        if exists and mode == "overwrite":
+            operation = Operation.INSERT_OVERWRITE_TABLE
+        return table, self._write(table, table.config(), operation)
 
     def _is_written(self) -> bool:
         """Return whether somebody has written to the table, or writes to it."""
@@ -244,8 +263,8 @@ class _Save:
             target = self._target(table, config)
             schema_after(target, self.job.operation, self.source, self.merge)
 
-    def _first_write(self) -> tuple[Table, WriteResult] | None:
-        """Make the table, and write to it; None if another process was faster.
+    def _first_write(self, held: TableConfig | None) -> tuple[Table, WriteResult] | None:
+        """Make the table, in place of ``held``, and write; None if another process was faster.
 
         The table is made in memory first, and the records are checked and counted for it.
         """
@@ -266,7 +285,7 @@ class _Save:
         target = open_target(draft, config, index)
         counted = count_records(target, job.operation, self.source, self.merge)
         try:
-            make_table_anew(self.storage, planned, self.lock)
+            make_table_anew(self.storage, planned, held, self.lock)
         except AlreadyExistsError:
             return None
         table = Table(self.path, index, self.storage_options, job.log_format, self.lock)
@@ -290,15 +309,13 @@ class _Save:
         """Write to a table with the properties that were compared with the options."""
         if operation is Operation.DELETE_PARTITION:
             return table.delete_partitions(self.job.partitions_to_delete)
-        return retried(
-            lambda: write_records(
-                self._target(table, config),
-                operation,
-                self.source,
-                merge=self.merge,
-                counted=counted,
-            )
-        )
+
+        def write() -> WriteResult:
+            require_same_table(self.storage, config)
+            target = self._target(table, config)
+            return write_records(target, operation, self.source, merge=self.merge, counted=counted)
+
+        return retried(write)
 
     def _target(self, table: Table, config: TableConfig) -> Target:
         return open_target(
@@ -350,7 +367,7 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
     of = OPTION_OF_ARGUMENT
     compared = {
         of["record_key"]: (asked.record_key_fields or None, found.record_key_fields),
-        of["partition_by"]: (asked.partition_fields or None, found.partition_fields),
+        of["partition_by"]: (job.partition_fields, found.partition_fields),
         of["name"]: (job.table_name, held.name),
         of["ordering"]: (job.ordering_fields or None, held.ordering_fields),
         keys.KEY_GENERATOR_TYPE: (job.generator, found.generator),

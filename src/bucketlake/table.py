@@ -1362,12 +1362,11 @@ class Table:
         batch: Batch | None = None,
     ) -> WriteResult:
         merge = SchemaMerge.of(merge_schema)
-        storage, config = self._open()
-        source = source_of(data, storage, self.path)
+        source = source_of(data, open_storage(self.path, self.storage_options), self.path)
         try:
             return retried(
                 lambda: write_records(
-                    self._target(storage, config, data),
+                    self._target(*self._open(), data),
                     operation,
                     source,
                     batch=batch,

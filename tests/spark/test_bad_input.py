@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
 
 import bucketlake as bl
 import bucketlake.table
@@ -49,6 +50,29 @@ def require_as_it_was(table: bl.Table, before: dict[str, bytes]) -> None:
     """Nothing came, went or changed; nothing is pending, and the next write works."""
     assert files_of(Path(table.path)) == before
     assert table.upsert(good_rows()).updated == 4
+
+
+SAVED = {
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "part",
+    "hoodie.bucket.index.num.buckets": "2",
+}
+
+
+@pytest.mark.any_spark
+@pytest.mark.parametrize("engine", ["SIMPLE", "CONSISTENT_HASHING"])
+def test_a_refused_first_save_of_a_frame_leaves_nothing_and_the_next_one_works(
+    spark: SparkSession, good: DataFrame, table_path: Path, engine: str
+) -> None:
+    options = {**SAVED, "hoodie.index.type": "BUCKET", "hoodie.index.bucket.engine": engine}
+    spoilt = good.withColumn("part", functions.lit("a/b"))
+    spooled = good.withColumn("part", functions.concat(functions.uuid(), functions.lit("/")))
+    for bad in (spoilt, spooled) if engine == "SIMPLE" else (spoilt,):
+        with pytest.raises(InputError, match=r"partitionpath\.urlencode=true"):
+            bl.save(bad, str(table_path), options=options)
+        assert files_of(table_path) == {}
+        assert not (table_path / ".hoodie").exists()
+    assert bl.save(good, str(table_path), options=options).inserted == 4
 
 
 @pytest.mark.any_spark

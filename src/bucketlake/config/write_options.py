@@ -17,6 +17,7 @@ from bucketlake.config import resize_options as resizing
 from bucketlake.config import table_keys as keys
 from bucketlake.config.entries import Entries
 from bucketlake.config.key_entries import key_generator_of, key_spec_of
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -188,7 +189,7 @@ class JobOptions:
     key_spec : KeySpec
         Keys and partitions.
     generator : KeyGenerator or None
-    hive_style, url_encode : bool or None
+    partition_fields, hive_style, url_encode : tuple of str, bool, bool; or None
         As in ``key_spec``; None if the options do not have them.
     ordering_fields : tuple of str
         Empty for commit-time ordering.
@@ -223,6 +224,7 @@ class JobOptions:
     table_name: str | None
     key_spec: KeySpec
     generator: KeyGenerator | None
+    partition_fields: tuple[str, ...] | None
     hive_style: bool | None
     url_encode: bool | None
     ordering_fields: tuple[str, ...]
@@ -263,6 +265,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         table_name=given.get(keys.NAME),
         key_spec=spec,
         generator=_generator(entries, spec.generator),
+        partition_fields=spec.partition_fields if keys.PARTITION_FIELDS in given else None,
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         ordering_fields=_ordering(given, entries),
@@ -417,6 +420,7 @@ def _understood(key: str, given: Mapping[str, str]) -> bool:
         or key == _LAYOUT
         or resizing.is_understood(key, given)
         or key in _ONLY_VALUE
+        or key in SAFE_SQL
         or key.startswith(keys.TIMESTAMP_PREFIX)
         or _TUNING.fullmatch(key) is not None
     )

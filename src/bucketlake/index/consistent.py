@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from bucketlake.config.resize_options import ENGINE, ENGINE_OPTION, MAX_COUNT, MIN_COUNT
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.hashing.ring import initial_ring
 from bucketlake.index.hash_fields import (
@@ -117,6 +118,7 @@ class ConsistentBucket(RingKind):
             MIN_COUNT: str(self.min),
             MAX_COUNT: str(self.max),
             **hash_field_options(self.hash_fields),
+            **SAFE_SQL,
         }
 
     def with_limits_of(self, stored: object, options: Mapping[str, str]) -> Self:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from bucketlake.config import record_options as names
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
@@ -136,6 +137,7 @@ class DynamicBucket:
             names.SHARDS_MIN: str(self.assigners),
             names.SHARDS_MAX: str(self.assigners),
             names.ASSIGNERS: str(self.assigners),
+            **SAFE_SQL,
         }
         if self.max_records is not None:
             options[names.MAX_RECORDS] = str(self.max_records)

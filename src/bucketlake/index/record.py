@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from bucketlake.config import record_options as names
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.record_layout import IndexSource, RecordLayout
@@ -109,6 +110,7 @@ class RecordIndex:
         sizes = {
             names.MAX_FILE_SIZE: str(self.max_file_size),
             names.SMALL_FILE_LIMIT: str(self.small_file_limit),
+            **SAFE_SQL,
         }
         if self.partitioned:
             kind = {names.INDEX_TYPE: names.PARTITIONED_TYPE, names.PARTITIONED_ENABLE: "true"}

@@ -12,6 +12,7 @@ from typing import Self
 
 from bucketlake.config.entries import is_number
 from bucketlake.config.resize_options import ENGINE_OPTION
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_hash import BUCKET_COUNT_MAX
 from bucketlake.index.bucket_layout import BucketCounts, BucketLayout
@@ -104,6 +105,7 @@ class SimpleBucket:
             ENGINE_OPTION: "SIMPLE",
             COUNT_OPTION: str(self.count),
             **hash_field_options(self.hash_fields),
+            **SAFE_SQL,
         }
         if self.max_file_size is not None:
             options[MAX_FILE_SIZE_OPTION] = str(self.max_file_size)

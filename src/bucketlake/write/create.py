@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
 from bucketlake.format.avro.schema import avro_from_arrow
@@ -47,7 +48,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.timeline.table_properties import create_table_properties
+from bucketlake.timeline.table_properties import create_table_properties, read_table_config
 from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten
 
 
@@ -154,10 +155,32 @@ def make_table(storage: Storage, table: NewTable) -> None:
         _make(storage, table)
 
 
-def make_table_anew(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
-    """Create an empty table, also in place of a table without commits; errors as `make_table`."""
+def make_table_anew(
+    storage: Storage, table: NewTable, held: TableConfig | None, lock: TableLock = NO_LOCK
+) -> None:
+    """Create an empty table, in place of a table without commits or of none; as `make_table`.
+
+    Parameters
+    ----------
+    storage, table
+        As for :func:`make_table`.
+    held : TableConfig or None
+        Properties of the table to replace; None if there is none. If another process has made a
+        table meanwhile, AlreadyExistsError is raised.
+    lock : TableLock
+        The lock that Hudi's writers share.
+    """
     with claimed(storage):
+        if storage.stat(PROPERTIES_FILE) is not None and not _is_same(storage, held):
+            raise AlreadyExistsError(
+                storage.root, "create table", "another process made a table meanwhile"
+            )
         _make(storage, table, lock)
+
+
+def _is_same(storage: Storage, held: TableConfig | None) -> bool:
+    now = read_table_config(storage)
+    return held is not None and recorded_entries(now) == recorded_entries(held)
 
 
 def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from bucketlake.config.recorded_entries import RECORDED, recorded_entries
+from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import BucketLakeError
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_kind import RingKind
@@ -56,7 +57,7 @@ def commit_planned(
         ),
         extra={
             **own.extra,
-            **index.to_options(),
+            **{k: v for k, v in index.to_options().items() if k not in SAFE_SQL},
             **(extension_entries(index.engine) if isinstance(index, RingKind) else {}),
             RECORDED: recorded_entries(target.config),
             "schema": schema_text(target, schema),

@@ -8,6 +8,7 @@ one of the two sees the other: no table is removed under a write.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,12 +45,13 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.target import Target
 
+_MADE_ANEW = "another process made the table anew, with other settings; write again"
 _CLAIM = InstantTime("creation")
 _LOOK_SECONDS = 0.05
 _WAIT_SECONDS_MAX = 60.0
 
 _OF_OTHERS = (HEARTBEAT_FOLDER, SPOOL_FOLDER, FILE_LOCK, STORAGE_LOCK)
-_OF_LATE_TASKS = (OUTCOME_FOLDER, MARKER_FOLDER)
+_OF_LATE_TASKS = re.compile(rf"{re.escape(MARKER_FOLDER)}/.*|{re.escape(OUTCOME_FOLDER)}/\d+\.json")
 
 
 @contextmanager
@@ -81,14 +83,16 @@ def require_not_made_anew(target: Target, instant: InstantTime) -> None:
     """Raise CommitConflictError if the table of a first write, begun now, was made anew."""
     if target.snapshot.timeline.completed_commits():
         return
-    storage = target.storage
-    wait_for_claims(storage, target.clock.now_ms)
-    held, stored = read_table_config(storage), read_stored(storage)
-    is_same = recorded_entries(held) == recorded_entries(target.config)
-    if not is_same or (target.stored is not None and stored != target.stored):
-        raise CommitConflictError(
-            instant, "another process made the table anew with other settings; open it again"
-        )
+    wait_for_claims(target.storage, target.clock.now_ms)
+    require_same_table(target.storage, target.config, instant)
+    if target.stored is not None and read_stored(target.storage) != target.stored:
+        raise CommitConflictError(instant, _MADE_ANEW)
+
+
+def require_same_table(storage: Storage, config: TableConfig, instant: str = "not begun") -> None:
+    """Raise CommitConflictError if the properties are not those that a caller has looked at."""
+    if recorded_entries(read_table_config(storage)) != recorded_entries(config):
+        raise CommitConflictError(instant, _MADE_ANEW)
 
 
 def is_unwritten(storage: Storage, config: TableConfig, lock: TableLock = NO_LOCK) -> bool:
@@ -124,8 +128,8 @@ def remove_unwritten(
     lock : TableLock
         The lock that Hudi's writers share.
     tasks_may_run : bool
-        Whether tasks of a failed write may still run. Then its outcome and its markers stay: a late
-        task finds there that its file does not count, or the next write does.
+        Whether tasks of a failed write may still run. Then outcomes and markers of writes stay: a
+        late task finds there that its file does not count, or the next write does.
 
     Raises
     ------
@@ -149,16 +153,17 @@ def remove_unwritten(
             f"the folder holds {foreign}, which is not part of a Hudi table",
             "choose an empty folder",
         )
-    kept = (*_OF_OTHERS, *(_OF_LATE_TASKS if tasks_may_run else ()))
     for stored in found:
-        if not stored.path.startswith(kept):
+        is_of_task = tasks_may_run and _OF_LATE_TASKS.fullmatch(stored.path)
+        if not is_of_task and not stored.path.startswith(_OF_OTHERS):
             storage.delete(stored.path)
 
 
 def remove_empty_folder(storage: Storage) -> None:
     """Remove the folders, which a local disk keeps, of a table of which no file is left."""
     if next(iter(storage.list("")), None) is None:
-        storage.delete_folder(HOODIE_FOLDER)
+        for folder in storage.list_folders(""):
+            storage.delete_folder(folder)
 
 
 def _is_left_over(stored: StoredObject) -> bool:

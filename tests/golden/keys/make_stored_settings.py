@@ -150,16 +150,13 @@ INFERRED = [
 def cases() -> Iterator[dict[str, str]]:
     """Yield the options of each case."""
     for name, columns in COLUMNS.items():
+        usual = {f"{WRITE}keygenerator.class": f"{PACKAGE}{name}KeyGenerator"}
+        avro = {f"{WRITE}keygenerator.class": PACKAGE + AVRO_CLASSES[name]}
         for named in columns:
-            for folders in FOLDERS:
-                yield (
-                    {f"{WRITE}keygenerator.class": f"{PACKAGE}{name}KeyGenerator"} | named | folders
-                )
-            yield {f"{WRITE}keygenerator.class": f"{PACKAGE}{name}KeyGenerator"} | named
+            for folders in (*FOLDERS, {}):
+                yield usual | named | folders
         for folders in FOLDERS:
-            yield (
-                {f"{WRITE}keygenerator.class": PACKAGE + AVRO_CLASSES[name]} | columns[0] | folders
-            )
+            yield avro | columns[0] | folders
         for kind in (TYPES[name], f"{TYPES[name]}_AVRO"):
             yield {f"{WRITE}keygenerator.type": kind} | columns[0]
             yield {f"{WRITE}keygenerator.type": kind} | fields("id,part", "city")

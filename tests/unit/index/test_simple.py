@@ -147,6 +147,9 @@ def test_options_are_those_of_hudi() -> None:
         "hoodie.index.bucket.engine": "SIMPLE",
         "hoodie.bucket.index.num.buckets": "8",
         "hoodie.bucket.index.hash.field": "a,b",
+        # For a session that uses SQL: otherwise INSERT INTO writes a stored key again.
+        "hoodie.spark.sql.insert.into.operation": "upsert",
+        "hoodie.spark.sql.merge.into.partial.updates": "false",
     }
 
 
