@@ -8,6 +8,7 @@ partition fields.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ HEAD: dict[str, Any] = STORED["head"]
 CASES: list[dict[str, Any]] = STORED["cases"]
 FOREIGN = ("GLOBAL_DELETE", "SPARK_SQL")  # Generators that bucketlake does not have.
 TYPE = f"{WRITE}keygenerator.type"
+# The time zone of the timeline is ours by decision 11; the class is for a sync to a catalog alone.
+OF_OTHER_THINGS = (
+    *DROPPED, "hoodie.table.timeline.timezone", "hoodie.table.partition_extractor_class"
+)  # fmt: skip
 NEEDS_FIELD = "partitionpath.field not found"
 
 
@@ -41,7 +46,18 @@ def planned(options: dict[str, str]) -> dict[str, str]:
         "stored", ROWS.schema, job.key_spec, job.ordering_fields, index,
         table_type="copy_on_write", name=job.table_name, metadata_table=False,
     )  # fmt: skip
-    return {k: v for k, v in made.config.to_properties().items() if k not in DROPPED}
+    return compared(made.config.to_properties())
+
+
+def compared(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return entries without spaces between names, which Hudi keeps, and without other things.
+
+    Hudi stores no formats for the generator CUSTOM, so that each of its jobs must give them.
+    """
+    is_custom = entries["hoodie.table.keygenerator.type"].startswith("CUSTOM")
+    dropped = (TIME,) if is_custom else ()
+    kept = {k: v for k, v in entries.items() if k not in OF_OTHER_THINGS}
+    return {k: v.replace(" ", "") for k, v in kept.items() if not k.startswith(dropped)}
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "stored" in c], ids=name_of)
@@ -57,7 +73,7 @@ def test_a_first_save_stores_what_hudi_stores(case: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=r"keygenerator\.type"):
             planned(options)
     else:
-        assert planned(options) == wanted
+        assert planned(options) == compared(wanted)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "refused" in c], ids=name_of)
@@ -116,4 +132,4 @@ def test_create_table_stores_what_hudi_stores(tmp_path: Path, case: dict[str, An
     )
     found = table.config().to_properties()
     wanted = HEAD["stored"] | case["stored"]
-    assert {k: v for k, v in found.items() if k not in DROPPED} == wanted
+    assert compared(found) == compared(wanted)

@@ -15,7 +15,7 @@ NEW = "SELECT '{0}' id, {1}L v, 'sql' note, 'Bonn' city UNION ALL SELECT '{2}', 
 STATEMENTS = (
     f"INSERT INTO sql_table {NEW.format('k0', 5, 'k6')}",
     f"MERGE INTO sql_table t USING ({NEW.format('k1', 6, 'k7')}) s ON t.id = s.id "
-    "WHEN MATCHED THEN UPDATE SET t.v = s.v, t.note = s.note WHEN NOT MATCHED THEN INSERT *",
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     "UPDATE sql_table SET note = 'sql', v = 8 WHERE id = 'k2'",
     "DELETE FROM sql_table WHERE id = 'k3'",
 )

@@ -73,7 +73,7 @@ def key_spec_of(entries: Entries) -> KeySpec:
         url_encode=entries.boolean(keys.URL_ENCODE),
         timestamp=_timestamp_of(entries) if has_timestamp else None,
         partition_field_kinds=kinds if is_custom and all(kinds) else (),
-        stated=tuple(_stated(entries, generator).items()),
+        stated=tuple(_stated(entries, generator, has_timestamp=has_timestamp).items()),
     )
 
 
@@ -97,7 +97,7 @@ def render_key_spec(spec: KeySpec) -> dict[str, str]:
     return entries | stated
 
 
-def _stated(entries: Entries, generator: KeyGenerator) -> dict[str, str]:
+def _stated(entries: Entries, generator: KeyGenerator, *, has_timestamp: bool) -> dict[str, str]:
     """Return the entries that a table stores in the words in which they are given, as in Hudi."""
     stated = {}
     name = key_generator_name(entries)
@@ -107,7 +107,7 @@ def _stated(entries: Entries, generator: KeyGenerator) -> dict[str, str]:
     names = []
     if generator is KeyGenerator.CUSTOM:
         names.append(keys.PARTITION_FIELDS)
-    if generator in (KeyGenerator.CUSTOM, KeyGenerator.TIMESTAMP):
+    if has_timestamp:
         names += [f"{keys.TIMESTAMP_PREFIX}{name}" for name in _TIMESTAMP_NAMES]
     texts = {name: entries.text(name) for name in names}
     return stated | {name: text for name, text in texts.items() if text is not None}
