@@ -110,6 +110,8 @@ def create_table(
         other files.
     AlreadyExistsError
         If the folder already contains a table.
+    IndexStateError
+        If the folder contains another index setting, from a create that did not finish.
 
     Examples
     --------

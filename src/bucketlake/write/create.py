@@ -1,7 +1,7 @@
 """Creating an empty table: checking its parameters and writing its files.
 
 ``hoodie.properties`` is written last. Without this file there is no table, so a table is never
-incomplete. What a creation that died left is removed first.
+incomplete.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from bucketlake.index.settings import (
     INDEXED_KINDS,
     IndexedKind,
     TableIndex,
+    require_given,
+    resolve_index,
     store_index,
 )
 from bucketlake.metadata.creation import (
@@ -49,7 +51,12 @@ from bucketlake.timeline.active import create_timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import create_table_properties, read_table_config
-from bucketlake.write.unwritten import claimed, remove_empty_folder, remove_unwritten
+from bucketlake.write.unwritten import (
+    claimed,
+    remove_empty_folder,
+    remove_unwritten,
+    require_room,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,8 @@ def make_table(storage: Storage, table: NewTable) -> None:
         If there is a table.
     InputError
         If the folder has other files.
+    IndexStateError
+        If the folder holds another index setting, from a table whose creation did not finish.
     LockError
         If another process creates a table there, and does not end.
     """
@@ -152,6 +161,7 @@ def make_table(storage: Storage, table: NewTable) -> None:
             raise AlreadyExistsError(
                 storage.root, "create table", "a Hudi table exists; use open_table"
             )
+        require_room(storage)
         _make(storage, table)
 
 
@@ -175,7 +185,8 @@ def make_table_anew(
             raise AlreadyExistsError(
                 storage.root, "create table", "another process made a table meanwhile"
             )
-        _make(storage, table, lock)
+        remove_unwritten(storage, lock=lock)
+        _make(storage, table)
 
 
 def _is_same(storage: Storage, held: TableConfig | None) -> bool:
@@ -193,14 +204,16 @@ def unmake_table(storage: Storage, lock: TableLock, *, tasks_may_run: bool) -> N
     remove_empty_folder(storage)
 
 
-def _make(storage: Storage, table: NewTable, lock: TableLock = NO_LOCK) -> None:
-    remove_unwritten(storage, lock=lock)
+def _make(storage: Storage, table: NewTable) -> None:
     config = table.config
     store_index(storage, table.index)
     create_timeline(storage, config)
     if table.metadata_table:
         record_index = table.index if isinstance(table.index, INDEXED_KINDS) else None
         config = _with_metadata_table(storage, config, table.schema, record_index)
+    # An unfinished creation may have left rules.
+    index = table.index
+    require_given(storage, index, resolve_index(storage, load_timeline(storage, config), index))
     create_table_properties(storage, config)
 
 

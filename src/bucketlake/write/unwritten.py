@@ -145,18 +145,22 @@ def remove_unwritten(
             )
         storage.delete(PROPERTIES_FILE)  # Now there is no table.
         storage.delete(PROPERTIES_BACKUP_FILE)
-    found = [*storage.list("")]
-    foreign = next((stored.path for stored in found if not _is_left_over(stored)), None)
+    require_room(storage)
+    for stored in [*storage.list("")]:
+        is_of_task = tasks_may_run and _OF_LATE_TASKS.fullmatch(stored.path)
+        if not is_of_task and not stored.path.startswith(_OF_OTHERS):
+            storage.delete(stored.path)
+
+
+def require_room(storage: Storage) -> None:
+    """Raise InputError if the folder has other files, which readers would treat as data files."""
+    foreign = next((held.path for held in storage.list("") if not _is_left_over(held)), None)
     if foreign is not None:
         raise InputError(
             f"create table {storage.root}",
             f"the folder holds {foreign}, which is not part of a Hudi table",
             "choose an empty folder",
         )
-    for stored in found:
-        is_of_task = tasks_may_run and _OF_LATE_TASKS.fullmatch(stored.path)
-        if not is_of_task and not stored.path.startswith(_OF_OTHERS):
-            storage.delete(stored.path)
 
 
 def remove_empty_folder(storage: Storage) -> None:
