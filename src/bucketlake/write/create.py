@@ -156,13 +156,19 @@ def make_table(storage: Storage, table: NewTable) -> None:
     LockError
         If another process creates a table there, and does not end.
     """
+    _require_place(storage)
     with claimed(storage):
-        if storage.stat(PROPERTIES_FILE) is not None:
-            raise AlreadyExistsError(
-                storage.root, "create table", "a Hudi table exists; use open_table"
-            )
-        require_room(storage)
+        _require_place(storage)
         _make(storage, table)
+
+
+def _require_place(storage: Storage) -> None:
+    """Raise an error if there is a table, or something else; a claim would leave folders."""
+    if storage.stat(PROPERTIES_FILE) is not None:
+        raise AlreadyExistsError(
+            storage.root, "create table", "a Hudi table exists; use open_table"
+        )
+    require_room(storage)
 
 
 def make_table_anew(
@@ -180,6 +186,8 @@ def make_table_anew(
     lock : TableLock
         The lock that Hudi's writers share.
     """
+    if held is None and storage.stat(PROPERTIES_FILE) is None:
+        require_room(storage)
     with claimed(storage):
         if storage.stat(PROPERTIES_FILE) is not None and not _is_same(storage, held):
             raise AlreadyExistsError(
