@@ -362,12 +362,12 @@ def test_a_write_beside_the_build_of_an_index_is_in_it(
 
     build, done = metadata_table.build_index, []
 
-    def with_writes(*given: Any) -> Any:
+    def with_writes(*given: Any, **named: Any) -> Any:
         if not done:
             done.append(True)
             table.upsert(rows("a2", "a4", "b1", at=2))
             table.delete(rows("a3").select(["id", "day"]))
-        return build(*given)
+        return build(*given, **named)
 
     monkeypatch.setattr(metadata_table, "build_index", with_writes)
     table.rebuild_metadata_table(["record_index"])

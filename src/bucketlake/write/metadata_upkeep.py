@@ -27,6 +27,7 @@ from bucketlake.errors import MetadataTableWarning
 from bucketlake.format.avro.schema import arrow_from_avro
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.index.kind_versions import latest_kind
 from bucketlake.index.settings import needed_index
 from bucketlake.metadata.changes import (
     MetadataChange,
@@ -195,9 +196,16 @@ def prepare_undoing(
         for partition, names in plan.files.items():
             deleted[partition] += names
     cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
-    if cannot and needed_index(storage, timeline) is not None:
+    if cannot and _stays_needed(storage, timeline, {plan.instant for plan in undone}):
         list_partitions_as(storage, lost=cannot)
     return prepare_deletion(storage, timeline, instant, deleted, cannot)
+
+
+def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
+    """Return whether the kind needs a record-level index, and is not undone itself."""
+    conversion = latest_kind(storage, timeline)
+    is_undone = conversion is not None and conversion.instant in undone
+    return needed_index(storage, timeline) is not None and not is_undone
 
 
 def record_deletion(
