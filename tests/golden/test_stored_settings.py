@@ -43,7 +43,7 @@ def planned(options: dict[str, str]) -> dict[str, str]:
     job = parse_job_options(BASE | options)
     index = index_from_options(job.index_options)
     made = plan_table(
-        "stored", ROWS.schema, job.key_spec, job.ordering_fields, index,
+        "stored", ROWS.schema, job.key_spec, job.merging, index,
         table_type="copy_on_write", name=job.table_name, metadata_table=False,
     )  # fmt: skip
     return compared(made.config.to_properties())

@@ -170,7 +170,7 @@ def parse_job_options(options: Mapping[str, str]) -> JobOptions:
         table_name=given.get(keys.NAME),
         key_spec=spec,
         generator=_generator(entries, spec.generator),
-        partition_fields=spec.partition_fields if keys.PARTITION_FIELDS in given else None,
+        partition_fields=spec.partition_fields if keys.PARTITION_FIELDS in stored else None,
         hive_style=spec.hive_style if keys.HIVE_STYLE in given else None,
         url_encode=spec.url_encode if keys.URL_ENCODE in given else None,
         merging=merge_settings_of_job(entries),
