@@ -98,8 +98,6 @@ def test_a_bad_frame_is_refused_as_an_arrow_table_is(
     [
         "INTERVAL '1' MONTH",
         "INTERVAL '1' DAY",
-        "NULL",
-        "array(NULL)",
         "map(1, 2)",
     ],
 )
@@ -212,7 +210,7 @@ def test_an_error_of_storage_in_a_task_arrives_as_itself_and_the_write_is_rolled
 def test_a_batch_of_another_schema_object_is_refused(table: bl.Table, good: DataFrame) -> None:
     before = files_of(Path(table.path))
     for data in (good.collect(), good.schema, [{"id": "a"}]):
-        with pytest.raises(InputError, match=r"pass a Spark DataFrame, a pyarrow\.Table"):
+        with pytest.raises(InputError, match=r"pass a DataFrame of Spark, pandas or polars"):
             table.upsert(data)
     require_as_it_was(table, before)
 
@@ -240,7 +238,7 @@ def test_the_error_of_a_bad_batch_ends_spark_s_traceback_of_a_stream(
     with pytest.raises(StreamingQueryException) as raised:
         query.awaitTermination()
     text = str(raised.value)
-    sentence = r"bucketlake\.errors\.InputError: record key column 'id': .*; give .*\n"
+    sentence = r"bucketlake\.errors\.InputError: table .*: record key column 'id': .*; give .*\n"
     assert len(re.findall(sentence, text)) == 1
     assert re.search(r"table\.py\", line \d+, in __call__\n.*raise .*\n" + sentence, text)
 

@@ -172,7 +172,7 @@ def test_a_read_needs_a_session_and_columns_that_there_are(
 def test_a_condition_that_spark_refuses_is_an_error_of_the_library(
     spark: SparkSession, written: Written, where: str
 ) -> None:
-    with pytest.raises(InputError, match=r"^where .*; correct the condition") as caught:
+    with pytest.raises(InputError, match=r": where .*; correct the condition") as caught:
         written.table.read(spark, where=where)
     assert "\n" not in str(caught.value)
 
