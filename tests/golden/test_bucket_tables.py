@@ -47,6 +47,7 @@ WITHOUT_KEYS = {
     "mor_consistent_hashing",
     "mor_non_blocking",
     "mor_resize_pending",
+    "damaged_by_update",
 }
 BUCKET_TABLES = sorted(name for name in ARCHIVES.keys() - WITHOUT_KEYS if _index(name) is not None)
 SLASHES = "cow_plain_partitions"  # Values with a slash that no one encoded, which we refuse.

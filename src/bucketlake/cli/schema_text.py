@@ -77,7 +77,7 @@ def _parse_type(name: str, text: str) -> pa.DataType:
     if decimal is None:
         known = ", ".join(_TYPES)
         allowed = f"types are {known}, decimal(precision,scale); --like takes all types"
-        allowed += did_you_mean(name, {**_TYPES, **_ALIASES})
+        allowed += did_you_mean(name, [*_TYPES, *_ALIASES])
         raise ConfigError("--schema", text, allowed)
     precision, scale = int(decimal["precision"]), int(decimal["scale"])
     if not (1 <= precision <= 38 and scale <= precision):

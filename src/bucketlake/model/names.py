@@ -12,7 +12,7 @@ Names = str | Sequence[str]
 """Names of columns or partitions; a text is one name, not a sequence of letters."""
 
 
-def closest_name(given: object, known: Iterable[str]) -> str | None:
+def closest_name(given: object, known: Iterable[object]) -> str | None:
     """Return the known name that differs from a given one only by case, or by a few letters.
 
     A long name may differ by about three letters; many options begin with the same words.
@@ -22,13 +22,14 @@ def closest_name(given: object, known: Iterable[str]) -> str | None:
     """
     spelled: dict[str, str] = {}
     for name in known:
-        spelled.setdefault(name.casefold(), name)
+        if isinstance(name, str):  # Keys of a caller's mapping may be anything.
+            spelled.setdefault(name.casefold(), name)
     text = str(given).casefold()
     found = get_close_matches(text, spelled, 1, max(0.6, 1 - 3 / max(len(text), 1)))
     return spelled[found[0]] if found else None
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
+def did_you_mean(given: object, known: Iterable[object]) -> str:
     """Return the hint that ends an error about an unknown name; empty without a similar name.
 
     >>> did_you_mean("pirce", ["id", "price"]), did_you_mean("x", ["id", "price"])

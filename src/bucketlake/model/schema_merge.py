@@ -60,9 +60,9 @@ class SchemaMerge:
             return cls(**dict.fromkeys(known, given))
         allowed = _ALLOWED.format(", ".join(known))
         asked = [given] if isinstance(given, str) else items_of(given, "merge_schema", allowed)
-        if not all(isinstance(word, str) and word in known for word in asked):
-            unknown = next(word for word in asked if word not in known)
-            raise ConfigError("merge_schema", given, allowed + did_you_mean(unknown, known))
+        unknown = [word for word in asked if not (isinstance(word, str) and word in known)]
+        if unknown:
+            raise ConfigError("merge_schema", given, allowed + did_you_mean(unknown[0], known))
         return cls(**dict.fromkeys(asked, True))
 
     @property
