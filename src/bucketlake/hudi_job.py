@@ -473,6 +473,6 @@ def _other_index(path: str, asked: TableIndex, index: TableIndex | None) -> Inde
     return IndexStateError(
         f"the options name {asked!r}",
         f"{path} holds {index!r}",
-        f"give the options of the table ({given}); Table.rescale, bucketlake.convert and "
-        "Table.resize change its index",
+        f"give the options of the table ({given}), or change its index with table.rescale(), "
+        "table.resize() or bl.convert()",
     )

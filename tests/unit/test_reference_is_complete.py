@@ -175,7 +175,7 @@ def test_reference_names_all_that_is_public() -> None:
         (r"^- \*\*hash_fields\*\*.*$", "bl.SimpleBucket(hash_fields)"),
         (r"^- \*\*file_groups\*\*.*$", "bl.WriteResult(file_groups)"),
         (r"^- `count_of.*$", "bl.PartitionBucket.count_of"),
-        (r"^\| `LockError` \|.*$", "errors.LockError"),
+        (r"^\| `bl\.LockError` \|.*$", "errors.LockError"),
         (r"^### bucketlake rescale$", "bucketlake rescale"),
         (r"^  --keep-min .*$", "bucketlake archive --keep-min"),
         (r"^Usage: bucketlake locate.*$", "bucketlake locate [KEY]"),
