@@ -43,6 +43,7 @@ from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.metadata_table import build_metadata_table
 from bucketlake.services.restore_service import restore
 from bucketlake.services.rollback_service import roll_back
+from bucketlake.services.savepoints import make_savepoint
 from bucketlake.storage.base import Buffer, StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
@@ -298,19 +299,24 @@ class Exploration:
         self._number = itertools.count()
         self._first, self._deeds = self._prepared()
 
-    def explore(self, switches: int, *, dies: bool = False, before_reads: bool = True) -> Explored:
+    def explore(self, switches: int, *, before_reads: bool = True) -> Explored:
         """Run all plans with at most so many switches.
 
         Parameters
         ----------
         switches : int
             Switches that interrupt a process. At its end or sleep each other process is tried.
-        dies : bool
-            Whether a process dies in each plan: once after each change of each process.
         before_reads : bool
             Whether processes are also interrupted before they read, not only before changes.
         """
-        pending = [*self._deaths()] if dies else [Plan()]
+        return self._explore([Plan()], switches, before_reads=before_reads)
+
+    def explore_deaths(self, switches: int, *, every: int = 1) -> Explored:
+        """Do the same for plans in which a process dies: after each ``every``-th change of each."""
+        return self._explore([*self._deaths()][::every], switches, before_reads=True)
+
+    def _explore(self, plans: Sequence[Plan], switches: int, *, before_reads: bool) -> Explored:
+        pending = [*plans]
         reached: dict[object, int] = {}  # Number of further switches that were tried from a state.
         states: set[int] = set()
         while pending:
@@ -346,8 +352,8 @@ class Exploration:
         play = _Play(self.scenario, Plan(), f"interleaving-{next(self._number)}", self.processes)
         play.run(self._first, self._deeds)
         forget(play.name)
-        for process, faulty in play.faulty.items():
-            for number in range(1, faulty.operations + 1):
+        for process in self.processes:
+            for number in range(1, play.faulty[process].operations + 1):
                 yield Plan(dies=(process, number))
 
     def _prepared(self) -> tuple[Objects, list[Deed]]:
@@ -366,7 +372,8 @@ class Exploration:
         )
         play.alone("first", _writes(1))
         if scenario.has_savepoint:
-            bl.Table(play.memory.root).savepoint()
+            config = read_table_config(play.memory)
+            make_savepoint(play.memory, config, now_ms=lambda: play.stage.now_ms)
         play.alone("second", _writes(2))
         deeds = play.record.deeds
         objects = dict(play.memory._shelf.objects)

@@ -9,21 +9,24 @@ import pytest
 from tests.choices import DEEP
 from tests.simulation.interleavings import SCENARIOS, Exploration, Scenario
 
-_names = pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.name for one in SCENARIOS])
+_IN_SECONDS = ("compaction", "clean", "rollback")  # The others take minutes.
 
 
-@_names
+def _named(*scenarios: Scenario) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("scenario", scenarios, ids=[one.name for one in scenarios])
+
+
+@_named(*(one for one in SCENARIOS if DEEP or one.name in _IN_SECONDS))
 def test_every_interleaving_of_two_writers_and_a_service_keeps_all_commits(
     scenario: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exploration = Exploration(scenario)
-    explored = exploration.explore(2 if DEEP else 1, before_reads=DEEP)
+    explored = Exploration(scenario).explore(2 if DEEP else 1, before_reads=DEEP)
     with capsys.disabled():
         print(f"\n{scenario.name}: {explored.runs:,} runs, {explored.states:,} states")
 
 
-@_names
+@_named(*SCENARIOS)
 def test_a_process_that_dies_after_any_change_loses_no_commit_of_the_others(
     scenario: Scenario,
 ) -> None:
-    Exploration(scenario).explore(1 if DEEP else 0, dies=True)
+    Exploration(scenario).explore_deaths(1 if DEEP else 0, every=1 if DEEP else 7)

@@ -93,7 +93,7 @@ def test_two_streams_into_one_partition_both_go_on_and_double_no_key(
         finally:
             attempts[made] += 1
 
-    monkeypatch.setattr("bucketlake.table.retried", counted)
+    monkeypatch.setattr("bucketlake.services.needed_index.retried", counted)
     table = bl.create_table(
         str(tmp_path / "table"),
         schema=SCHEMA,

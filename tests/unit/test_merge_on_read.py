@@ -614,7 +614,7 @@ def test_options_of_a_hudi_job_make_such_a_table_and_compact_it_inline(
         logs.append(max(b.log_files for b in bl.open_table(path).buckets()))
     assert logs == [0, 1, 0, 1, 2, 0, 1]
     assert values(bl.open_table(path)) == keys(range(6), 7)
-    with pytest.raises(ConfigError, match="table type"):
+    with pytest.raises(ConfigError, match=r"write\.table\.type"):
         bl.save(
             rows(range(6), 1, 1), path,
             options=options | {"hoodie.datasource.write.table.type": "COPY_ON_WRITE"},

@@ -198,7 +198,7 @@ def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
         raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
 
     monkeypatch.setattr(commit_order, "take_turn", lose)
-    monkeypatch.setattr("bucketlake.table.retried", lambda write: write())
+    monkeypatch.setattr("bucketlake.services.needed_index.retried", lambda write: write())
     with pytest.raises(BucketLakeError, match="simulated"):
         table.upsert(rows(2))
     after = {stored.path for stored in storage.list(".hoodie/metadata")}
