@@ -156,7 +156,7 @@ def test_ten_commits_stay_if_nothing_is_said(name: str) -> None:
 )
 def test_a_retention_that_is_none_is_refused(name: str, retained: dict[str, int]) -> None:
     table = create(name)
-    with pytest.raises(ConfigError, match="retain_(commits|hours and retain_versions)"):
+    with pytest.raises(ConfigError, match=r"retain_(commits|hours and retain_versions)"):
         table.clean(**retained)
 
 
