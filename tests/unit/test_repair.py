@@ -72,7 +72,8 @@ def assert_keys(table: bl.Table, keys: int = 40) -> None:
 def test_a_sound_table_is_left_as_it_is(table: bl.Table) -> None:
     before = objects(table)
     report = table.repair(dry_run=False, check_keys=True, check_files=True, min_age_seconds=0)
-    assert report == RepairReport((), ())
+    assert report == RepairReport((), (), checked=report.checked)
+    assert "files" in report.checked
     assert objects(table) == before
 
 
