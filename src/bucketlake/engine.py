@@ -126,11 +126,6 @@ def readable_records(data: Records, root: str) -> DataFrame | pa.Table:
     return frame
 
 
-def has_no_rows(records: DataFrame | pa.Table) -> bool:
-    """Return whether there are no records; a DataFrame runs a small job."""
-    return records.num_rows == 0 if isinstance(records, pa.Table) else bool(records.isEmpty())
-
-
 def source_of(data: Records, storage: Storage, root: str) -> RecordSource:
     """Return the records of a write, as a source for their engine.
 

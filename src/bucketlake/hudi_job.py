@@ -22,7 +22,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
     arrow_schema,
-    has_no_rows,
     index_runner,
     readable_records,
     rewrite_runner,
@@ -295,7 +294,7 @@ class _Save:
         try:
             planned = self._planned(index)
         except InputError:
-            if not has_no_rows(self.records):
+            if not self.source.is_empty():
                 raise
             return None, WriteResult(None)  # Without rows there may be no types for a table.
         draft = DraftStorage(self.storage.root)
