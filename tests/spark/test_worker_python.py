@@ -64,7 +64,7 @@ def refused(table: bl.Table, frame: DataFrame) -> str:
     assert raised.value.__cause__ is not None
     sentence = str(raised.value)
     assert "\n" not in sentence
-    assert sentence.startswith("PYSPARK_PYTHON = ")
+    assert sentence.startswith(f"table {table.path}: PYSPARK_PYTHON = ")
     assert "docs/how-to/run-on-a-cluster.md" in sentence
     assert table.timeline() == []
     return sentence

@@ -181,7 +181,7 @@ def test_a_table_converts_without_a_rewrite_and_back_with_a_planned_one(
 def test_a_conversion_changes_the_file_size_alone(table: bl.Table) -> None:
     with pytest.raises(ConfigError, match="changes only max_file_size"):
         table.convert(bl.SimpleBucket(4, max_file_size=SIZE), dry_run=False)
-    with pytest.raises(IndexStateError, match=r"use bucketlake\.convert"):
+    with pytest.raises(IndexStateError, match=r"use table\.convert\(\.\.\.\)"):
         bl.open_table(table.path, bl.SimpleBucket(2))
     assert table.convert(INDEX, dry_run=False).instant is None
 

@@ -190,6 +190,7 @@ def test_13_a_write_builds_a_missing_index_which_has_keys_of_log_files(
 def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPath) -> None:
     """Hudi opens the shards of a new partition by its own options."""
     table = make(new_path())
+    table.upsert(rows("old", day="b"))
     as_hudi = bl.RecordIndex()  # One shard for a new partition.
     storage = open_storage(table.path)
     target = open_target(storage, read_table_config(storage), None)
@@ -202,7 +203,7 @@ def test_14_the_shards_of_a_partition_count_and_not_the_setting(new_path: NewPat
     write_records(foreign, Operation.UPSERT, ArrowSource(rows("k1", "k2", "k3")))
     before = entries(table)
     table.upsert(rows("k1", "k2", "k3", "k4", "k5", at=2))
-    assert held(table) == {("a", f"k{n}"): 2 for n in range(1, 6)}
+    assert held(table) == {("b", "old"): 1} | {("a", f"k{n}"): 2 for n in range(1, 6)}
     assert before.items() <= entries(table).items()
     layout = open_target(storage, read_table_config(storage), None).layout
     pinned = layout.pinned(["a"], creates=True).index  # type: ignore[attr-defined]

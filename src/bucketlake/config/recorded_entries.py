@@ -34,8 +34,8 @@ _NOT_RECORDED = frozenset(
 _LASTING = (
     keys.TABLE_TYPE,
     keys.RECORD_KEY_FIELDS,
+    keys.KEY_GENERATOR_TYPE,  # Before the partition fields, which follow from it.
     keys.PARTITION_FIELDS,
-    keys.KEY_GENERATOR_TYPE,
     keys.HIVE_STYLE,
     keys.URL_ENCODE,
     keys.MERGE_MODE,
@@ -118,8 +118,8 @@ def _facts(config: TableConfig) -> tuple[str, ...]:
     return (
         config.table_type.value,
         ",".join(spec.record_key_fields),
-        ",".join(spec.partition_fields),
         spec.generator.value,
+        ",".join(spec.partition_fields),
         str(spec.hive_style).lower(),
         str(spec.url_encode).lower(),
         config.merge_mode.value,

@@ -280,5 +280,5 @@ def test_records_of_another_schema_are_refused(made: MadeTable) -> None:
     content = encode_hfile(keys, values, '"string"', created_at_ms=0)
     path = f"record_index/{INDEX_ID}_1-0-1_{FIRST}.hfile"
     made.storage.put(f"{METADATA_TABLE_FOLDER}/{path}", content)
-    with pytest.raises(UnsupportedFeatureError, match="records of another schema"):
+    with pytest.raises(FormatError, match="an Avro schema of records of the metadata table"):
         read_all(made.open(), "record_index")
