@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.config.merge_entries import MergeSettings
 from bucketlake.errors import AlreadyExistsError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
@@ -310,7 +311,8 @@ def test_death_at_every_step_of_a_savepoint_leaves_one_or_none_that_holds_its_fi
 def make(storage: FaultyStorage | MemoryStorage, index: bl.PartitionBucket) -> None:
     spec = KeySpec(("id",), ("p",), KeyGenerator.SIMPLE)
     kind = "copy_on_write"
-    planned = plan_table("made", SCHEMA, spec, ("ts",), index, table_type=kind, name="made")
+    merging = MergeSettings(("ts",))
+    planned = plan_table("made", SCHEMA, spec, merging, index, table_type=kind, name="made")
     make_table(storage, planned)
 
 

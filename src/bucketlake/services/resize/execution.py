@@ -83,6 +83,9 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
     if timeline.find_completed(instant) is not None:
         return  # Another process carried it out meanwhile.
     plan = timeline.read_clustering_plan(storage, _pending(timeline, instant))
+    reason = overtaking(service, instant, plan, timeline)
+    if reason is not None:  # Known before any work is done.
+        raise OvertakenError(reason)
     inflight = instant_path(config, Instant(instant, Action.CLUSTERING, State.INFLIGHT))
     with nullcontext() if is_held else beating(storage, instant, is_new=False):
         put_inflight(storage, config, instant, Action.CLUSTERING)
