@@ -247,18 +247,19 @@ def test_null_types_meta_columns_and_no_rows_are_taken_as_from_arrow(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     none = F.lit(None)
-    schema = "id string, tags array<string>, m map<string,int>, s struct<a:int,b:array<int>>"
+    n = none.alias("n")
+    schema = "id string, n int, tags array<string>, m map<string,int>, s struct<a:int,b:array<int>>"
     empty = spark.createDataFrame([], schema)
     table = bl.create_table(
         str(tmp_path / "t"), schema=empty.schema, record_key="id", index=bl.SimpleBucket(1)
     )
     key = spark.createDataFrame([("a",)], "id string")
     inside = F.struct(none.alias("a"), F.array().alias("b")).alias("s")
-    untyped = key.select("id", F.array().alias("tags"), F.create_map().alias("m"), inside)
+    untyped = key.select("id", F.array().alias("tags"), F.create_map().alias("m"), inside, n)
     hudi = untyped.withColumn("_hoodie_commit_time", F.lit("1"))
     for given in (untyped, hudi):
         assert table.upsert(given, merge_schema=given is hudi).written == 1
-    stored = [{"id": "a", "tags": [], "m": [], "s": {"a": None, "b": []}}]
+    stored = [{"id": "a", "n": None, "tags": [], "m": [], "s": {"a": None, "b": []}}]
     assert table.to_arrow().to_pylist() == stored
     assert table.upsert(key.where("id = 'b'")).instant is None
     with pytest.raises(InputError, match=r"foreachBatch\(table.upsert_batch"):
