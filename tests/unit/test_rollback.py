@@ -337,7 +337,11 @@ def test_a_dry_run_changes_nothing(table: bl.Table) -> None:
 
 @pytest.mark.parametrize(
     ("instant", "problem"),
-    [("20300101000000000", "no commit"), ("20200101000000000", "active timeline starts at"), ("x", "no commit")],
+    [
+        ("20300101000000000", "no commit"),
+        ("20200101000000000", "active timeline starts at"),
+        ("x", "no commit"),
+    ],
 )
 def test_an_unknown_instant_is_refused(table: bl.Table, instant: str, problem: str) -> None:
     before = objects(table)

@@ -19,7 +19,7 @@ from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.settings import changed_settings
-from bucketlake.spark.untyped import stored_type, with_voids
+from bucketlake.spark.untyped import stored_schema, with_voids
 from bucketlake.storage.base import Storage
 
 _STABLE_NODES = frozenset(
@@ -72,7 +72,7 @@ class Spool:
         self._folder = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
         path = f"{self._root}/{self._folder}"
         schema = df.schema
-        kept = stored_type(schema)
+        kept = stored_schema(schema)
         if kept != schema:
             df = df.select([df[f"`{f.name}`"].cast(f.dataType) for f in kept.fields])
         with changed_settings(df.sparkSession, _SPOOL_AS_IS):
