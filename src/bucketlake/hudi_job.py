@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ import pyarrow as pa
 from bucketlake.config import table_keys as keys
 from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
 from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
@@ -187,15 +188,12 @@ def _save(
     storage = open_storage(path, storage_options)
     source = source_of(records, storage, path)
     try:
-        with naming_options():
+        with closing(source), naming_options():
             save_once = _Save(records, source, path, storage, storage_options, job, merge, lock)
             table, result = save_once.run(mode.lower())
     except BucketLakeError:
-        source.close()
         remove_empty_folder(storage)  # In which the records were spooled.
         raise
-    finally:
-        source.close()
     if table is None:
         return result
     try:
@@ -400,13 +398,15 @@ def _open(path: str, job: JobOptions, storage_options: Mapping[str, str] | None)
     held = table.config()
     asked, found = job.key_spec, held.key_spec
     of = OPTION_OF_ARGUMENT
+    payload = job.merging.payload_class
+    mode_from = WRITE_MERGE_MODE if payload is None else f"the merge mode of {WRITE_PAYLOAD}"
     compared = {
         of["record_key"]: (asked.record_key_fields or None, found.record_key_fields),
         of["partition_by"]: (job.partition_fields, found.partition_fields),
         of["name"]: (job.table_name, held.name),
         of["ordering"]: (job.merging.ordering_fields or None, held.ordering_fields),
-        "merge mode": (job.merging.stated_mode, held.merge_mode),
-        "delete marker": (job.merging.marker, held.custom_marker or job.merging.marker),
+        mode_from: (job.merging.stated_mode, held.merge_mode),
+        DELETE_MARKER: (job.merging.marker, held.custom_marker or job.merging.marker),
         keys.KEY_GENERATOR_TYPE: (job.generator, found.generator),
         of["hive_style"]: (job.hive_style, found.hive_style),
         of["url_encode"]: (job.url_encode, found.url_encode),

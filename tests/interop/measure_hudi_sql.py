@@ -59,9 +59,8 @@ SAFE_SQL = {
 CHEAP = {
     "hoodie.index.bloom.num_entries": "10",
     "hoodie.bloom.index.filter.dynamic.max.entries": "10",
-    "hoodie.embed.timeline.server": "false",
 }
-"""Options that change the price of a write alone."""
+"""Options that change the price of a write alone; without a timeline server more is refused."""
 
 
 def event(number: int, ts: int = 1, qty: int | None = None, note: str | None = "first") -> Row:

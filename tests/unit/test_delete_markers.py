@@ -169,9 +169,12 @@ def test_marker_of_a_job_counts_for_its_writes_to_a_table_that_stores_none(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"hoodie.payload.delete.marker": "X"}, "delete marker"),
-        ({f"{WRITE}payload.class": "OverwriteWithLatestAvroPayload"}, "merge mode.*EVENT_TIME"),
-        ({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, "merge mode.*EVENT_TIME"),
+        ({"hoodie.payload.delete.marker": "X"}, "hoodie.payload.delete.marker = "),
+        (
+            {f"{WRITE}payload.class": "OverwriteWithLatestAvroPayload"},
+            "merge mode of .*payload",
+        ),
+        ({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, "record.merge.mode = .*EVENT"),
     ],
 )
 def test_job_that_contradicts_the_table_is_refused(
