@@ -166,7 +166,7 @@ def new_table(
 @pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "global"])
 @settings(
-    max_examples=300 if DEEP else 8,
+    max_examples=300 if DEEP else 3,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS, ordered=st.booleans())

@@ -49,6 +49,7 @@ from bucketlake.write.metadata_upkeep import prepare_deletion
 from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.target import open_target
 from bucketlake.write.timeline_rollback import carry_on_rollback
+from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import objects_of
 
@@ -984,7 +985,7 @@ def test_a_rollback_and_an_archival_at_the_same_time_agree(table: bl.Table, firs
 
     one, other = (archive_now, undo) if first == "archival" else (undo, archive_now)
     seen = set()
-    for step in range(1, steps_of(one, table, reads_count=True) + 1):
+    for step in some(range(1, steps_of(one, table, reads_count=True) + 1), 30):
         storage = restore(table, objects)
         undone.clear()
         one(Interrupted(storage, step, lambda: other(storage_of(table))))
@@ -1011,7 +1012,6 @@ def commits_in(instants: list[str], expected: list[str]) -> list[str]:
     return [one for one in instants if one in expected]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("other", ["archival", "write"])
 def test_death_at_every_step_loses_nothing_and_is_made_good(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch, other: str
@@ -1026,7 +1026,7 @@ def test_death_at_every_step_loses_nothing_and_is_made_good(
     steps = steps_of(archive_now, table, reads_count=False)
     assert steps >= 20
     assert {f.layer for f in newest_manifest(storage_of(table), HISTORY).files} == {1}
-    for fault in crash_points(steps):
+    for fault in some([*crash_points(steps)], 30):
         commits = list(before)
         storage = FaultyStorage(restore(table, objects), [fault], reads_count=False)
         with pytest.raises(SimulatedCrash):
@@ -1056,7 +1056,7 @@ def test_ranges_miss_nothing_of_an_archival_that_died_among_commits_that_overtoo
     storage.put(old.replace(str(late.completed_at), completed[1]), storage.read(old))
     storage.delete(old)
     objects = objects_of(storage)
-    for fault in crash_points(steps_of(archive_now, table, reads_count=False)):
+    for fault in some([*crash_points(steps_of(archive_now, table, reads_count=False))], 25):
         faulty = FaultyStorage(restore(table, objects), [fault], reads_count=False)
         with pytest.raises(SimulatedCrash):
             archive_now(faulty)

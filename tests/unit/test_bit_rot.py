@@ -20,7 +20,7 @@ from bucketlake.model.schema import META_NAMES, with_meta
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
 )
-FLIPS = 250
+FLIPS = 120
 
 
 def rows(start: int, end: int, version: int) -> pa.Table:

@@ -26,7 +26,7 @@ from bucketlake.storage.memory import forget
 from bucketlake.timeline.archive_reader import read_archive
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("s", pa.string())])
-FLIPS = 250
+FLIPS = 100
 WRITES_EVERY = 12  # Flips after which a write is tried, too.
 NewPath = Callable[[], str]
 

@@ -24,6 +24,7 @@ from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.locate import LocateTask
+from tests.choices import DEEP
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 NewPath = Callable[[], str]
@@ -180,7 +181,9 @@ def test_groups_that_other_writers_opened_are_used_and_have_one_owner(new_path: 
     assert bucket_of_group(FileId("99999999-40ff-474c-a2dc-4dbcb6fd150c-0")) is None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300 if DEEP else 20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     batches=st.lists(st.sets(st.integers(0, 60), min_size=1, max_size=25), min_size=1, max_size=6),
     assigners=st.integers(1, 4),

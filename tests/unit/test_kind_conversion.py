@@ -41,6 +41,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata
@@ -338,7 +339,7 @@ def test_a_conversion_that_died_anywhere_goes_on_and_writes_meanwhile_are_right(
     run_kind_conversion(done, DYNAMIC)
     deaths = distinct_deaths(done)
     assert any(step.path.startswith(KINDS.folder) for step in done.trace)
-    for number, death in enumerate(deaths):
+    for number, death in enumerate(some(deaths, 16)):
         fault = Fault(death.operation, death.moment, effect)
         storage = fresh()
         faulty = FaultyStorage(storage, [fault], reads_count=False)

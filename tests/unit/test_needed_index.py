@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -26,6 +25,7 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.table_properties import read_table_config
 from tests.broken_tables import later, newest
+from tests.choices import some
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -132,8 +132,7 @@ def test_a_restore_that_dies_at_any_step_is_ended_by_the_next_write() -> None:
     deaths = distinct_deaths(done)
     assert any("record_index" in step.path for step in done.trace), "the index is built again"
     restored = {"k0": 1, "k1": 1, "k2": 1, "k3": 1}
-    step = 1 if os.environ.get("BUCKETLAKE_DEEP") == "1" else 11
-    for death in deaths[::step]:
+    for death in some(deaths, 12):
         storage = fresh()
         faulty = FaultyStorage(
             storage, [Fault(death.operation, death.moment, Effect.DIE)], reads_count=False
