@@ -103,7 +103,8 @@ _FACTS: dict[FindingKind, tuple[Severity, Remedy, str]] = {
     FindingKind.PENDING_OF_HUDI: (
         Severity.ERROR,
         Remedy.NOTHING,
-        "let the job of Hudi that planned it finish or roll it back",
+        "let the job of Hudi that planned it finish, or end it with CALL rollback_to_instant in "
+        "Hudi's SQL",
     ),
     FindingKind.PLAN_BROKEN: (
         Severity.ERROR,

@@ -270,7 +270,8 @@ def _require_harmless(timeline: Timeline, storage: Storage) -> None:
                 "writing while a clustering of another program is pending "
                 f"(instant {instant.requested_at})",
                 storage.root,
-                "let the job of Hudi that planned it finish or roll it back first",
+                "let the job of Hudi that planned it finish, or end it in Hudi's SQL with "
+                f"CALL rollback_to_instant(table => '…', instant_time => '{instant.requested_at}')",
             )
 
 
