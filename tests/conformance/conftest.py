@@ -6,23 +6,26 @@ kinds. So each test runs for each kind and each table type, and each kind runs w
 all kinds.
 
 The mark ``merge_on_read`` runs a test only for that table type. ``in_turns(name, values)`` runs a
-test for each value with each kind. A test with the argument ``damage`` runs for the damages of each
-kind in the same way; with the argument ``index_state`` too, for kinds that need a record-level
+test for each value with each kind. A test with ``damage`` runs for each damage with
+every third kind, in turns; with ``index_state`` too, for kinds that need a record-level
 index, and for the states in turn.
 """
 
 from __future__ import annotations
 
-import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
 import pytest
 
+from tests.choices import DEEP
 from tests.conformance.cases import Case, Checked
 from tests.conformance.damages import INDEX_STATES, Damage
 from tests.conformance.kinds import Kind, kinds_named
+
+_KINDS_SHARE = 3  # Each damage runs with every third kind.
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,6 +48,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(("case", "damage", "index_state"), triples, ids=_name_of)
     elif "damage" in metafunc.fixturenames:
         pairs = [pair for kind in kinds for pair in _damages(kind)]
+        if not name and not DEEP:
+            pairs = _few_of_each_damage(pairs)
         metafunc.parametrize(("case", "damage"), pairs, ids=_name_of)
     elif in_turns is not None:
         argument, values = in_turns.args
@@ -54,9 +59,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     else:
         wanted = ["merge_on_read"] if of_logs else ["copy_on_write", "merge_on_read"]
         cases = [Case(kind, one) for kind in kinds for one in wanted if one in kind.table_types]
-        if not name and os.environ.get("BUCKETLAKE_DEEP") != "1":
+        if not name and not DEEP:
             cases = _one_of_each(cases, crc32(metafunc.function.__name__.encode()))
         metafunc.parametrize("case", cases, ids=str)
+
+
+def _few_of_each_damage(pairs: Sequence[tuple[Case, Damage]]) -> list[tuple[Case, Damage]]:
+    """Return some kinds for each damage, other ones for the next: each kind has its share."""
+    by_damage: dict[str, list[tuple[Case, Damage]]] = defaultdict(list)
+    for pair in pairs:
+        by_damage[pair[1].name].append(pair)
+    return [
+        pair
+        for turn, held in enumerate(by_damage.values())
+        for place, pair in enumerate(held)
+        if (place + turn) % _KINDS_SHARE == 0 or len(held) < _KINDS_SHARE
+    ]
 
 
 def _one_of_each(cases: Sequence[Case], turn: int) -> list[Case]:

@@ -23,7 +23,7 @@ from bucketlake.read.file_system_view import list_files
 from bucketlake.services.findings import Severity
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
-from tests.choices import DEEP, some
+from tests.choices import DEEP, combinations, some
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 DAYS = ("a", "b")
@@ -169,14 +169,15 @@ def new_model(kind: str, table_type: str) -> Iterator[Model]:
         forget(name)
 
 
-@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "table_type"), combinations([*KINDS], ["copy_on_write", "merge_on_read"])
+)
 @pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
 @given(before=STEPS, after=STEPS)
 @example(before=[("drop", "b")], after=[("drop", "a")])  # An index of no rows.
 @example(before=[("drop", "a")], after=[("upsert", [(0, "a")])])
 @settings(
-    max_examples=200 if DEEP else 5, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200 if DEEP else 2, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 def test_a_table_equals_a_dictionary_before_and_after_its_conversion(
     kind: str, table_type: str, before: list[tuple[str, Any]], after: list[tuple[str, Any]]
@@ -189,6 +190,6 @@ def test_a_table_equals_a_dictionary_before_and_after_its_conversion(
         model.check()
         for step, value in after:
             model.run(step, value)
-            model.check()
+        model.check()
         if not model.is_cleaned:
             model.check_past()
