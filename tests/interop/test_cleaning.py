@@ -14,7 +14,7 @@ from bucketlake.model.retention import Retention
 from bucketlake.services.cleaning import clean
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import Action, State
-from tests.choices import combinations
+from tests.choices import combinations, some
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, LAYOUTS, ONE, Layout
 from tests.interop.model import in_order, rows_of
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.interop
 
 CHOSEN = (ONE, COMMIT_TIME, BY_RULES, LAYOUTS[0], LAYOUTS[7])
 MERGE_ON_READ = (False, True)
-KINDS = [merged(one) if merge else one for one, merge in combinations(CHOSEN, MERGE_ON_READ)]
+CASES = some(combinations(CHOSEN, MERGE_ON_READ), 3)
+KINDS = [merged(one) if merge else one for one, merge in CASES]
 TYPES = (ONE, merged(ONE))
 RETAINED = (
     ({"retain_commits": 1}, "retain_commits => 1"),

@@ -57,9 +57,9 @@ ARCHIVING = CLEANING | {"hoodie.compact.inline.max.delta.commits": "1"}
 # Log files alone change nothing that a check of Hudi sees before it commits; this one asks for it.
 FAILING_CHECK = {
     "hoodie.precommit.validators": (
-        "org.apache.hudi.client.validator.SqlQueryInequalityPreCommitValidator"
+        "org.apache.hudi.client.validator.SqlQueryEqualityPreCommitValidator"
     ),
-    "hoodie.precommit.validators.inequality.sql.queries": "SELECT count(*) FROM <TABLE_NAME>",
+    "hoodie.precommit.validators.equality.sql.queries": "SELECT count(*) FROM <TABLE_NAME>",
 }
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from tests.choices import combinations
 from tests.interop.model import Model, in_order, rows_of
 from tests.interop.peer.client import HudiPeer, PeerError, read_with_hudi_rs
 from tests.interop.table_kind import REGIONS, TableKind
@@ -60,8 +61,9 @@ class ReadTable:
         assert rows_of(self.hudi.read(self.path), schema) == expected
 
 
-@pytest.mark.parametrize("with_metadata_table", [False, True], ids=["listing", "metadata_table"])
-@pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
+@pytest.mark.parametrize(
+    ("merge_on_read", "with_metadata_table"), combinations([False, True], [False, True])
+)
 def test_all_read_the_same_rows_before_during_and_after_resizes(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool, with_metadata_table: bool
 ) -> None:

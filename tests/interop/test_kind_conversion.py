@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bucketlake as bl
+from tests.choices import combinations
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import (
     BUCKETLAKE,
@@ -26,7 +27,7 @@ BLOOM = {"hoodie.index.type": "BLOOM"}
 
 @pytest.mark.parametrize(
     ("index", "merge_on_read"),
-    [("simple bucket", False), ("bloom", False), ("simple bucket", True), ("bloom", True)],
+    combinations(["simple bucket", "bloom"], [False, True]),
 )
 def test_a_table_of_hudi_is_converted_and_written_in_turns_by_record_index(
     hudi: HudiPeer, tmp_path: Path, index: str, merge_on_read: bool

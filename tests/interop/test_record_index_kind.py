@@ -16,8 +16,8 @@ pytestmark = pytest.mark.interop
 KINDS = pytest.mark.parametrize(
     ("index", "merge_on_read", "we_begin"),
     combinations(
-        ["partitioned", "global", "partitioned", "global", "dynamic", "dynamic"],
-        [False, False, True, True, False, True],
+        ["partitioned", "global", "dynamic", "dynamic"],
+        [False, True, False, True],
         [True, False],
     ),
     ids=str,

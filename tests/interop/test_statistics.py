@@ -13,6 +13,7 @@ import pytest
 from bucketlake.model.column_type import TIMESTAMP
 from bucketlake.where.arrow_filter import to_arrow_expression
 from bucketlake.where.parser import parse_where
+from tests.choices import DEEP
 from tests.interop.model import Row, rows_of
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, WITH_METADATA, SharedTable
@@ -91,7 +92,7 @@ def assert_filtered_alike(table: SharedTable, hudi: HudiPeer, *, nan_by_hudi: bo
             assert repr(found) == repr(matching), where
 
 
-@pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
+@pytest.mark.parametrize("merge_on_read", [False, True] if DEEP else [True])  # A minute each.
 def test_hudi_skips_files_by_our_statistics_and_merges_them(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool
 ) -> None:
@@ -115,7 +116,7 @@ def test_hudi_skips_files_by_our_statistics_and_merges_them(
     assert {"files", "column_stats", "partition_stats"} <= {*partitions}
 
 
-@pytest.mark.parametrize("merge_on_read", [False, True], ids=["cow", "mor"])
+@pytest.mark.parametrize("merge_on_read", [False, True] if DEEP else [False])  # A minute each.
 def test_we_skip_files_by_statistics_of_hudi_and_maintain_them(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool
 ) -> None:

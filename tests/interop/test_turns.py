@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.choices import combinations
+from tests.choices import combinations, some
 from tests.interop.layouts import BY_RULES, COMMIT_TIME, DELETED_BY_FLAG, LAYOUTS, ONE, Layout
 from tests.interop.model import IS_DELETED, Row, in_order
 from tests.interop.peer.client import HudiPeer
@@ -78,7 +78,7 @@ def test_hudi_and_bucketlake_take_turns(
     take_turns(hudi, tmp_path / "turns", layout, first, steps=6)
 
 
-@pytest.mark.parametrize(("layout", "first"), SHORT, ids=names(SHORT))
+@pytest.mark.parametrize(("layout", "first"), some(SHORT, 6), ids=names(some(SHORT, 6)))
 def test_hudi_and_bucketlake_take_turns_in_every_layout(
     hudi: HudiPeer, tmp_path: Path, layout: Layout, first: Writer
 ) -> None:
