@@ -497,6 +497,7 @@ class Crowd:
                 raise AssertionError(self.story(repr(error))) from error
         else:
             deed.told, deed.instant = "done", getattr(result, "instant", None)
+            deed.is_empty = deed.instant is None and not getattr(result, "skipped", False)
             self.record.log.append(f"{name}:   {deed.instant}")
         self._look_by_names()
         deed.instants = {
