@@ -181,9 +181,10 @@ class IndexSource:
         reader = RecordIndexReader(table, frozenset(partitions))
         shards = reader.shards
         if not partitioned and not (shards.counts or shards.global_count):
-            # A damage; or another writer converts the table, which has no rows, to another kind.
             self._config_with_index(partitioned=partitioned)  # A build may have begun meanwhile.
-            raise IndexMissingError(self.storage.root, partitioned, "its index has no file groups")
+            if not self.timeline.completed_commits():  # Another process converted the empty table.
+                raise IndexMissingError(self.storage.root, partitioned, "its index is empty")
+            raise reader.table.damaged(f"its partition {name} has no file groups", name)
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"
             raise IndexMissingError(self.storage.root, partitioned, f"its index is {held}")
