@@ -21,7 +21,7 @@ from bucketlake.write.target import open_target
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
 from tests.conformance.test_attempts import write_in_attempts
 
-MANY = 400
+MANY = 600
 """Records of which each bucket gets some file groups."""
 
 

@@ -134,4 +134,4 @@ def test_reads_pruned_by_hudis_statistics_return_all_rows(table: str) -> None:
             skipped += len(slices) - len(kept)
             for file_slice, held in zip(slices, rows, strict=True):
                 assert file_slice in kept or held.filter(condition).num_rows == 0, predicate
-    assert skipped > 0
+    assert skipped > 20

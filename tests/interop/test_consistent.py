@@ -45,6 +45,12 @@ def test_a_table_that_hudi_resizes_is_read_exactly_at_every_step(
     resize_twice(ConsistentTable(hudi, tmp_path / "resized", kind))
 
 
+def test_a_table_that_the_release_before_resizes_is_read_exactly_at_every_step(
+    hudi_1_1: HudiPeer, tmp_path: Path
+) -> None:
+    resize_twice(ConsistentTable(hudi_1_1, tmp_path / "resized"))
+
+
 def test_bucketlake_takes_turns_with_the_release_before(hudi_1_1: HudiPeer, tmp_path: Path) -> None:
     take_turns(begun(hudi_1_1, tmp_path / "turns"), BUCKETLAKE)
 

@@ -153,6 +153,10 @@ class Record:
             for sight in self.sights:
                 seen = states[sight.before : sight.after + 1]
                 assert sight.rows in seen, self.story(f"a read showed {sight}, not one of {seen}")
+            for deed in self.deeds:
+                if deed.is_empty:  # At some time it had nothing to change.
+                    had = any(deed.after(state) == state for state in states)
+                    assert had, self.story(f"{deed.name} changed no row, and should have")
             self._check_ranges(commits, states)
         self._check_batches([by_name[one.name] for one in commits if not one.moves_rows])
         self._check_savepoints(commits, by_name)

@@ -16,11 +16,12 @@ from bucketlake.errors import BucketLakeError, FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.parquet_checksums import CHECKSUMS
 from bucketlake.model.schema import META_NAMES, with_meta
+from tests.choices import DEEP
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
 )
-FLIPS = 120
+FLIPS = 250 if DEEP else 120
 
 
 def rows(start: int, end: int, version: int) -> pa.Table:

@@ -24,9 +24,10 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from bucketlake.timeline.archive_reader import read_archive
+from tests.choices import DEEP
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("s", pa.string())])
-FLIPS = 100
+FLIPS = 250 if DEEP else 100
 WRITES_EVERY = 12  # Flips after which a write is tried, too.
 NewPath = Callable[[], str]
 

@@ -172,9 +172,9 @@ def test_marker_of_a_job_counts_for_its_writes_to_a_table_that_stores_none(
         ({"hoodie.payload.delete.marker": "X"}, "hoodie.payload.delete.marker = "),
         (
             {f"{WRITE}payload.class": "OverwriteWithLatestAvroPayload"},
-            "merge mode of .*payload",
+            "merge mode of .*payload.class .*EVENT_TIME",
         ),
-        ({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, "record.merge.mode = .*EVENT"),
+        ({"hoodie.write.record.merge.mode": "COMMIT_TIME_ORDERING"}, "merge.mode = .*EVENT_TIME"),
     ],
 )
 def test_job_that_contradicts_the_table_is_refused(

@@ -31,6 +31,7 @@ from bucketlake.index.layout import (
     StoredKeys,
 )
 from bucketlake.merge.records import IncomingRecords
+from bucketlake.metadata.index_definitions import read_index_definitions
 from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
 from bucketlake.metadata.record_locations import RecordIndexReader
 from bucketlake.metadata.table import (
@@ -182,8 +183,9 @@ class IndexSource:
         shards = reader.shards
         if not partitioned and not (shards.counts or shards.global_count):
             self._config_with_index(partitioned=partitioned)  # A build may have begun meanwhile.
-            if not self.timeline.completed_commits():  # Another process converted the empty table.
-                raise IndexMissingError(self.storage.root, partitioned, "its index is empty")
+            definition = read_index_definitions(self.storage, config).get(name)
+            if definition is not None and definition.is_partitioned:  # A conversion of no rows.
+                raise IndexMissingError(self.storage.root, partitioned, "its index is partitioned")
             raise reader.table.damaged(f"its partition {name} has no file groups", name)
         if shards.is_partitioned != partitioned and (shards.counts or shards.global_count):
             held = "partitioned" if shards.is_partitioned else "global"

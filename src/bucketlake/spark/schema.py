@@ -88,7 +88,7 @@ def spark_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
     names : sequence of str
         The columns of the DataFrame.
     """
-    return [F.col(_quoted(steps_of(path, names))).alias(path) for path in paths]
+    return [F.col(quoted(steps_of(path, names))).alias(path) for path in paths]
 
 
 def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
@@ -111,7 +111,7 @@ def nested_columns(paths: Sequence[str], names: Sequence[str]) -> list[Column]:
             inner = node.setdefault(step, {})
             assert isinstance(inner, dict), f"{path} is in a column that has no fields"
             node = inner
-        node[leaf] = F.col(_quoted(steps_of(path, names)))
+        node[leaf] = F.col(quoted(steps_of(path, names)))
     return _built(tree)
 
 
@@ -125,7 +125,8 @@ def _built(tree: _Tree) -> list[Column]:
     ]
 
 
-def _quoted(steps: Sequence[str]) -> str:
+def quoted(steps: Sequence[str]) -> str:
+    """Return the steps of a path as one name in Spark's SQL; a step may have dots and backticks."""
     return ".".join(f"`{step.replace('`', '``')}`" for step in steps)
 
 

@@ -19,7 +19,7 @@ from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.settings import changed_settings
-from bucketlake.spark.untyped import stored_schema, with_voids
+from bucketlake.spark.untyped import stored_schema, with_voids, without_voids
 from bucketlake.storage.base import Storage
 
 _STABLE_NODES = frozenset(
@@ -71,17 +71,10 @@ class Spool:
             return df
         self._folder = f"{SPOOL_FOLDER}/{uuid.uuid4()}"
         path = f"{self._root}/{self._folder}"
-        schema = df.schema
-        kept = stored_schema(schema)
-        if kept != schema:
-            df = df.select([df[f"`{f.name}`"].cast(f.dataType) for f in kept.fields])
         with changed_settings(df.sparkSession, _SPOOL_AS_IS):
-            df.write.parquet(path)
-        copy = read_parquet(df.sparkSession, kept, [path])
-        if kept == schema:
-            return copy
-        columns = ((f.name, with_voids(copy[f"`{f.name}`"], f.dataType)) for f in schema.fields)
-        return copy.select([column.alias(name) for name, column in columns])
+            without_voids(df).write.parquet(path)
+        copy = read_parquet(df.sparkSession, stored_schema(df.schema), [path])
+        return with_voids(copy, df.schema)
 
     def drop(self) -> None:
         """Delete the copy."""

@@ -243,8 +243,8 @@ def test_folder_of_one_name_is_deleted_without_the_other_name(storage: Storage) 
 
 def test_duplicates_of_one_object_at_once_all_succeed(storage: Storage) -> None:
     storage.put("a", bytes(100_000))
-    with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(storage.duplicate, "a", f"p/{n % 2}") for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        done = [pool.submit(storage.duplicate, "a", f"p/{n % 2}") for n in range(16)]
         assert all(duplicate.result() for duplicate in done)
     assert storage.read("p/0") == storage.read("p/1") == bytes(100_000)
 

@@ -18,6 +18,7 @@ from bucketlake.storage.memory import forget
 from bucketlake.write import rehash
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.rehash import RehashJob
+from tests.choices import combinations
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 _NUMBERS = count()
@@ -48,12 +49,16 @@ def noted_jobs(monkeypatch: pytest.MonkeyPatch) -> list[RehashJob]:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(4, 8), (8, 4), (6, 4), (4, 6), (3, 5), (1, 7), (7, 1), (2, 64)]
+    ("counts", "table_type"),
+    combinations(
+        [(4, 8), (8, 4), (6, 4), (4, 6), (3, 5), (1, 7), (7, 1), (2, 64)],
+        ["copy_on_write", "merge_on_read"],
+    ),
 )
-@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
 def test_every_row_is_in_its_new_bucket_and_each_residue_is_a_job(
-    monkeypatch: pytest.MonkeyPatch, old: int, new: int, table_type: str
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], table_type: str
 ) -> None:
+    old, new = counts
     table = table_of(old, 200, table_type)
     table.upsert(pa.table({"id": ["k7"], "day": ["a"], "v": [-7]}, SCHEMA))
     untouched = [b for b in table.buckets() if b.partition_path == "b"]
@@ -63,7 +68,7 @@ def test_every_row_is_in_its_new_bucket_and_each_residue_is_a_job(
     assert all(len(job.slots) == new // gcd(old, new) for job in jobs)
     found = {row["id"]: row["v"] for row in table.to_arrow(where="day = 'a'").to_pylist()}
     assert found == {f"k{n}": -7 if n == 7 else n for n in range(200)}
-    for key in [*found][::10]:
+    for key in found:
         assert len(table.locate(key, "a")) == 1
     assert [b for b in table.buckets() if b.partition_path == "b"] == untouched
     forget(table.path.removeprefix("memory://"))
