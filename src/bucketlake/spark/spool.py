@@ -19,7 +19,7 @@ from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.files import read_parquet
 from bucketlake.spark.settings import changed_settings
-from bucketlake.spark.untyped import stored_schema, with_voids, without_voids
+from bucketlake.spark.void_types import stored_schema, with_voids, without_voids
 from bucketlake.storage.base import Storage
 
 _STABLE_NODES = frozenset(
