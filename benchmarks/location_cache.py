@@ -32,18 +32,18 @@ import pyarrow as pa
 from benchmarks.common.process import REPOSITORY
 from benchmarks.common.race import machine
 from benchmarks.common.usage import machine_cpu_seconds
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.hfile.writer import HFileWriter
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
-from bucketlake.format.metadata_record.schema import record_schema_json
-from bucketlake.merge.records import key_order
-from bucketlake.metadata.index_entries import NewKeys, index_entries
-from bucketlake.metadata.index_shards import IndexShards
+from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.merge.incoming import key_order
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.log_files import encode_log_file
-from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
-from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.record_index.entries_of_write import NewKeys, index_entries
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.record_index.shards import IndexShards
+from bucketlake.metadata.slices.log_files import encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

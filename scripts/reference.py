@@ -29,15 +29,15 @@ from bucketlake.read.buckets import Bucket, RecordLocation
 from bucketlake.read.history import TimelineEntry
 from bucketlake.read.pruning.prune import PruningReport
 from bucketlake.services.archival import ArchiveReport
+from bucketlake.services.check.findings import Finding, Findings
+from bucketlake.services.check.repair import RepairReport
 from bucketlake.services.cleaning import CleanedPartition, CleanReport
 from bucketlake.services.compaction import CompactedSlice, CompactionReport
-from bucketlake.services.conversion import ConversionReport
-from bucketlake.services.findings import Finding, Findings
-from bucketlake.services.repair import RepairReport
-from bucketlake.services.rescale import PartitionChange, RescaleReport
+from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.rescale import PartitionChange, RescaleReport
 from bucketlake.services.resize.report import ResizedBuckets, ResizeReport
-from bucketlake.services.restore_service import RestoreReport
-from bucketlake.services.rollback_service import RollbackReport, UndoneCommit
+from bucketlake.services.undo.restore_savepoint import RestoreReport
+from bucketlake.services.undo.rollback_commits import RollbackReport, UndoneCommit
 
 DOCS = Path(__file__).parents[1] / "docs"
 TARGET = DOCS / "reference.md"

@@ -11,9 +11,9 @@ import pyarrow as pa
 import bucketlake as bl
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.index.bucket_hash import assign_buckets
-from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.index.setting import SETTINGS_FILE
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
-from bucketlake.metadata.table import open_metadata_table
+from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
-from bucketlake.metadata.table import MetadataSlice
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from tests.metadata_tables import ROOT, at, put_instant

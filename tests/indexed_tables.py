@@ -16,12 +16,12 @@ from bucketlake.metadata.creation import (
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.index_definitions import update_index_definitions
-from bucketlake.metadata.index_shards import ShardLimits
 from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.record_index.definition_file import update_index_definitions
+from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.index_build import Runner, build_here, build_index
-from bucketlake.services.index_plan import plan_index
+from bucketlake.services.metadata.index_builder import Runner, build_here, build_index
+from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import read_table_config

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.located_arrow import LocatedArrow
+from bucketlake.write.record_index.located_arrow import LocatedArrow
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:

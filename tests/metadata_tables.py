@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block
 from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
-from bucketlake.format.metadata_record.files import FILE_MAP, encode_file_maps
-from bucketlake.format.metadata_record.keys import ALL_PARTITIONS
-from bucketlake.format.metadata_record.schema import RecordKind, record_schema_json
-from bucketlake.metadata.table import (
+from bucketlake.format.metadata_record.entry_keys import ALL_PARTITIONS
+from bucketlake.format.metadata_record.file_records import FILE_MAP, encode_file_maps
+from bucketlake.format.metadata_record.record_schema import RecordKind, record_schema_json
+from bucketlake.metadata.metadata_table import (
     BUILD_OPERATION,
     MetadataTable,
     load_metadata_table,

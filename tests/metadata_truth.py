@@ -22,12 +22,12 @@ from bucketlake.format.metadata_record.column_stats import ColumnStats, decode_c
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.file_listing import list_files
-from bucketlake.metadata.file_statistics import column_stats_of, statistics_of_file
-from bucketlake.metadata.merged_statistics import merge_layers, unite_statistics
-from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.slice_reader import read_all
-from bucketlake.metadata.statistics import indexed_columns
-from bucketlake.metadata.table import MetadataTable, open_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.slices.entry_reader import read_all
+from bucketlake.metadata.statistics.measured_columns import indexed_columns
+from bucketlake.metadata.statistics.merged import merge_layers, unite_statistics
+from bucketlake.metadata.statistics.of_file import column_stats_of, statistics_of_file
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.model.table_type import TableType
 from bucketlake.read import file_system_view

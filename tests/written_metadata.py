@@ -23,8 +23,8 @@ from bucketlake.metadata.creation import (
 )
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.inner_table import InnerTable, inner_table
-from bucketlake.metadata.log_files import GroupEntries
-from bucketlake.metadata.table import MetadataTable, open_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
+from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

@@ -123,7 +123,7 @@ def largest_group_arrow_bytes(table: Path) -> int | None:
 
 def _warm_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Import what a write imports, and tell the memory that the worker then holds, in bytes."""
-    import bucketlake.spark.source
+    import bucketlake.spark.frame_source
     import bucketlake.write.group_writer  # noqa: F401
 
     time.sleep(0.2)  # So that each core's task needs a worker of its own.

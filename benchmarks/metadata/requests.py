@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.storage.memory import MemoryStorage
 
 WRITES = ("put", "put_if_absent", "put_if_version")

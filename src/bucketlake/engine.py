@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError
-from bucketlake.index.settings import TableIndex
-from bucketlake.metadata.slice_rewriter import Runner as RewriteRunner
-from bucketlake.metadata.slice_rewriter import rewrite_here
+from bucketlake.index.setting import TableIndex
+from bucketlake.metadata.slices.rewriter import Runner as RewriteRunner
+from bucketlake.metadata.slices.rewriter import rewrite_here
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.plan import ReadPlan, plan_read
+from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.services.compaction import Runner, compact_here
-from bucketlake.services.index_build import Runner as IndexRunner
-from bucketlake.services.index_build import build_here
-from bucketlake.services.rescale import rehash_here
+from bucketlake.services.metadata.index_builder import Runner as IndexRunner
+from bucketlake.services.metadata.index_builder import build_here
+from bucketlake.services.rebucket.rescale import rehash_here
 from bucketlake.services.resize.resize import resize_here
 from bucketlake.services.resize.service import Runner as ResizeRunner
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.batch_source import RecordSource
 from bucketlake.write.rehash import RehashRunner
-from bucketlake.write.source import RecordSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,7 +86,7 @@ def arrow_schema(schema: StructType | pa.Schema) -> pa.Schema:
         return schema
     if not hasattr(type(schema), "fieldNames"):  # Without importing Spark.
         raise ConfigError("schema", schema, "give the schema of a DataFrame or a pyarrow.Schema")
-    from bucketlake.spark.schema import arrow_from_spark, limited_texts
+    from bucketlake.spark.spark_schema import arrow_from_spark, limited_texts
 
     for column, limit in limited_texts(schema):
         warnings.warn(
@@ -146,7 +146,7 @@ def source_of(data: Records, storage: Storage, root: str) -> RecordSource:
     records = readable_records(data, root)
     if isinstance(records, pa.Table):
         return ArrowSource(records)
-    from bucketlake.spark.source import SparkSource
+    from bucketlake.spark.frame_source import SparkSource
     from bucketlake.spark.spool import Spool
 
     return SparkSource(records, Spool(storage, root))
@@ -209,7 +209,7 @@ def index_runner(session: SparkSession | None) -> IndexRunner:
     """Return the function that builds the shards of a record-level index."""
     if session is None:
         return build_here
-    from bucketlake.spark.index_build import build_in
+    from bucketlake.spark.build_index_tasks import build_in
 
     return partial(build_in, session)
 

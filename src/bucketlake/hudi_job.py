@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from bucketlake.config import table_keys as keys
 from bucketlake.config.argument_options import OPTION_OF_ARGUMENT, naming_options
-from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.merge_entries import DELETE_MARKER, WRITE_MERGE_MODE, WRITE_PAYLOAD
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
@@ -41,7 +41,7 @@ from bucketlake.errors import (
     naming_table,
 )
 from bucketlake.index.ring_kind import RingKind
-from bucketlake.index.settings import TableIndex, has_rules, index_from_options
+from bucketlake.index.setting import TableIndex, has_rules, index_from_options
 from bucketlake.model.arguments import check_texts, options_of, path_of
 from bucketlake.model.evolution import typed_schema
 from bucketlake.model.names import one_of
@@ -51,7 +51,7 @@ from bucketlake.model.schema import without_flag
 from bucketlake.model.schema_merge import MergeSchema, SchemaMerge
 from bucketlake.model.table_type import Operation, TableType
 from bucketlake.opening import open_table
-from bucketlake.services.needed_index import with_needed_index
+from bucketlake.services.metadata.needed_index import with_needed_index
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
@@ -62,6 +62,7 @@ from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batch_schema import schema_after
+from bucketlake.write.batch_source import RecordSource
 from bucketlake.write.create import (
     NewTable,
     make_table,
@@ -70,7 +71,6 @@ from bucketlake.write.create import (
     unmake_table,
 )
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
-from bucketlake.write.source import RecordSource
 from bucketlake.write.target import Target, open_target
 from bucketlake.write.unwritten import (
     is_unwritten,

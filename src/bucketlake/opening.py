@@ -12,7 +12,7 @@ from bucketlake.config.support import check_readable
 from bucketlake.engine import arrow_schema
 from bucketlake.errors import ConfigError, UnsupportedFeatureError, naming_table
 from bucketlake.index.dynamic import DynamicBucket
-from bucketlake.index.settings import (
+from bucketlake.index.setting import (
     INDEX_KINDS,
     TableIndex,
     require_given,

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from bucketlake.actions.conflict import retried
+from bucketlake.actions.stream_batches import Batch
 from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
@@ -37,7 +39,7 @@ from bucketlake.index.hashing_config import HashingConfig, committed_configs
 from bucketlake.index.partition_rules import RuleCompiler
 from bucketlake.index.recorded_counts import RecordedCount, recorded_counts
 from bucketlake.index.rescaled import Rules, rescaled_index
-from bucketlake.index.settings import (
+from bucketlake.index.setting import (
     INDEX_KINDS,
     TableIndex,
     require_index,
@@ -72,25 +74,29 @@ from bucketlake.read.buckets import (
     record_locations,
 )
 from bucketlake.read.history import TimelineEntry, list_history
-from bucketlake.read.plan import plan_read, plan_slices
 from bucketlake.read.pruning.prune import PruningReport
+from bucketlake.read.read_plan import plan_read, plan_slices
 from bucketlake.read.request import PinnedRead, ReadRequest, pin_read
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.archival import ArchivalLimits, ArchiveReport, archive
+from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.findings import MIN_AGE_SECONDS, Findings
+from bucketlake.services.check.repair import RepairReport, repair
 from bucketlake.services.cleaning import CleanReport, clean
 from bucketlake.services.compaction import (
     CompactionLimits,
     CompactionReport,
     compact,
 )
-from bucketlake.services.conversion import ConversionReport, plan_conversion, run_conversion
-from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import MIN_AGE_SECONDS, Findings
-from bucketlake.services.kind_conversion import plan_kind_conversion, run_kind_conversion
-from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
-from bucketlake.services.needed_index import require_own_kind, with_needed_index
-from bucketlake.services.repair import RepairReport, repair
-from bucketlake.services.rescale import (
+from bucketlake.services.metadata.needed_index import require_own_kind, with_needed_index
+from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
+from bucketlake.services.rebucket.file_size_conversion import (
+    ConversionReport,
+    plan_conversion,
+    run_conversion,
+)
+from bucketlake.services.rebucket.kind_conversion import plan_kind_conversion, run_kind_conversion
+from bucketlake.services.rebucket.rescale import (
     RescaleReport,
     plan_rescale,
     run_rescale,
@@ -104,9 +110,9 @@ from bucketlake.services.resize.limits import (
 )
 from bucketlake.services.resize.report import ResizeReport
 from bucketlake.services.resize.resize import resize
-from bucketlake.services.restore_service import RestoreReport, restore
-from bucketlake.services.rollback_service import RollbackReport, roll_back
-from bucketlake.services.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.restore_savepoint import RestoreReport, restore
+from bucketlake.services.undo.rollback_commits import RollbackReport, roll_back
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage, shown_address
 from bucketlake.storage.store_options import GivenOptions
@@ -114,11 +120,9 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.batches import Batch
-from bucketlake.write.conflict import retried
+from bucketlake.write.batch_source import RecordSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
-from bucketlake.write.source import RecordSource
 from bucketlake.write.target import Target, open_target
 
 if TYPE_CHECKING:

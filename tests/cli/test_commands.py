@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 import bucketlake as bl
 from bucketlake.cli.main import main
-from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.index.setting import SETTINGS_FILE
 from bucketlake.model.text_table import render_table
 
 FLIGHTS_CSV = """\

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.result import WriteResult
-from bucketlake.services.findings import Severity
+from bucketlake.services.check.findings import Severity
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bucketlake as bl
-from bucketlake.config.layout import (
+from bucketlake.config.paths_of_table import (
     COMMIT_ORDER_FOLDER,
     HEARTBEAT_FOLDER,
     PROPERTIES_BACKUP_FILE,
@@ -33,9 +33,9 @@ from bucketlake.metadata.listed_partitions import list_partitions_as
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.findings import FindingKind
-from bucketlake.services.findings import FindingKind as Found
-from bucketlake.services.metadata_table import build_metadata_table
+from bucketlake.services.check.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind as Found
+from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK, STORAGE_LOCK

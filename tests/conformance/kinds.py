@@ -30,7 +30,7 @@ import random
 from dataclasses import dataclass
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from tests.conformance.damages import (
     COMMON,
     DIRECTORIES,

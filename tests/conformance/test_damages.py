@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from tests.conformance.cases import Case, Checked, objects
 from tests.conformance.damages import GLOBAL, Damage
 from tests.conformance.kinds import KINDS

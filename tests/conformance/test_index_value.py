@@ -9,7 +9,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import IndexStateError
-from bucketlake.index.settings import index_from_options
+from bucketlake.index.setting import index_from_options
 from tests.conformance.cases import SCHEMA, Case, Checked, arrow, objects, rows, rows_of, storage_of
 
 

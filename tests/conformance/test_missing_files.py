@@ -9,7 +9,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import IndexStateError, MissingFileError
 from bucketlake.model.file_slice import DataFile
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from tests.conformance.cases import Checked, arrow, rows, storage_of
 
 

@@ -12,11 +12,11 @@ from bucketlake.errors import BucketLakeError, IndexStateError
 from bucketlake.index.layout import SlotPart
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import plan
+from bucketlake.write import write_plan
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import write_records
-from bucketlake.write.locate import LocateTask
+from bucketlake.write.record_index.locate import LocateTask
 from bucketlake.write.target import open_target
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
 from tests.conformance.test_attempts import write_in_attempts
@@ -28,7 +28,7 @@ MANY = 600
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
-    monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
+    monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
     write, locate = GroupWriter.write, LocateTask.locate
     written: list[SlotPart] = []
     lock = threading.Lock()

@@ -12,7 +12,7 @@ from typing import Any
 
 import fastavro
 
-from bucketlake.format.avro.records import CONTAINER_MAGIC
+from bucketlake.format.avro.timeline_records import CONTAINER_MAGIC
 
 TABLES_FOLDER = Path(__file__).parent / "tables"
 MORE_TABLES_FOLDER = TABLES_FOLDER / "more"

@@ -17,7 +17,7 @@ from bucketlake.errors import InputError
 from bucketlake.format.properties import parse_properties
 from bucketlake.index.bucket_hash import assign_buckets, bucket_of_file_id
 from bucketlake.index.partition import PartitionBucket
-from bucketlake.index.settings import index_from_options
+from bucketlake.index.setting import index_from_options
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.file_name import BaseFileName
 from bucketlake.model.keys import record_keys

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.support import check_readable
 from bucketlake.errors import UnsupportedFeatureError
 from bucketlake.format.partition_metadata import partition_marker_path
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.read.file_system_view import list_objects
-from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import FindingKind, Remedy
-from bucketlake.services.repair import repair
+from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.findings import FindingKind, Remedy
+from bucketlake.services.check.repair import repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import read_archive

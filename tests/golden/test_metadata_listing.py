@@ -9,18 +9,18 @@ import pyarrow.compute as pc
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, MetadataTableError
 from bucketlake.format.metadata_record.column_stats import decode_column_stats
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata import file_listing
-from bucketlake.metadata.slice_reader import SliceEntries, read_all, read_keys, read_prefixes
-from bucketlake.metadata.table import MetadataTable, open_metadata_table, skipped_commits
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table, skipped_commits
+from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all, read_keys, read_prefixes
 from bucketlake.model.file_name import log_instant
 from bucketlake.read import file_system_view
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.doctor import diagnose
+from bucketlake.services.check.doctor import diagnose
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline

@@ -41,24 +41,24 @@ from bucketlake.format.metadata_record.column_stats import (
     decode_column_stats,
     encode_column_stats,
 )
-from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.files import decode_file_maps, encode_file_maps
-from bucketlake.format.metadata_record.keys import (
+from bucketlake.format.metadata_record.entry_keys import (
     column_prefix,
     column_stats_keys,
     partition_stats_key,
 )
+from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.format.metadata_record.file_records import decode_file_maps, encode_file_maps
 from bucketlake.format.metadata_record.record_index import (
     IndexedLocation,
     decode_locations,
     encode_locations,
 )
-from bucketlake.format.metadata_record.resolution import resolver
-from bucketlake.format.metadata_record.schema import (
+from bucketlake.format.metadata_record.record_schema import (
     RecordKind,
     record_frame,
     record_schema_json,
 )
+from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.model.file_name import FileId, InstantTime
 from tests.golden.objects import (

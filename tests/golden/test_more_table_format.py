@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro.records import avro_schema, decode_record, encode_record
+from bucketlake.format.avro.timeline_records import avro_schema, decode_record, encode_record
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.properties import parse_properties, render_properties

@@ -11,13 +11,13 @@ from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata.inner_table import InnerTable, inner_table
-from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.index_build import build_here, build_index
-from bucketlake.services.index_plan import plan_index
+from bucketlake.services.metadata.index_builder import build_here, build_index
+from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import objects_of_table

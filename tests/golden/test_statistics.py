@@ -15,10 +15,10 @@ from bucketlake.format.metadata_record.column_stats import (
     decode_column_stats,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.metadata.file_statistics import column_stats_of, statistics_of_file
+from bucketlake.metadata.statistics.of_file import column_stats_of, statistics_of_file
 from bucketlake.model.cast import cast_table
 from bucketlake.model.schema import with_meta
-from bucketlake.read.pruning.statistics import slices_by_statistics
+from bucketlake.read.pruning.by_statistics import slices_by_statistics
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.timeline.table_properties import read_table_config

@@ -17,7 +17,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.write_options import parse_job_options
 from bucketlake.errors import ConfigError, InputError, UnsupportedFeatureError
-from bucketlake.index.settings import index_from_options
+from bucketlake.index.setting import index_from_options
 from bucketlake.write.create import plan_table
 from tests.golden.keys.make_stored_settings import BASE, DROPPED, ROWS, TIME, WRITE
 

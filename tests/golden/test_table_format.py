@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import pyarrow.parquet as pq
 import pytest
 
-from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.support import check_readable, check_writable
 from bucketlake.config.table_config import TableConfig, is_whole
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro.records import (
+from bucketlake.format.avro.timeline_records import (
     avro_schema,
     decode_record,
     encode_record,

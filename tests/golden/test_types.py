@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import InputError
-from bucketlake.format.avro.schema import arrow_from_avro, avro_from_arrow
+from bucketlake.format.avro.table_schema import arrow_from_avro, avro_from_arrow
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name

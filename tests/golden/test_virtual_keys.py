@@ -22,7 +22,7 @@ from bucketlake.model.schema import META_NAMES
 from bucketlake.read import slice_reader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import read_table_config
 from tests.golden.objects import VIRTUAL_TABLES_FOLDER, objects_of_table, table_names

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from tests.interop.peer.client import HudiPeer, PeerError
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import bucketlake as bl
 from bucketlake.index.hashing_config import CONFIGS_FOLDER
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 
 BUCKETS = 3
 

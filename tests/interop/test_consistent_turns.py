@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from tests.interop.consistent import (
     INITIAL,
     MERGE,

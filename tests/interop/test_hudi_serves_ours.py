@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from bucketlake.actions.commit import commit_write
 from bucketlake.errors import CommitConflictError
 from bucketlake.storage.location import open_storage
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit import commit_write
 from tests.interop.model import Row, commits_of
 from tests.interop.peer.client import HudiPeer, PeerError
 from tests.interop.shared_table import (

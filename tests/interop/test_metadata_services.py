@@ -9,21 +9,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.actions import commit, turns
+from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile
-from bucketlake.format.metadata_record.schema import record_schema_json
-from bucketlake.metadata import cleaning, slice_rewriter
-from bucketlake.metadata.compaction import compact_metadata
+from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.slices import clean_slices, rewriter
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit, turns
-from bucketlake.write.turns import head
 from tests.choices import DEEP
 from tests.faulty_storage import SimulatedCrash
 from tests.indexed_tables import add_record_index
@@ -120,7 +120,7 @@ def test_metadata_table_that_we_build_is_used_and_compacted_by_both(
     assert len(compactions(table.path)) == 1
     assert_read(table)
     monkeypatch.undo()
-    monkeypatch.setattr(cleaning, "KEPT_MS", 0)
+    monkeypatch.setattr(clean_slices, "KEPT_MS", 0)
     commit_often(table, 15)
     assert len(compactions(table.path)) == 2
     assert_read(table)
@@ -171,7 +171,7 @@ def test_hudi_goes_on_after_a_compaction_of_ours_that_died_and_after_a_rollback(
     def die(*_: object, **__: object) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr(slice_rewriter, "rewrite_slice", die)
+    monkeypatch.setattr(rewriter, "rewrite_slice", die)
     with pytest.raises(SimulatedCrash):
         compact(table.path)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from tests.broken_tables import copied, later, newest
 from tests.interop.model import rows_of
 from tests.interop.peer.client import HudiPeer

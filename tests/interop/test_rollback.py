@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.actions.rollback import rollback_plan
 from bucketlake.format.rollback_metadata import encode_rollback_plan
 from bucketlake.index.hashing_config import config_path
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.instant import State
-from bucketlake.write.timeline_rollback import rollback_plan
 from tests.interop.layouts import BY_RULES
 from tests.interop.peer.client import HudiPeer
 from tests.interop.shared_table import BUCKETLAKE, HUDI, SharedTable, Writer, rows

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.commit import CommitPlan, begin_write, commit_write
 from bucketlake.errors import CommitConflictError
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.commit import CommitPlan, begin_write, commit_write
 from bucketlake.write.target import open_target
 from tests.interop.peer.client import HudiPeer
 

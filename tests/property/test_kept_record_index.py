@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import system_now_ms

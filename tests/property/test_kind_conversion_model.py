@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.read.file_system_view import list_files
-from bucketlake.services.findings import Severity
+from bucketlake.services.check.findings import Severity
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget
 from tests.choices import DEEP, combinations

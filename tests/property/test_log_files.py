@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import FormatError, NullElementWarning, UnsupportedFeatureError
-from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.log_block import BlockKind, HeaderKey, encode_block, read_log_blocks
 from bucketlake.format.log_data import (
     decode_data_block,

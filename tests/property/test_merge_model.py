@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.merge.group_merge import GroupMerge, MergeRule, Stamp
-from bucketlake.merge.records import (
+from bucketlake.merge.incoming import (
     IncomingRecords,
     collapse_duplicates,
     commit_time_deletes,

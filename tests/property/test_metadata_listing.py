@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.metadata.file_listing import FileChanges, list_files, list_partitions
-from bucketlake.metadata.slice_reader import read_all, read_keys
+from bucketlake.metadata.slices.entry_reader import read_all, read_keys
 from tests.metadata_tables import (
     FIRST,
     Entries,

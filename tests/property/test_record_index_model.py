@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 import bucketlake as bl
 from bucketlake.model.table_type import TableType
-from bucketlake.services.findings import Severity
+from bucketlake.services.check.findings import Severity
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import system_now_ms
-from bucketlake.write import lookups, plan
+from bucketlake.write import write_plan
+from bucketlake.write.record_index import lookups
 from tests.choices import DEEP, combinations
 
 FLAG = "_hoodie_is_deleted"
@@ -242,7 +243,7 @@ def test_histories_of_writes_give_the_rows_and_entries_of_a_dictionary(
         new_model(partitioned=partitioned, ordered=ordered, table_type=table_type) as model,
     ):
         if are_cut:  # Several tasks share the lookups of one shard.
-            patch.setattr(plan, "RECORDS_PER_TASK_MAX", 3)
+            patch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 3)
             patch.setattr(lookups, "LOOKED_UP_MAX", 5)
         for step, value in steps:
             model.run(step, value)

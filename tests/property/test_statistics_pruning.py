@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketlake as bl
-from bucketlake.metadata.credible_statistics import credible_statistics
-from bucketlake.metadata.file_statistics import (
+from bucketlake.metadata.statistics.credible import credible_statistics
+from bucketlake.metadata.statistics.lookup import FoundStatistics
+from bucketlake.metadata.statistics.of_file import (
     FileStatistics,
     column_stats_of,
     rows_statistics,
 )
-from bucketlake.metadata.statistics_lookup import FoundStatistics
 from bucketlake.model.column_type import TIMESTAMP
-from bucketlake.read.pruning import statistics
+from bucketlake.read.pruning import by_statistics
 from bucketlake.read.pruning.prune import prune_slices
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -116,7 +116,7 @@ Unit: TypeAlias = list[list[dict[str, Any]]]
 
 def bounds_of(
     units: Sequence[Unit], how: str = "ours", without: Set[int] = frozenset()
-) -> dict[str, statistics.ColumnBounds]:
+) -> dict[str, by_statistics.ColumnBounds]:
     """Return the bounds of slices; files with some numbers have no statistics.
 
     With ``how`` "hudi" the statistics have the faults of Hudi's.
@@ -139,7 +139,7 @@ def bounds_of(
         stats = replace(stats, is_tight_bound=pa.array(np.zeros(len(stats), np.bool_)))
     found_stats = FoundStatistics(np.array(places), np.array(columns), credible_statistics(stats))
     counts = np.array([len(unit) for unit in units])
-    return statistics._bounds(found_stats, SCHEMA, unit_of_file, counts)
+    return by_statistics._bounds(found_stats, SCHEMA, unit_of_file, counts)
 
 
 def with_faults(found: FileStatistics, rows: list[dict[str, Any]]) -> FileStatistics:
@@ -178,7 +178,7 @@ def with_faults(found: FileStatistics, rows: list[dict[str, Any]]) -> FileStatis
 def test_no_slice_with_a_matching_row_is_skipped(
     units: list[Unit], predicate: Predicate, how: str, without: set[int]
 ) -> None:
-    kept = statistics.bounds_may_match(predicate, bounds_of(units, how, without), len(units))
+    kept = by_statistics.bounds_may_match(predicate, bounds_of(units, how, without), len(units))
     for unit, is_kept in zip(units, kept.tolist(), strict=True):
         rows = pa.Table.from_pylist([row for file in unit for row in file], SCHEMA)
         assert is_kept or matching(rows, predicate).num_rows == 0
@@ -213,9 +213,9 @@ def test_slices_whose_values_are_all_outside_are_skipped() -> None:
         Opaque("abs(n) = 1", "a function"),
     ]
     for predicate in outside:
-        assert statistics.bounds_may_match(predicate, bounds, 1).tolist() == [False], predicate
+        assert by_statistics.bounds_may_match(predicate, bounds, 1).tolist() == [False], predicate
     for predicate in inside:
-        assert statistics.bounds_may_match(predicate, bounds, 1).tolist() == [True], predicate
+        assert by_statistics.bounds_may_match(predicate, bounds, 1).tolist() == [True], predicate
 
 
 def test_nan_is_above_every_number() -> None:
@@ -223,9 +223,11 @@ def test_nan_is_above_every_number() -> None:
     above = Comparison("d", Operator.GREATER, 7.0)
     for values, may_match in (([2.5], False), ([2.5, math.nan], True), ([math.nan], True)):
         unit = [[{**blank, "d": value} for value in values]]
-        assert statistics.bounds_may_match(above, bounds_of([unit]), 1).tolist() == [may_match]
+        assert by_statistics.bounds_may_match(above, bounds_of([unit]), 1).tolist() == [may_match]
         # Bounds of Hudi may lack numbers beside a NaN.
-        assert statistics.bounds_may_match(above, bounds_of([unit], "hudi"), 1).tolist() == [True]
+        assert by_statistics.bounds_may_match(above, bounds_of([unit], "hudi"), 1).tolist() == [
+            True
+        ]
 
 
 # Tables.

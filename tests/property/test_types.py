@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.errors import NullElementWarning
-from bucketlake.format.avro.schema import arrow_from_avro, avro_from_arrow
+from bucketlake.format.avro.table_schema import arrow_from_avro, avro_from_arrow
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.key_range import key_range
 from bucketlake.model.cast import cast_table

@@ -20,6 +20,8 @@ from unittest import mock
 import pyarrow as pa
 
 import bucketlake as bl
+from bucketlake.actions.conflict import retried
+from bucketlake.actions.stream_batches import Batch
 from bucketlake.errors import (
     BucketLakeError,
     CommitOutcomeUnknownError,
@@ -34,25 +36,23 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
 from bucketlake.services.archival import ArchivalLimits, archive
+from bucketlake.services.check.doctor import MIN_AGE_SECONDS, diagnose
+from bucketlake.services.check.findings import Severity
+from bucketlake.services.check.repair import repair
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.doctor import MIN_AGE_SECONDS, diagnose
-from bucketlake.services.findings import Severity
-from bucketlake.services.repair import repair
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.restore_service import restore
-from bucketlake.services.rollback_service import roll_back
-from bucketlake.services.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.restore_savepoint import restore
+from bucketlake.services.undo.rollback_commits import roll_back
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.batches import Batch
-from bucketlake.write.conflict import retried
+from bucketlake.write.batch_source import SlotCounts
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
-from bucketlake.write.source import SlotCounts
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed

@@ -7,16 +7,16 @@ from typing import Any
 
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.settings import TableIndex, setting_at
-from bucketlake.metadata.index_definitions import read_index_definitions
-from bucketlake.services.conversion import ConversionReport
-from bucketlake.services.kind_conversion import run_kind_conversion
-from bucketlake.services.metadata_table import build_metadata_table
+from bucketlake.index.setting import TableIndex, setting_at
+from bucketlake.metadata.record_index.definition_file import read_index_definitions
+from bucketlake.services.metadata.rebuild import build_metadata_table
+from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.index_writer import IndexTask, ShardPlan
+from bucketlake.write.record_index.index_writer import IndexTask, ShardPlan
 from bucketlake.write.target import Target
 from tests.simulation.stage import InTurn
 

@@ -40,10 +40,10 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.metadata_table import build_metadata_table
-from bucketlake.services.restore_service import restore
-from bucketlake.services.rollback_service import roll_back
-from bucketlake.services.savepoints import make_savepoint
+from bucketlake.services.metadata.rebuild import build_metadata_table
+from bucketlake.services.undo.restore_savepoint import restore
+from bucketlake.services.undo.rollback_commits import roll_back
+from bucketlake.services.undo.savepoints import make_savepoint
 from bucketlake.storage.base import Buffer, StoredObject
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import heartbeat

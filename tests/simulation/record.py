@@ -22,8 +22,8 @@ import bucketlake as bl
 from bucketlake.errors import TimelineError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import archived_commit, read_archive

@@ -10,7 +10,7 @@ from bucketlake.format.log_block import read_log_blocks
 from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.ring_kind import RingKind
 from bucketlake.index.rings import FIRST_VERSION, stored_versions
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import load_snapshot
@@ -21,8 +21,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.index_writer import ShardPlan, ShardResult
-from bucketlake.write.key_changes import ChangedKeys
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.key_changes import ChangedKeys
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 from bucketlake.write.target import Target
 from tests.conformance.kinds import FULL_BYTES

@@ -19,8 +19,8 @@ import bucketlake as bl
 from bucketlake.errors import IndexStateError, InputError, TimelineError
 from bucketlake.model.result import WriteResult
 from bucketlake.model.schema import PARTITION_PATH, RECORD_KEY
-from bucketlake.services.findings import FindingKind
-from bucketlake.services.rescale import RescaleReport
+from bucketlake.services.check.findings import FindingKind
+from bucketlake.services.rebucket.rescale import RescaleReport
 from bucketlake.storage.memory import forget
 from tests.simulation.conditions import Conditions
 from tests.simulation.record import MISPLACED

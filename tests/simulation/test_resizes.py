@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.conflict import retried
 from bucketlake.config.table_config import TableConfig
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import resize as resize_module
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.rollback_service import roll_back
+from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.conflict import retried
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.choices import some

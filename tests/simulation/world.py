@@ -33,17 +33,17 @@ from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
-from bucketlake.read.plan import plan_slices
+from bucketlake.read.read_plan import plan_slices
 from bucketlake.services.archival import ArchivalLimits, archive
 from bucketlake.services.cleaning import clean
 from bucketlake.services.compaction import CompactionLimits, compact
-from bucketlake.services.conversion import ConversionReport
-from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
-from bucketlake.services.rescale import RescaleReport, plan_rescale, run_rescale
+from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
+from bucketlake.services.rebucket.file_size_conversion import ConversionReport
+from bucketlake.services.rebucket.rescale import RescaleReport, plan_rescale, run_rescale
 from bucketlake.services.resize.report import ResizeReport
-from bucketlake.services.restore_service import restore
-from bucketlake.services.rollback_service import roll_back
-from bucketlake.services.savepoints import delete_savepoint, make_savepoint
+from bucketlake.services.undo.restore_savepoint import restore
+from bucketlake.services.undo.rollback_commits import roll_back
+from bucketlake.services.undo.savepoints import delete_savepoint, make_savepoint
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -56,12 +56,12 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.batch_source import TaskResult
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.index_writer import ShardPlan
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
+from bucketlake.write.record_index.index_writer import ShardPlan
 from bucketlake.write.rehash import Rehash, RehashJob
-from bucketlake.write.source import TaskResult
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 import bucketlake as bl
 import bucketlake.table
-from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.errors import InputError, StorageError, UnsupportedFeatureError
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage

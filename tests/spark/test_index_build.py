@@ -40,7 +40,7 @@ def make(path: Path) -> bl.Table:
 def test_tasks_write_the_files_that_this_process_writes(
     spark: SparkSession, table_path: Path, is_partitioned: bool
 ) -> None:
-    from bucketlake.spark.index_build import build_in
+    from bucketlake.spark.build_index_tasks import build_in
 
     table = make(table_path)
     table.upsert(rows(0, 900))
@@ -62,7 +62,7 @@ def test_tasks_write_the_files_that_this_process_writes(
 def test_key_of_two_partitions_is_the_same_error_in_a_task(
     spark: SparkSession, table_path: Path
 ) -> None:
-    from bucketlake.spark.index_build import build_in
+    from bucketlake.spark.build_index_tasks import build_in
 
     table = make(table_path)
     table.upsert(pa.table([["k", "k"], list(DAYS[:2]), [1, 2]], schema=SCHEMA))

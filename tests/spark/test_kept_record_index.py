@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import bucketlake as bl
-from bucketlake.spark import index_entries
+from bucketlake.spark import index_entry_tasks
 from tests.conformance.cases import Case, rows
 from tests.conformance.kinds import Kind
 from tests.spark.test_kinds import ByFrames
@@ -58,13 +58,13 @@ def test_a_write_of_spark_has_one_job_after_the_count_also_with_an_index(
 ) -> None:
     world = ByFrames(spark, Case(SIMPLE, "copy_on_write"), tmp_path)
     seen = []
-    with_index = index_entries.with_index
+    with_index = index_entry_tasks.with_index
 
     def noted(*given: object) -> object:
         seen.append(given)
         return with_index(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(index_entries, "with_index", noted)
+    monkeypatch.setattr(index_entry_tasks, "with_index", noted)
     world.upsert(rows(range(30)))
     assert not seen  # A table without an index pays nothing.
     world.table.rebuild_metadata_table(["record_index"])

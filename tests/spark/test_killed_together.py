@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.stream_batches import BATCHES
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.instant import Action
-from bucketlake.write.batches import BATCHES
 from tests.spark.drivers.common import BUCKETS, SCHEMA, batch_of, left_over
 from tests.spark.processes import kill_group, start_driver, tail
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 import bucketlake as bl
-from bucketlake.index.settings import TableIndex
-from bucketlake.services.findings import Severity
+from bucketlake.index.setting import TableIndex
+from bucketlake.services.check.findings import Severity
 from tests.ring_tables import SCHEMA, keyed, rows
 from tests.spark.frames import frame_of, rows_of
 
@@ -59,7 +59,7 @@ def test_a_session_builds_the_index_of_a_conversion_and_writes_under_the_new_kin
     def build_here(*_: object) -> NoReturn:
         raise AssertionError("the index was built in threads of the driver")
 
-    monkeypatch.setattr("bucketlake.services.index_build.build_here", build_here)
+    monkeypatch.setattr("bucketlake.services.metadata.index_builder.build_here", build_here)
     monkeypatch.setattr("bucketlake.engine.build_here", build_here)
     groups = {bucket.file_id for bucket in table.buckets()}
     converted = bl.convert(table.path, DYNAMIC, spark=spark)

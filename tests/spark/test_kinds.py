@@ -15,10 +15,10 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.model.result import WriteResult
-from bucketlake.spark.source import SparkSource
-from bucketlake.write import plan
-from bucketlake.write.lookups import Lookup, LookupPlan
-from bucketlake.write.plan import SlotPlan
+from bucketlake.spark.frame_source import SparkSource
+from bucketlake.write import write_plan
+from bucketlake.write.record_index.lookups import Lookup, LookupPlan
+from bucketlake.write.write_plan import SlotPlan
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
 from tests.conformance.kinds import Kind, kinds_named
 from tests.spark.frames import frame_of, rows_of
@@ -109,7 +109,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     planned: list[list[SlotPlan | Lookup]] = []
     write_slots, locate = SparkSource.write_slots, SparkSource.locate
 
-    def noted_slots(self: SparkSource, found: plan.WritePlan, task: Any) -> Any:
+    def noted_slots(self: SparkSource, found: write_plan.WritePlan, task: Any) -> Any:
         planned.append([*found.slots])
         return write_slots(self, found, task)
 
@@ -119,7 +119,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
 
     monkeypatch.setattr(SparkSource, "write_slots", noted_slots)
     monkeypatch.setattr(SparkSource, "locate", noted_lookups)
-    monkeypatch.setattr(plan, "RECORDS_PER_TASK_MAX", 20)
+    monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
     world = ByFrames(spark, case, tmp_path)
     world.upsert([*rows(range(600)), *rows(range(5), 1)])
     world.check()

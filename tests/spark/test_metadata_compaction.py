@@ -10,17 +10,21 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError, ServiceWarning
-from bucketlake.metadata.compaction import DELTA_COMMITS, compact_metadata, withdraw_compactions
-from bucketlake.metadata.slice_rewriter import PlannedSlice, Runner, SliceRewriter, rewrite_here
+from bucketlake.metadata.slices.rewriter import PlannedSlice, Runner, SliceRewriter, rewrite_here
+from bucketlake.metadata.slices.slice_compaction import (
+    DELTA_COMMITS,
+    compact_metadata,
+    withdraw_compactions,
+)
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.turns import head
 from tests.metadata_truth import require_true_index
 from tests.spark.frames import frame_of
 from tests.storages import objects_of

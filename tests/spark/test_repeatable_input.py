@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import IndexStateError, InputError, StorageError
+from bucketlake.spark.frame_source import _packing
 from bucketlake.spark.pieces import unpack
-from bucketlake.spark.source import _packing
 from bucketlake.spark.spool import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
 from bucketlake.storage.local import LocalStorage
+from bucketlake.write.batch_source import WriteTask
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.plan import Placement, SlotPlan
-from bucketlake.write.source import WriteTask
 from bucketlake.write.tag import Tagger
+from bucketlake.write.write_plan import Placement, SlotPlan
 from tests.spark.frames import frame_of, rows_of
 
 if TYPE_CHECKING:

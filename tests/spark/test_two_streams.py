@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
-from bucketlake.services.findings import Severity
+from bucketlake.actions.conflict import retried
+from bucketlake.actions.stream_batches import BATCHES
+from bucketlake.services.check.findings import Severity
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
-from bucketlake.write.batches import BATCHES
-from bucketlake.write.conflict import retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def test_two_streams_into_one_partition_both_go_on_and_double_no_key(
         finally:
             attempts[made] += 1
 
-    monkeypatch.setattr("bucketlake.services.needed_index.retried", counted)
+    monkeypatch.setattr("bucketlake.services.metadata.needed_index.retried", counted)
     table = bl.create_table(
         str(tmp_path / "table"),
         schema=SCHEMA,

@@ -16,7 +16,12 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER, OUTCOME_FOLDER
+from bucketlake.actions import recovery
+from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.metadata_upkeep import prepare_deletion
+from bucketlake.actions.pending import begin_instant
+from bucketlake.actions.rollback import carry_on_rollback
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, OUTCOME_FOLDER
 from bucketlake.errors import AlreadyExistsError, CommitConflictError, ConfigError, TimelineError
 from bucketlake.format.archive_file import ArchiveFile, encode_manifest
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
@@ -28,7 +33,7 @@ from bucketlake.model.table_type import Operation, TableType
 from bucketlake.read.file_system_view import list_partition
 from bucketlake.services import archival
 from bucketlake.services.archival import ArchivalLimits, archive
-from bucketlake.services.rollback_service import roll_back
+from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline import archive_writer
@@ -41,14 +46,9 @@ from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from bucketlake.timeline.outcome import claim_rollback, outcome_path, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write import recovery
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.completion import complete_instant
 from bucketlake.write.ingest import write_records
-from bucketlake.write.metadata_upkeep import prepare_deletion
-from bucketlake.write.pending_actions import begin_instant
 from bucketlake.write.target import open_target
-from bucketlake.write.timeline_rollback import carry_on_rollback
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
 from tests.storages import objects_of

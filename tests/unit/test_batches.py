@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.stream_batches import BATCHES
 from bucketlake.errors import InputError
 from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.batches import BATCHES
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 _NUMBERS = count()
@@ -167,7 +167,7 @@ def test_commits_that_say_nothing_are_passed_over(table: bl.Table) -> None:
 
 def silenced(write: Callable[[], bl.WriteResult]) -> bl.WriteResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketlake.write.commit.carried_on", lambda *_: {})
+        patch.setattr("bucketlake.actions.commit.carried_on", lambda *_: {})
         return write()
 
 

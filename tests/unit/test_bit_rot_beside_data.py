@@ -17,9 +17,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import EXTENSION_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import BucketLakeError, FormatError
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget

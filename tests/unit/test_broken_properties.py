@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import FormatError
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from tests.broken_tables import (
     commit_by_hand,
     data_of,
@@ -108,7 +108,9 @@ def test_table_that_another_program_wrote_last_is_not_checked(table: bl.Table) -
 def test_repair_leaves_a_file_whose_entries_no_commit_records(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.services.properties_repair._newest_record", lambda *_: None)
+    monkeypatch.setattr(
+        "bucketlake.services.check.properties_repair._newest_record", lambda *_: None
+    )
     change(table, "hoodie.table.checksum", None)
     before = storage_of(table).read(PROPERTIES_FILE)
     [left] = table.repair(dry_run=False).left

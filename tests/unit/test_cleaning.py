@@ -32,7 +32,7 @@ from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
-from bucketlake.read.plan import plan_read
+from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import PinnedRead
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.cleaning import clean

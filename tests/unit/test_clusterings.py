@@ -20,7 +20,7 @@ from bucketlake.index.ring_engine import CONSISTENT
 from bucketlake.index.rings import noted_instants, stored_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.findings import Severity
+from bucketlake.services.check.findings import Severity
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage

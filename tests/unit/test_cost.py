@@ -10,7 +10,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
-from bucketlake.read.plan import plan_slices
+from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config

@@ -8,17 +8,16 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.metadata import compaction
-from bucketlake.metadata.compaction import last_compaction
+from bucketlake.actions import cleaner
 from bucketlake.metadata.inner_table import inner_table
+from bucketlake.metadata.slices import slice_compaction
+from bucketlake.metadata.slices.slice_compaction import last_compaction
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
-from bucketlake.services.cleaning import clean
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.outcome import read_outcome
-from bucketlake.write import cleaner
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.metadata_truth import require_true_metadata
 from tests.storages import objects_of
@@ -58,7 +57,7 @@ def copy_of(written: dict[str, bytes], path: str) -> bl.Table:
 
 
 def run_clean(table: bl.Table, storage: FaultyStorage) -> None:
-    clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
+    cleaner(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
 
 
 def dead_cleans(
@@ -85,7 +84,7 @@ def dead_cleans(
 def test_commits_end_a_clean_that_died_anywhere_before_they_compact_the_metadata_table(
     written: dict[str, bytes], new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_WAIT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
     monkeypatch.setattr(cleaner, "_DEAD_AFTER_MS", -1)
     tables = dead_cleans(written, new_path)
     assert {decided for _, _, decided in tables} == {True, False}
@@ -103,7 +102,7 @@ def test_commits_end_a_clean_that_died_anywhere_before_they_compact_the_metadata
 def test_a_young_clean_that_is_not_decided_is_left_to_its_process(
     written: dict[str, bytes], new_path: NewPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "_WAIT_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
     undecided = [(t, at) for t, at, decided in dead_cleans(written, new_path) if not decided]
     table, living = undecided[-1]
     for v in range(10, 13):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import (
+from bucketlake.config.paths_of_table import (
     COMMIT_ORDER_FOLDER,
     PROPERTIES_BACKUP_FILE,
     PROPERTIES_FILE,
@@ -24,7 +24,7 @@ from bucketlake.format.clustering_plan import (
 from bucketlake.index.hashing_config import HashingConfig, config_path, save_config
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.write_stat import CommitMetadata
-from bucketlake.services.findings import Finding, FindingKind, Remedy, Severity
+from bucketlake.services.check.findings import Finding, FindingKind, Remedy, Severity
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.heartbeat import beating
@@ -138,7 +138,7 @@ def test_a_write_that_ends_between_two_looks_is_no_finding(
             write(table)
         return load_timeline(storage, config)
 
-    monkeypatch.setattr("bucketlake.services.examination.load_timeline", after_a_write)
+    monkeypatch.setattr("bucketlake.services.check.examination.load_timeline", after_a_write)
     assert table.doctor(check_keys=True, check_files=True, min_age_seconds=NOW) == []
     assert done
 

@@ -18,12 +18,12 @@ from bucketlake.errors import ConfigError, IndexStateError
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index import groups_for_new_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, bucket_of_group, owner_of_group
-from bucketlake.index.settings import index_from_options
+from bucketlake.index.setting import index_from_options
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.locate import LocateTask
+from bucketlake.write.record_index.locate import LocateTask
 from tests.choices import DEEP
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -298,7 +298,9 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     dead = frozenset(("a", file_id) for file_id in places(table).values())
     monkeypatch.setattr(ArrowSource, "locate", noting)
     found = iter([dead, frozenset()])
-    monkeypatch.setattr("bucketlake.write.indexed.dead_groups", lambda *_: next(found))
+    monkeypatch.setattr(
+        "bucketlake.write.record_index.indexed_write.dead_groups", lambda *_: next(found)
+    )
     result = table.upsert(rows(*range(9)))
     assert located == [0, 9]
     assert (result.looked_up, result.from_cache, result.from_table) == (9, 0, 9)

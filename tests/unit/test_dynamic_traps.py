@@ -23,8 +23,8 @@ from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import write_records
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile
 from tests.storages import set_properties

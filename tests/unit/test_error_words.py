@@ -21,7 +21,7 @@ from bucketlake.format.checked_json import render_checked
 from bucketlake.index import group_sizes, recorded_counts
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.names import closest_name
-from bucketlake.services.findings import Findings
+from bucketlake.services.check.findings import Findings
 from bucketlake.storage.base import Storage
 from bucketlake.storage.local import LocalStorage
 from bucketlake.storage.location import open_storage, shown_address

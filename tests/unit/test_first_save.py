@@ -15,6 +15,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake import hudi_job
+from bucketlake.actions.commit import begin_write
 from bucketlake.errors import (
     AlreadyExistsError,
     BucketLakeError,
@@ -27,7 +28,6 @@ from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import table_clock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.commit import begin_write
 from bucketlake.write.unwritten import claimed
 
 WRITE = "hoodie.datasource.write."

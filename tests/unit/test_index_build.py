@@ -18,8 +18,8 @@ from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import LogBlock
 from bucketlake.format.metadata_record.record_index import decode_locations
 from bucketlake.metadata.creation import complete_initialisation
-from bucketlake.metadata.index_shards import IndexShards, ShardLimits
 from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.record_index.shards import IndexShards, ShardLimits
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import RECORD_KEY
@@ -28,9 +28,9 @@ from bucketlake.read import slice_reader
 from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services import index_build
-from bucketlake.services.index_build import IndexBuilder, build_here, build_index
-from bucketlake.services.index_plan import IndexBuildPlan, plan_index
+from bucketlake.services.metadata import index_builder
+from bucketlake.services.metadata.index_builder import IndexBuilder, build_here
+from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage
@@ -84,7 +84,7 @@ class Built:
         )
 
     def build(self, plan: IndexBuildPlan) -> list[WriteStat]:
-        return build_index(self.snapshot, self.table, plan, build_here)
+        return index_builder(self.snapshot, self.table, plan, build_here)
 
     def files(self, suffix: str) -> set[str]:
         """Return the paths in the folder of the index that end like this."""
@@ -210,7 +210,7 @@ def test_passes_over_the_keys_build_the_same_files(
     plan = built.plan(is_partitioned=False, shards=5)
     built.build(plan)
     at_once = objects_of(built.metadata)
-    monkeypatch.setattr(index_build, "_KEYS_PER_PASS", 130)
+    monkeypatch.setattr(index_builder, "_KEYS_PER_PASS", 130)
     again = open_built(built.snapshot.storage.root)
     again.build(again.plan(is_partitioned=False, shards=5))
     assert objects_of(again.metadata) == at_once
@@ -269,7 +269,7 @@ def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
         return build_here(builder, plan)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        build_index(built.snapshot, built.table, plan, run)
+        index_builder(built.snapshot, built.table, plan, run)
     assert not built.files(".hfile")
 
 
@@ -332,7 +332,7 @@ def test_plan_and_builder_travel_to_tasks(built: Built) -> None:
 def test_progress_is_logged(
     built: Built, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketlake.write.progress.INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr("bucketlake.actions.progress.INTERVAL_SECONDS", 0.001)
     with caplog.at_level(logging.INFO, logger="bucketlake"):
         built.build(built.plan())
     assert any("record index" in m and "of 3 file groups" in m for m in caplog.messages)
@@ -341,6 +341,6 @@ def test_progress_is_logged(
 def test_shard_too_large_for_a_file_asks_for_more_shards(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_build, "FILE_BYTES_MAX", 100)
+    monkeypatch.setattr(index_builder, "FILE_BYTES_MAX", 100)
     with pytest.raises(InputError, match="give it more shards"):
         built.build(built.plan())

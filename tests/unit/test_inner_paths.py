@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.errors import BucketLakeError, FormatError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan

@@ -16,8 +16,8 @@ from bucketlake.errors import (
     MetadataTableWarning,
 )
 from bucketlake.metadata.listed_partitions import list_partitions_as
-from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.table import list_files_of
+from bucketlake.metadata.metadata_table import list_files_of
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -358,9 +358,9 @@ def test_a_write_beside_the_build_of_an_index_is_in_it(
 ) -> None:
     table = make(new_path(), table_type=table_type)
     table.upsert(rows("a1", "a2", "a3"))
-    from bucketlake.services import metadata_table
+    from bucketlake.services.metadata import rebuild
 
-    build, done = metadata_table.build_index, []
+    build, done = rebuild.build_index, []
 
     def with_writes(*given: Any, **named: Any) -> Any:
         if not done:
@@ -369,7 +369,7 @@ def test_a_write_beside_the_build_of_an_index_is_in_it(
             table.delete(rows("a3").select(["id", "day"]))
         return build(*given, **named)
 
-    monkeypatch.setattr(metadata_table, "build_index", with_writes)
+    monkeypatch.setattr(rebuild, "build_index", with_writes)
     table.rebuild_metadata_table(["record_index"])
     assert done
     assert entries(table, "a", "b") == places(table)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
@@ -21,19 +21,20 @@ from bucketlake.errors import (
 )
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.kind_versions import KINDS
-from bucketlake.index.settings import SETTINGS_FILE
-from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.index.setting import SETTINGS_FILE
 from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.model.table_type import Operation
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.file_system_view import list_files
-from bucketlake.read.plan import plan_slices
+from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services import kind_conversion, metadata_table
-from bucketlake.services.findings import Severity
-from bucketlake.services.index_build import build_here
-from bucketlake.services.kind_conversion import run_kind_conversion
-from bucketlake.services.metadata_table import build_metadata_table
+from bucketlake.services.check.findings import Severity
+from bucketlake.services.metadata import rebuild
+from bucketlake.services.metadata.index_builder import build_here
+from bucketlake.services.metadata.rebuild import build_metadata_table
+from bucketlake.services.rebucket import kind_conversion
+from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
@@ -269,14 +270,14 @@ def test_a_build_that_was_overtaken_by_one_with_other_shards_adds_no_shard(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     table = make(new_path())
-    storage, taken = open_storage(table.path), getattr(metadata_table, step)
+    storage, taken = open_storage(table.path), getattr(rebuild, step)
 
     def late(*given: Any, **named: Any) -> Any:
         monkeypatch.undo()
         build_metadata_table(storage, ["record_index"], is_partitioned=False)
         return taken(*given, **named)
 
-    monkeypatch.setattr(metadata_table, step, late)
+    monkeypatch.setattr(rebuild, step, late)
     with pytest.raises(CommitConflictError):
         build_metadata_table(storage, ["record_index"], limits=DYNAMIC.shard_limits)
     require_true_index(storage)
@@ -368,7 +369,7 @@ def test_a_table_without_a_setting_can_still_be_written_after_a_conversion_that_
     def dies(*_: Any) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr("bucketlake.write.kind_conversion.begun_write", dies)
+    monkeypatch.setattr("bucketlake.write.kind_change.begun_write", dies)
     with pytest.raises(SimulatedCrash):
         bl.open_table(table.path).convert(DYNAMIC, dry_run=False)
     monkeypatch.undo()

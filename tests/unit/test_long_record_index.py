@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
-from bucketlake.metadata import cleaning
-from bucketlake.metadata.compaction import DELTA_COMMITS
-from bucketlake.metadata.location_cache.changes import GroupNumbers, read_base
-from bucketlake.metadata.table import load_metadata_table
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.metadata.location_cache.key_codes import GroupNumbers, read_base
+from bucketlake.metadata.metadata_table import load_metadata_table
+from bucketlake.metadata.slices import clean_slices
+from bucketlake.metadata.slices.slice_compaction import DELTA_COMMITS
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from tests.metadata_truth import require_true_index
@@ -35,7 +35,9 @@ def entries_of_base_file(table: bl.Table) -> int:
 def test_two_hundred_commits_leave_few_files_and_no_entries_of_removed_keys(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaning, "KEPT_MS", 0)  # The commits follow each other in milliseconds.
+    monkeypatch.setattr(
+        clean_slices, "KEPT_MS", 0
+    )  # The commits follow each other in milliseconds.
     table = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=bl.RecordIndex())
     storage = open_storage(table.path)
     counts = []

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions import progress
+from bucketlake.actions.rollback import take_back
 from bucketlake.config.table_keys import ORDERING_FIELDS
 from bucketlake.errors import (
     CommitConflictError,
@@ -27,7 +29,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read import slice_reader
-from bucketlake.read.plan import plan_read
+from bucketlake.read.read_plan import plan_read
 from bucketlake.read.request import ReadRequest
 from bucketlake.services import compaction
 from bucketlake.storage.base import Buffer, Storage
@@ -37,12 +39,10 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
-from bucketlake.write import progress
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
-from bucketlake.write.timeline_rollback import take_back
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 from tests.storages import set_properties
 

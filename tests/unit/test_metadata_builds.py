@@ -11,12 +11,12 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError
 from bucketlake.metadata.creation import withdraw_initialisations
-from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.index_build import IndexBuilder, build_here
-from bucketlake.services.index_plan import IndexBuildPlan
-from bucketlake.services.metadata_table import build_metadata_table, drop_metadata_table
+from bucketlake.services.metadata.index_builder import IndexBuilder, build_here
+from bucketlake.services.metadata.index_plan import IndexBuildPlan
+from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
@@ -110,7 +110,7 @@ def test_a_build_that_is_late_deletes_no_file_of_a_later_build(
         build_metadata_table(storage, INDEX)
         withdraw_initialisations(*given)
 
-    monkeypatch.setattr("bucketlake.services.metadata_table.withdraw_initialisations", other)
+    monkeypatch.setattr("bucketlake.services.metadata.rebuild.withdraw_initialisations", other)
     with pytest.raises(CommitConflictError, match="build it again"):
         build_metadata_table(storage, INDEX)
     assert INDEX[0] in read_table_config(storage).metadata_partitions

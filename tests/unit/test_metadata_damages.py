@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import MetadataTableError, MetadataTableWarning
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import MetadataChange, publish_change, write_change
-from bucketlake.metadata.log_files import GroupEntries, put_log_file
-from bucketlake.metadata.table import open_metadata_table
+from bucketlake.metadata.metadata_table import open_metadata_table
+from bucketlake.metadata.slices.log_files import GroupEntries, put_log_file
 from bucketlake.model.file_name import FileId, InstantTime
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline

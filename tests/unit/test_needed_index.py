@@ -16,9 +16,9 @@ from bucketlake.errors import (
     MetadataTableWarning,
 )
 from bucketlake.metadata.listed_partitions import list_partitions_as
-from bucketlake.services import needed_index
-from bucketlake.services.findings import FindingKind, Severity
-from bucketlake.services.restore_service import restore
+from bucketlake.services.check.findings import FindingKind, Severity
+from bucketlake.services.metadata import needed_index
+from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.commit_order import last_turn, take_turn
@@ -162,7 +162,7 @@ def test_the_next_write_ends_a_build_of_a_dead_process(
     def dies(*_: object, **__: object) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr("bucketlake.services.metadata_table.build_index", dies)
+    monkeypatch.setattr("bucketlake.services.metadata.rebuild.build_index", dies)
     with pytest.raises(SimulatedCrash):
         table.rebuild_metadata_table(["record_index"])
     monkeypatch.undo()

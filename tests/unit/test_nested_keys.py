@@ -10,8 +10,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.format.index_definitions import IndexDefinition
-from bucketlake.index.settings import TableIndex
-from bucketlake.metadata.index_definitions import update_index_definitions
+from bucketlake.index.setting import TableIndex
+from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from tests.choices import combinations

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.merge.records import BoolArray, IncomingRecords
+from bucketlake.merge.incoming import BoolArray, IncomingRecords
 from bucketlake.model.table_type import Operation
-from bucketlake.read import plan, snapshot
+from bucketlake.read import read_plan, snapshot
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
@@ -57,7 +57,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return parse(text)
 
     monkeypatch.setattr(snapshot, "arrow_from_avro", noted)
-    monkeypatch.setattr(plan, "arrow_from_avro", noted)
+    monkeypatch.setattr(read_plan, "arrow_from_avro", noted)
     return texts
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.errors import BucketLakeError, CommitConflictError, ConfigError, IndexStateError
 from bucketlake.index.hashing_config import (
     ARCHIVE_FOLDER,
@@ -37,7 +38,6 @@ from bucketlake.timeline.archive_writer import (
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.write.ingest import write_records
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import open_target

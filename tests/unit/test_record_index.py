@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions import turns
 from bucketlake.config import table_keys
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -29,19 +30,18 @@ from bucketlake.index.conflict_keys import (
     written_keys,
 )
 from bucketlake.index.record_layout import PinnedIndex
-from bucketlake.index.settings import index_from_options
-from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.index.setting import index_from_options
 from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.model.file_name import FileId
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.commit_order import Turn
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import turns
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.index_upkeep import IndexUpkeep
 from bucketlake.write.ingest import write_records
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index

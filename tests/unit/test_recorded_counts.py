@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.commit import CommitPlan, CommitView, begin_write, commit_write
 from bucketlake.errors import (
     BucketLakeError,
     CommitConflictError,
@@ -27,7 +28,6 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.commit import CommitPlan, CommitView, begin_write, commit_write
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.format.partition_metadata import parse_partition_metadata
-from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.index.setting import SETTINGS_FILE
 from bucketlake.model.file_name import InstantTime
-from bucketlake.services.findings import FindingKind
-from bucketlake.services.repair import RepairReport, repair
+from bucketlake.services.check.findings import FindingKind
+from bucketlake.services.check.repair import RepairReport, repair
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.locks import FILE_LOCK

@@ -11,6 +11,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.pending import begin_instant
+from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.rollback import delete_files
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingSource
@@ -20,7 +23,7 @@ from bucketlake.model.table_type import Operation
 from bucketlake.services.resize import planning
 from bucketlake.services.resize import resize as service
 from bucketlake.services.resize.limits import ResizeLimits
-from bucketlake.services.rollback_service import roll_back
+from bucketlake.services.undo.rollback_commits import roll_back
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.clock import table_clock
@@ -30,10 +33,7 @@ from bucketlake.timeline.outcome import claim_rollback
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pending_actions import begin_instant
-from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.target import open_target
-from bucketlake.write.timeline_rollback import delete_files
 from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_files
@@ -300,7 +300,7 @@ def test_a_withdrawal_that_dies_after_it_deleted_copies_leaves_none_in_the_metad
         delete_files(*given)
         raise SimulatedCrash
 
-    monkeypatch.setattr("bucketlake.write.resize_withdrawal.delete_files", dying)
+    monkeypatch.setattr("bucketlake.actions.resize_withdrawal.delete_files", dying)
     with pytest.raises(SimulatedCrash):
         table.rollback(instant)
     monkeypatch.undo()

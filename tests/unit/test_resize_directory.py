@@ -14,7 +14,7 @@ from bucketlake.errors import CommitConflictError, ConfigError
 from bucketlake.format.checked_json import parse_checked
 from bucketlake.hashing.directory import Directory, Suffix, first_directory, hash_directory_keys
 from bucketlake.index.ring_engine import EXTENDIBLE
-from bucketlake.index.settings import SETTINGS_FILE
+from bucketlake.index.setting import SETTINGS_FILE
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.services.resize.candidates import Candidate
 from bucketlake.services.resize.halves import candidates_of_directory, split_ends

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.ring_engine import CONSISTENT
@@ -25,7 +26,6 @@ from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.resize_withdrawal import withdraw_resize
 from bucketlake.write.resizer import Resizer
 from bucketlake.write.target import open_target
 from tests.meanwhile import meanwhile

@@ -10,7 +10,12 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.actions.pending import begin_instant, withdraw_plan
+from bucketlake.actions.rollback import (
+    carry_out_rollback,
+    rollback_plan,
+)
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, IndexStateError, TimelineError
 from bucketlake.format.commit_metadata import decode_commit_metadata, encode_commit_metadata
 from bucketlake.format.rollback_metadata import (
@@ -26,11 +31,6 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
-from bucketlake.write.pending_actions import begin_instant, withdraw_plan
-from bucketlake.write.timeline_rollback import (
-    carry_out_rollback,
-    rollback_plan,
-)
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])

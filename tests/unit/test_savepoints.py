@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.actions.restore import begin_restore, carry_out_restore
+from bucketlake.actions.rollback import carry_out_rollback, read_rollback_plan
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError, TimelineError
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
 from bucketlake.format.restore_metadata import (
@@ -26,7 +28,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.services.compaction import CompactionLimits, compact, compact_here
-from bucketlake.services.restore_service import restore
+from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
@@ -35,8 +37,6 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
-from bucketlake.write.timeline_restore import begin_restore, carry_out_restore
-from bucketlake.write.timeline_rollback import carry_out_rollback, read_rollback_plan
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions import commit, turns
 from bucketlake.errors import CommitConflictError, InputError, TimelineError
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata
@@ -22,7 +23,7 @@ from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import State
 from bucketlake.timeline.outcome import OutcomeKind, claim_commit, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write import commit, ingest, turns
+from bucketlake.write import ingest
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions

@@ -25,7 +25,7 @@ from benchmarks.record_index.keys import key_rows
 from benchmarks.record_index.steps import HEX
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.record_locations import RecordIndexReader
+from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config

@@ -20,7 +20,7 @@ from benchmarks.common.rows import KEY, ORDERING, PARTITION, REGIONS, DataSet
 from benchmarks.record_index.contenders.index_files import index_facts
 from benchmarks.record_index.keys import key_rows
 from benchmarks.record_index.steps import BUILD, HEX, LOCATED, LOOKED_UP
-from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config

@@ -25,8 +25,8 @@ from bucketlake.metadata.creation import (
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.index_shards import Shard
-from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.metadata.record_index.shards import Shard
+from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, derived_uuid
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage

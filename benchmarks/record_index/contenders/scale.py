@@ -29,9 +29,9 @@ from benchmarks.record_index.contenders import large_table
 from benchmarks.record_index.contenders.large_table import SCHEMA, day, key
 from benchmarks.record_index.steps import KINDS, RECORD, SIMPLE
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.group_plan import GroupPlan
-from bucketlake.write.located_arrow import LocatedArrow
-from bucketlake.write.plan import WritePlan
+from bucketlake.write.record_index.group_plan import GroupPlan
+from bucketlake.write.record_index.located_arrow import LocatedArrow
+from bucketlake.write.write_plan import WritePlan
 
 CHANGED_GROUPS = 100
 KEYS_OF_ALL_BUCKETS = 2_000  # So many keys miss none of 100 buckets.

@@ -15,9 +15,9 @@ import bucketlake as bl
 from benchmarks.common.bucketlake import BucketLakeContender, start_bucketlake
 from benchmarks.common.process import serve
 from benchmarks.common.spark import placement_of
-from bucketlake.spark.source import SparkSource
-from bucketlake.write.plan import SlotResult, WritePlan
-from bucketlake.write.source import WriteTask
+from bucketlake.spark.frame_source import SparkSource
+from bucketlake.write.batch_source import WriteTask
+from bucketlake.write.write_plan import SlotResult, WritePlan
 
 
 class BucketLake(BucketLakeContender):

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from bucketlake.cli.checking import doctor, repair
-from bucketlake.cli.metadata import metadata
-from bucketlake.cli.options import CommandWithExample, asks_for_json, without_secrets
+from bucketlake.cli.check_commands import doctor, repair
+from bucketlake.cli.metadata_commands import metadata
 from bucketlake.cli.output import JsonOutput, Output, TextOutput
-from bucketlake.cli.reading import buckets, locate, read, show, timeline
-from bucketlake.cli.rebucketing import convert, rescale, resize
-from bucketlake.cli.undoing import restore, rollback, savepoint
-from bucketlake.cli.upkeep import archive, clean, compact
-from bucketlake.cli.writing import create, delete, upsert
+from bucketlake.cli.read_commands import buckets, locate, read, show, timeline
+from bucketlake.cli.rebucket_commands import convert, rescale, resize
+from bucketlake.cli.shared_options import CommandWithExample, asks_for_json, without_secrets
+from bucketlake.cli.undo_commands import restore, rollback, savepoint
+from bucketlake.cli.upkeep_commands import archive, clean, compact
+from bucketlake.cli.write_commands import create, delete, upsert
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.names import did_you_mean
 from bucketlake.spark.late_pandas import postpone_pandas

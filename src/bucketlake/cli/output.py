@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import BucketLakeError
 from bucketlake.model.text_table import (
     Facts,
@@ -32,7 +33,6 @@ from bucketlake.model.text_table import (
     render_table,
     rows_in,
 )
-from bucketlake.write.progress import LOGGER
 
 _PROGRESS_AFTER_SECONDS = 1.0  # Shorter work shows no progress.
 _TICK_SECONDS_TERMINAL = 0.5

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import bucketlake as bl
 from bucketlake.index.ring_kind import RingKind
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.history import TimelineEntry
 from bucketlake.timeline.instant import Action, Instant, State

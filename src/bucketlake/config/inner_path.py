@@ -10,7 +10,7 @@ In addition, each storage rejects every path that is not inside its root (``stor
 
 from __future__ import annotations
 
-from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import FormatError
 
 _NO_SEGMENTS = frozenset(("", ".", ".."))

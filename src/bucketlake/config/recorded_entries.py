@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, FormatError
 

@@ -23,8 +23,8 @@ from bucketlake.config.key_entries import (
     key_spec_of,
     render_key_spec,
 )
-from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.merge_entries import Marker, merge_mode_of
+from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from bucketlake.config.inner_path import require_inner_name
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.records import avro_schema
+from bucketlake.format.avro.timeline_records import avro_schema
 from bucketlake.format.checked_json import parse_checked, render_checked
 from bucketlake.format.parquet_checksums import (
     CHECKSUMS,

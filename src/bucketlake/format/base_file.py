@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bucketlake.errors import FormatError, StorageError
-from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.key_range import key_range
 from bucketlake.format.object_file import open_object
 from bucketlake.format.parquet_checksums import (

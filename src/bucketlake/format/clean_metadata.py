@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro.records import Record, decode_record, encode_record
+from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import InstantTime, file_path
 
 _PLAN = "HoodieCleanerPlan"

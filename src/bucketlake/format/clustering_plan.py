@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro.records import Record, decode_record, encode_record
+from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.format.planned_slice import planned_slice
 from bucketlake.model.file_slice import DataFile, FileSlice
 

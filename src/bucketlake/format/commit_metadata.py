@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.records import CONTAINER_MAGIC, Record, decode_record, encode_record
+from bucketlake.format.avro.timeline_records import (
+    CONTAINER_MAGIC,
+    Record,
+    decode_record,
+    encode_record,
+)
 from bucketlake.model.file_name import FileId, LogFileName
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, CommitMetadata, WriteStat
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bucketlake.errors import UnsupportedFeatureError
-from bucketlake.format.avro.records import decode_record, encode_record
+from bucketlake.format.avro.timeline_records import decode_record, encode_record
 from bucketlake.format.planned_slice import planned_slice
 from bucketlake.model.file_slice import FileSlice
 

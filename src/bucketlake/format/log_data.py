@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints, padded_records
-from bucketlake.format.avro.reading import Make, read_column
+from bucketlake.format.avro.read_columns import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, avro_tree
-from bucketlake.format.avro.writing import join, joined_bytes, write_column
+from bucketlake.format.avro.write_columns import join, joined_bytes, write_column
 from bucketlake.format.base_file import BaseFileReader, EncodedBaseFile, encode_base_file
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.hfile.writer import encode_hfile

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format.avro.cursor import PADDING_BYTES, Cursor, Ints
-from bucketlake.format.avro.reading import read_column, spread
+from bucketlake.format.avro.read_columns import read_column, spread
 from bucketlake.format.avro.skipping import MalformedError, Skip, item_places, skip_all
 from bucketlake.format.avro.tree import AvroNode, Union, Wire
 from bucketlake.format.avro.wrappers import BRANCHES, LOCAL_DATE, WRAPPERS, read_wrapped
-from bucketlake.format.avro.writing import Part, join, joined_bytes, varints, write_column
+from bucketlake.format.avro.write_columns import Part, join, joined_bytes, varints, write_column
 from bucketlake.format.log_block import BlockKind, HeaderKey, LogBlock, encode_checked_block
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import type_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bucketlake.format.avro.records import decode_record, encode_record
+from bucketlake.format.avro.timeline_records import decode_record, encode_record
 from bucketlake.format.rollback_metadata import RollbackPlan, rollback_record
 from bucketlake.model.file_name import InstantTime
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from bucketlake.config.inner_path import require_data_place, require_instant
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro.records import Record, decode_record, encode_record
+from bucketlake.format.avro.timeline_records import Record, decode_record, encode_record
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 
 _PLAN = "HoodieRollbackPlan"

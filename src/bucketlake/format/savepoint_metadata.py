@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bucketlake.format.avro.records import decode_record, encode_record
+from bucketlake.format.avro.timeline_records import decode_record, encode_record
 
 _METADATA = "HoodieSavepointMetadata"
 

@@ -21,7 +21,7 @@ from bucketlake.format.key_range import in_key_range
 from bucketlake.hashing.key_filter import key_hashes, may_contain
 from bucketlake.index.bucket_hash import ORDINALS_MAX, new_file_id, ordinal_of_file_id
 from bucketlake.index.layout import GroupChoice, GroupFacts, Slot, SlotPart, StoredKeys
-from bucketlake.merge.records import IncomingRecords, IntArray, key_order
+from bucketlake.merge.incoming import IncomingRecords, IntArray, key_order
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 

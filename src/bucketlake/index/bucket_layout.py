@@ -39,7 +39,7 @@ from bucketlake.index.layout import (
     StoredKeys,
     StrayedKeys,
 )
-from bucketlake.merge.records import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 

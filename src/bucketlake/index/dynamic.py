@@ -17,7 +17,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import OwnBuckets
 from bucketlake.index.record import MAX_FILE_SIZE_DEFAULT
 from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.metadata.index_shards import ShardLimits
+from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import Timeline
@@ -170,6 +170,6 @@ def _cache_of(storage: Storage) -> LocationCache | None:
     if isinstance(storage, MemoryStorage):
         return None
     # Imported here because each Python worker loads this module, whatever the kind of its table.
-    from bucketlake.metadata.location_cache.options import chosen_cache
+    from bucketlake.metadata.location_cache.cache_options import chosen_cache
 
     return chosen_cache()

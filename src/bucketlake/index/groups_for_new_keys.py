@@ -1,9 +1,10 @@
 """Where new keys go under a record-level index: into which file groups, in which order, how many.
 
-The writes of both index kinds are the same (``write/group_plan.py``): a stored key stays in its
-group, and new keys fill groups with room before new groups are opened. A *filling* says which
-groups have room for which keys. :class:`SmallGroups` fills any small group of a partition, as
-Hudi's writers do. :class:`OwnBuckets` gives each shard of the index buckets of its own (discussion
+The writes of both index kinds are the same (``write/record_index/group_plan.py``): a stored key
+stays in its group, and new keys fill groups with room before new groups are opened. A *filling*
+says which groups have room for which keys. :class:`SmallGroups` fills any small group of a
+partition, as Hudi's writers do. :class:`OwnBuckets` gives each shard of the index buckets of its
+own (discussion
 18514).
 """
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     FormatError,

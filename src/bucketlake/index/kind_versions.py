@@ -3,7 +3,7 @@
 ``index_kinds/<instant>.json`` in the extension folder holds the kind since the commit of that
 instant (``index/setting_versions.py``). The commit changes no file; it also says in its metadata
 that it is a conversion. So a write that began under the earlier kind finds the conversion among the
-commits since its begin, and does not commit (``write/conflict.py``).
+commits since its begin, and does not commit (``actions/conflict.py``).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from bucketlake.hashing.directory import Suffix
 from bucketlake.index.conflict_keys import ConflictKey
-from bucketlake.merge.records import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy
@@ -187,7 +187,7 @@ class Layout(Protocol):
     def locates(self) -> bool:
         """Whether a write looks its keys up in the record-level index before it places records.
 
-        Then the slots of its plan are file groups (``write/locate.py``).
+        Then the slots of its plan are file groups (``write/record_index/locate.py``).
         """
         ...
 

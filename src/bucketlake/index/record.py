@@ -1,7 +1,7 @@
 """The record-level index: the metadata table says in which file group each key is.
 
 A value that users pass. ``index/record_layout.py`` opens the index of a table, and
-``write/locate.py`` looks keys up in it.
+``write/record_index/locate.py`` looks keys up in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import ConfigError
 from bucketlake.index.groups_for_new_keys import SmallGroups
 from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.metadata.index_shards import GLOBAL_LIMITS, PARTITIONED_LIMITS, ShardLimits
+from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, PARTITIONED_LIMITS, ShardLimits
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 

@@ -1,9 +1,10 @@
 """The layout of the record-level index: a key is where the index of the metadata table says.
 
 A file group may hold any key of its partition, and the index knows which key is where
-(``metadata/record_locations.py``). So a write has two stages: it locates its records, and then
-places them (``write/locate.py``, ``write/placed.py``). For the rest of bucketlake, a partition is
-one slot with any number of file groups. In the plan of a write, each slot is one file group.
+(``metadata/record_index/locations.py``). So a write has two stages: it locates its records, and
+then places them (``write/record_index/locate.py``, ``write/record_index/placed.py``). For the rest
+of bucketlake, a partition is one slot with any number of file groups. In the plan of a write, each
+slot is one file group.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from bucketlake.index.layout import (
     SlotPart,
     StoredKeys,
 )
-from bucketlake.merge.records import IncomingRecords
-from bucketlake.metadata.index_definitions import read_index_definitions
-from bucketlake.metadata.index_shards import PARTITIONED_LIMITS, IndexShards
-from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.table import (
+from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.metadata.metadata_table import (
     MetadataSlice,
     load_metadata_table,
     open_metadata_table,
 )
+from bucketlake.metadata.record_index.definition_file import read_index_definitions
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.shards import PARTITIONED_LIMITS, IndexShards
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.storage.base import Storage

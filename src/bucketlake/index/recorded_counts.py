@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import FormatError, ObjectNotFoundError
 from bucketlake.format.checked_json import parse_checked, render_checked, require_version
 from bucketlake.index.hashing_config import HashingConfig

@@ -8,7 +8,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.partition_rules import Expressions, RuleCompiler, check_count, check_rule
 from bucketlake.index.ring_kind import RingKind
-from bucketlake.index.settings import INDEXED_KINDS, TableIndex
+from bucketlake.index.setting import INDEXED_KINDS, TableIndex
 from bucketlake.index.simple import SimpleBucket
 from bucketlake.model.arguments import pairs_of
 

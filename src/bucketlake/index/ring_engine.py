@@ -14,7 +14,7 @@ from itertools import chain, count
 
 import pyarrow as pa
 
-from bucketlake.config.layout import EXTENSION_FOLDER, HOODIE_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER, HOODIE_FOLDER
 from bucketlake.config.resize_options import ENGINE, EXTENDIBLE_ENGINE
 from bucketlake.errors import DirectoryMetadataError, HashingMetadataError
 from bucketlake.format.clustering_plan import ClusteringPlan

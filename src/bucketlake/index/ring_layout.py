@@ -6,7 +6,7 @@ count records load the rings of their own rows, tasks that write get them with t
 While a resize is pending, a slot stays a node of the ring as it was, and so do conflicts: equal
 keys are in one node, before and after. On merge-on-read tables the records of a node that is
 resized go into a log file for each new node that takes them over; the commit repeats these files in
-the new file groups (``write/log_copies.py``). So the write serves the ring before the resize and
+the new file groups (``actions/log_copies.py``). So the write serves the ring before the resize and
 the ring after it. On copy-on-write tables a write knows nothing of a pending resize, which looks
 for changed nodes when it completes (``services/resize/``).
 """
@@ -40,7 +40,7 @@ from bucketlake.index.layout import (
 from bucketlake.index.ring_engine import RingEngine, engine_of_ring, new_prefix
 from bucketlake.index.ring_state import ResizeGroup, RingSource, RingState, file_id_of_node
 from bucketlake.index.rings import create_ring, publish_rings
-from bucketlake.merge.records import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import LogCopy

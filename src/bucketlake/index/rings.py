@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     FormatError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline

@@ -1,7 +1,7 @@
 """The simple bucket index: a fixed number of buckets in each partition (RFC-29).
 
 This module holds the value that users pass. ``index/bucket_layout.py`` finds the bucket of a key
-and the file groups of a bucket; ``index/settings.py`` finds the index of a table.
+and the file groups of a bucket; ``index/setting.py`` finds the index of a table.
 """
 
 from __future__ import annotations

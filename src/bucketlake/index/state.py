@@ -32,7 +32,7 @@ from bucketlake.index.rings import (
     save_rings,
     undo_rings,
 )
-from bucketlake.index.settings import TableIndex, keep_versions
+from bucketlake.index.setting import TableIndex, keep_versions
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline

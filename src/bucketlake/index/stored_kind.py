@@ -1,6 +1,6 @@
 """The form in which a table stores an index kind: a JSON object with its engine and its settings.
 
-The first write stores the index of a table (``index/settings.py``), and a conversion stores another
+The first write stores the index of a table (``index/setting.py``), and a conversion stores another
 kind (``index/kind_versions.py``). Rules and bucket counts of partitions are stored elsewhere.
 """
 

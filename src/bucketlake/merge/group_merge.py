@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.merge.records import (
+from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.merge.records import (
+from bucketlake.merge.incoming import (
     BoolArray,
     IncomingRecords,
     IntArray,
@@ -43,7 +43,7 @@ class LogEntries:
     deleted : ndarray of bool, shape (n_entries,)
         True if an entry deletes its key.
     is_reset : ndarray of bool, shape (n_entries,)
-        True for a commit-time delete, see :func:`~bucketlake.merge.records.commit_time_deletes`.
+        True for a commit-time delete, see :func:`~bucketlake.merge.incoming.commit_time_deletes`.
     columns : pa.Table or None
         Rows of the entries; None for a block of deletes.
     partial : tuple of str or None

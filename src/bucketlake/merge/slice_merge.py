@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.merge.incoming import BoolArray, IntArray, key_order
 from bucketlake.merge.log_records import LogSurvivors
-from bucketlake.merge.records import BoolArray, IntArray, key_order
 from bucketlake.model.schema import RECORD_KEY
 
 

@@ -22,16 +22,16 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.schema import commit_schema_json
+from bucketlake.format.metadata_record.record_schema import commit_schema_json
 from bucketlake.metadata.file_entries import FileNames, FileSizes, entries_of_files
 from bucketlake.metadata.inner_table import inner_table
-from bucketlake.metadata.log_files import GroupEntries, created_ms, put_log_file
-from bucketlake.metadata.statistics import STATISTICS
-from bucketlake.metadata.statistics_entries import (
+from bucketlake.metadata.metadata_table import MetadataTable, files_of_instants
+from bucketlake.metadata.slices.log_files import GroupEntries, created_ms, put_log_file
+from bucketlake.metadata.statistics.measured_columns import STATISTICS
+from bucketlake.metadata.statistics.statistics_entries import (
     StatisticsOfFiles,
     entries_of_statistics,
 )
-from bucketlake.metadata.table import MetadataTable, files_of_instants
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
@@ -134,7 +134,7 @@ def write_change(
     The delta commit is then inflight on the timeline of the metadata table. The call can be
     repeated, also with another change. The completion time of the action must be later than the
     floor of the last turn in the order of commits, read after this call: a compaction may have
-    taken a turn without seeing these log files (``metadata/compaction.py``).
+    taken a turn without seeing these log files (``metadata/slices/slice_compaction.py``).
 
     Parameters
     ----------

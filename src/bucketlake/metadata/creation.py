@@ -20,21 +20,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.hfile.writer import encode_hfile
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.schema import commit_schema_json, record_schema_json
+from bucketlake.format.metadata_record.record_schema import commit_schema_json, record_schema_json
 from bucketlake.format.partition_metadata import (
     PARTITION_METADATA_PREFIX,
     partition_marker_path,
     render_partition_metadata,
 )
 from bucketlake.metadata.inner_table import InnerTable, inner_properties, inner_table
-from bucketlake.metadata.log_files import WRITE_TOKEN, GroupEntries, created_ms, open_file_group
-from bucketlake.metadata.table import BASE_EXTENSION, BUILD_OPERATION
+from bucketlake.metadata.metadata_table import BASE_EXTENSION, BUILD_OPERATION
+from bucketlake.metadata.slices.log_files import (
+    WRITE_TOKEN,
+    GroupEntries,
+    created_ms,
+    open_file_group,
+)
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, file_path
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.at_once import at_once

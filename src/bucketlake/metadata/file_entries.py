@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.format.metadata_record.files import FILE_MAP, encode_file_maps
-from bucketlake.format.metadata_record.keys import ALL_PARTITIONS, partition_key
-from bucketlake.format.metadata_record.schema import RecordKind
-from bucketlake.metadata.log_files import GroupEntries
+from bucketlake.format.metadata_record.entry_keys import ALL_PARTITIONS, partition_key
+from bucketlake.format.metadata_record.file_records import FILE_MAP, encode_file_maps
+from bucketlake.format.metadata_record.record_schema import RecordKind
+from bucketlake.metadata.slices.log_files import GroupEntries
 
 FileSizes = Mapping[str, Mapping[str, int]]
 """Sizes of files by name, by data partition."""

@@ -18,12 +18,12 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.cursor import Ints
+from bucketlake.format.metadata_record.entry_keys import ALL_PARTITIONS, partition_key
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.files import decode_file_maps
-from bucketlake.format.metadata_record.keys import ALL_PARTITIONS, partition_key
-from bucketlake.format.metadata_record.schema import RecordKind
-from bucketlake.metadata.slice_reader import SliceEntries, read_all, read_keys
-from bucketlake.metadata.table import MetadataTable
+from bucketlake.format.metadata_record.file_records import decode_file_maps
+from bucketlake.format.metadata_record.record_schema import RecordKind
+from bucketlake.metadata.metadata_table import MetadataTable
+from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all, read_keys
 from bucketlake.model.file_slice import DataFile
 
 _NOT_PARTITIONED = partition_key("")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bucketlake.config import table_keys as keys
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import NEWEST_VERSION, TableConfig, table_checksum
 from bucketlake.model.table_type import MergeMode, TableType
 from bucketlake.storage.base import Storage

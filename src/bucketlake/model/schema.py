@@ -4,7 +4,7 @@ A table schema is a :class:`pyarrow.Schema` of stored types (:mod:`bucketlake.mo
 The schema of a batch is normalised first. Then :func:`evolve` returns the table's next schema, or
 raises an error that names the column. :func:`cast_batch` casts batches to it, and
 :func:`cast_table` older files.
-:mod:`bucketlake.format.avro.schema` has the Avro form in commit metadata.
+:mod:`bucketlake.format.avro.table_schema` has the Avro form in commit metadata.
 
 All columns of new tables are nullable, also record keys. A null key is rejected before anything is
 written. A required column would restrict every later writer, because Hudi's schema check rejects an

@@ -47,8 +47,8 @@ class WriteStat:
     file_size_bytes: int = 0
     opens_group: bool = False  # Whether the file group did not exist before this commit.
     log_copy: LogCopy | None = None  # Until the commit, which makes the copy.
-    # Statistics of the file's columns, packed (``metadata/file_statistics.py``). Until the commit,
-    # which writes them to the metadata table; None if it has none.
+    # Statistics of the file's columns, packed (``metadata/statistics/of_file.py``). Until the
+    # commit, which writes them to the metadata table; None if it has none.
     statistics: str | None = None
 
     def to_facts(self) -> dict[str, Any]:

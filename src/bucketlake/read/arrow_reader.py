@@ -14,7 +14,7 @@ from bucketlake.model.field_path import columns_at, fields_at, roots_of, spelled
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.clean_guard import telling_what_is_gone
-from bucketlake.read.plan import ReadPlan
+from bucketlake.read.read_plan import ReadPlan
 from bucketlake.storage.base import Storage
 from bucketlake.where.predicate import Predicate
 

@@ -13,15 +13,15 @@ from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.index.bucket_layout import bucket_numbers
 from bucketlake.index.kinds import IndexKind
 from bucketlake.index.layout import Layout
-from bucketlake.metadata.record_locations import KeyLocations, RecordIndexReader
+from bucketlake.metadata.record_index.locations import KeyLocations, RecordIndexReader
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import key_text, values_by_field
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.schema import COMMIT_TIME, FILE_NAME, RECORD_KEY
 from bucketlake.model.shown import Shown, ShownList
-from bucketlake.read.pruning.groups import slices_of_keys
-from bucketlake.read.pruning.records import (
+from bucketlake.read.pruning.by_keys import slices_of_keys
+from bucketlake.read.pruning.by_record_index import (
     ask_record_index,
     group_of,
     groups_of_records,

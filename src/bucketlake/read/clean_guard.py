@@ -25,7 +25,7 @@ from bucketlake.errors import (
 from bucketlake.format.archive_file import ArchivedInstant
 from bucketlake.format.clean_metadata import CleanPlan, decode_clean, decode_clean_plan
 from bucketlake.metadata.file_listing import list_files, lists_files
-from bucketlake.metadata.table import open_metadata_table
+from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.model.file_name import (
     BaseFileName,
     FileId,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
 from bucketlake.model.file_name import (
     BaseFileName,

@@ -8,7 +8,7 @@ from bucketlake.config.table_config import TableConfig, TimelineTimezone
 from bucketlake.config.table_keys import META_COLUMNS_OFF
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.read.changes import Changes, changes_between
+from bucketlake.read.incremental import Changes, changes_between
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline

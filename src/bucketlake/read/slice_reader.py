@@ -20,8 +20,7 @@ from bucketlake.format.log_block import BlockKind, LogBlock
 from bucketlake.format.log_data import decode_data_block
 from bucketlake.format.log_deletes import decode_delete_block
 from bucketlake.hashing.index_key import hash_index_keys
-from bucketlake.merge.log_records import LogEntries, LogMerge
-from bucketlake.merge.records import (
+from bucketlake.merge.incoming import (
     ORDERING,
     BoolArray,
     commit_time_deletes,
@@ -29,6 +28,7 @@ from bucketlake.merge.records import (
     delete_flags,
     marker_field,
 )
+from bucketlake.merge.log_records import LogEntries, LogMerge
 from bucketlake.merge.slice_merge import SliceMerge
 from bucketlake.model.field_path import column_of, field_at, fields_at, roots_of
 from bucketlake.model.file_slice import FileSlice

@@ -22,10 +22,10 @@ from bucketlake.errors import (
     MetadataTableError,
     UnsupportedFeatureError,
 )
-from bucketlake.format.avro.schema import arrow_from_avro
+from bucketlake.format.avro.table_schema import arrow_from_avro
 from bucketlake.metadata import file_listing
 from bucketlake.metadata.file_listing import lists_files
-from bucketlake.metadata.table import MetadataTable, open_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.kept import kept_property

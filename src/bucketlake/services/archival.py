@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ConfigError, ObjectNotFoundError
@@ -36,7 +37,6 @@ from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant
 from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
 from bucketlake.timeline.outcome import old_commits
-from bucketlake.write.recovery import settle_failed_writes
 
 _GO_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})
 

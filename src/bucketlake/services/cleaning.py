@@ -5,7 +5,8 @@ needs, files of a savepoint, files that a pending compaction reads, or files of 
 replaced file group is deleted completely, once the commit that replaced it is older than the
 earliest retained commit.
 
-A plan on the timeline names the files. bucketlake or Hudi executes the plan (``write/cleaner.py``).
+A plan on the timeline names the files. bucketlake or Hudi executes the plan
+(``actions/cleaner.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from bucketlake.actions.cleaner import carry_out_clean, planned_files, savepointed_files
+from bucketlake.actions.pending import put_plan
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.clean_metadata import CleanPlan, encode_clean_plan
@@ -24,15 +28,12 @@ from bucketlake.model.shown import Shown
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.file_system_view import FileVersion, list_files, list_partitions
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.findings import MIN_AGE_SECONDS
+from bucketlake.services.check.findings import MIN_AGE_SECONDS
 from bucketlake.storage.base import Storage, clear_staging
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.cleaner import carry_out_clean, planned_files, savepointed_files
-from bucketlake.write.pending_actions import put_plan
-from bucketlake.write.recovery import settle_failed_writes
 
 
 @dataclass(frozen=True, slots=True)

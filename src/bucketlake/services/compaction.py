@@ -13,6 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from bucketlake.actions.conflict import require_no_restore, rolled_back
+from bucketlake.actions.metadata_upkeep import prepare_commit
+from bucketlake.actions.progress import telling_progress
+from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.rollback import take_back
+from bucketlake.actions.turns import head, publish
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import (
@@ -24,9 +30,9 @@ from bucketlake.errors import (
 )
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
-from bucketlake.index.settings import resolve_index
+from bucketlake.index.setting import resolve_index
 from bucketlake.metadata.file_listing import lists_files
-from bucketlake.metadata.statistics import indexed_columns
+from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.arguments import check_integers
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
@@ -47,13 +53,7 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.timeline.transitions import create_requested, instant_path
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.conflict import require_no_restore, rolled_back
 from bucketlake.write.group_writer import WRITE_TOKEN
-from bucketlake.write.metadata_upkeep import prepare_commit
-from bucketlake.write.progress import telling_progress
-from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.timeline_rollback import take_back
-from bucketlake.write.turns import head, publish
 
 OPERATION = "COMPACT"
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from bucketlake import __version__
 from bucketlake.errors import ConfigError, UnsupportedFeatureError
 from bucketlake.spark.reports import NOTE, Batches, BatchFunction
-from bucketlake.spark.schema import spark_from_arrow
+from bucketlake.spark.spark_schema import spark_from_arrow
 from bucketlake.spark.worker_python import PYTHON_SETTING, SHIP_IT, own_python
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from bucketlake.errors import BucketLakeError, StorageError
-from bucketlake.metadata.slice_rewriter import PlannedSlice, SliceRewriter, rewrite_here
+from bucketlake.metadata.slices.rewriter import PlannedSlice, SliceRewriter, rewrite_here
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.slices import results_of

@@ -17,16 +17,16 @@ from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.field_path import roots_of
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import cast_table
-from bucketlake.read.plan import ReadPlan
+from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_in_tasks, facts_of
-from bucketlake.spark.files import read_parquet
+from bucketlake.spark.parquet_files import read_parquet
 from bucketlake.spark.reports import Batches, BatchFunction, noting
-from bucketlake.spark.schema import spark_columns, spark_from_arrow
+from bucketlake.spark.spark_schema import spark_columns, spark_from_arrow
 from bucketlake.where.spark_settings import SPARK_SETTINGS
-from bucketlake.write.plan import spread
+from bucketlake.write.write_plan import spread
 
 _TASK_BYTES = 32 * 2**20  # Size of a task's files; a Python task itself costs about 40 ms.
 _TASKS_LEAST = 8  # Fewer only if there are fewer slices.

@@ -12,17 +12,17 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.spark.arrow_tasks import map_in_arrow
 from bucketlake.spark.facts import facts_of
-from bucketlake.spark.index_entries import packed_keys, result_row, with_index
+from bucketlake.spark.index_entry_tasks import packed_keys, result_row, with_index
 from bucketlake.spark.read import in_tasks
 from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
-from bucketlake.spark.settings import SHUFFLE_SETTINGS, changed_settings
+from bucketlake.spark.session_settings import SHUFFLE_SETTINGS, changed_settings
+from bucketlake.write.batch_source import TaskResult
 from bucketlake.write.compactor import Compactor
-from bucketlake.write.index_writer import IndexTask, ShardPlan, ShardResult
-from bucketlake.write.key_changes import ChangedKeys
-from bucketlake.write.plan import SlotResult
+from bucketlake.write.record_index.index_writer import IndexTask, ShardPlan, ShardResult
+from bucketlake.write.record_index.key_changes import ChangedKeys
 from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
-from bucketlake.write.source import TaskResult
+from bucketlake.write.write_plan import SlotResult
 
 _RESULTS = pa.schema([pa.field("result", pa.string()), REPORT_FIELD])
 

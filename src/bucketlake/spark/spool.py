@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from pyspark.sql import DataFrame
 
-from bucketlake.config.layout import SPOOL_FOLDER
+from bucketlake.config.paths_of_table import SPOOL_FOLDER
 from bucketlake.errors import StorageError
 from bucketlake.spark.address import spark_address
-from bucketlake.spark.files import read_parquet
-from bucketlake.spark.settings import changed_settings
+from bucketlake.spark.parquet_files import read_parquet
+from bucketlake.spark.session_settings import changed_settings
 from bucketlake.spark.void_types import stored_schema, with_voids, without_voids
 from bucketlake.storage.base import Storage
 

@@ -40,7 +40,7 @@ def _run(spark: SparkSession) -> None:
 
 def _import_modules(batches: Batches) -> Batches:
     """Import the modules that the tasks of a write import; return no rows."""
-    import bucketlake.spark.source
+    import bucketlake.spark.frame_source
     import bucketlake.write.group_writer  # noqa: F401
 
     for _ in batches:

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import ObjectNotFoundError, StorageError
 from bucketlake.storage import system_calls
 from bucketlake.storage.base import Buffer, Paths, StoredObject, require_same_size

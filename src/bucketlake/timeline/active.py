@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
-from bucketlake.config.layout import KEPT_FOLDER_FILE
+from bucketlake.config.paths_of_table import KEPT_FOLDER_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import ObjectNotFoundError, TimelineError
 from bucketlake.format.archive_file import ArchivedInstant

@@ -4,7 +4,7 @@ No other writer may commit between a writer's check for conflicts and its commit
 enough: its lease may end while the writer sleeps. So each commit first takes a turn, the next
 number in a sequence: one small object, put if absent. A writer first finishes the commit of turn
 n - 1, then checks for conflicts, then takes turn n. If turn n is already taken, it checks again.
-``write/turns.py`` has these steps; it gives a writer the :class:`Head` of the order.
+``actions/turns.py`` has these steps; it gives a writer the :class:`Head` of the order.
 
 A turn decides nothing; ``timeline/outcome.py`` decides. If a writer died between turn and decision,
 its turn is skipped.
@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bucketlake.config.inner_path import require_instant
-from bucketlake.config.layout import COMMIT_ORDER_FOLDER
+from bucketlake.config.paths_of_table import COMMIT_ORDER_FOLDER
 from bucketlake.errors import AlreadyExistsError, FormatError, ObjectNotFoundError
 from bucketlake.format.checksum import BLANK, DIGITS, is_sealed, seal
 from bucketlake.model.file_name import InstantTime

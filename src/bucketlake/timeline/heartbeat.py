@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bucketlake.config.layout import HEARTBEAT_FOLDER
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER
 from bucketlake.errors import ObjectNotFoundError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from typing import Protocol
 
-from bucketlake.config.layout import HOODIE_FOLDER
+from bucketlake.config.paths_of_table import HOODIE_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     ConfigError,

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Self
 
 from bucketlake.config.inner_path import require_data_place
-from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.format.properties import LINE_END
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.storage.base import Storage

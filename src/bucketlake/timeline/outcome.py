@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any, Self
 
 from bucketlake.config.inner_path import require_instant
-from bucketlake.config.layout import OUTCOME_FOLDER
+from bucketlake.config.paths_of_table import OUTCOME_FOLDER
 from bucketlake.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,

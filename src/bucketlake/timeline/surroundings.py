@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bucketlake.config.layout import PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.errors import StorageError
 from bucketlake.model.names import closest_name
 from bucketlake.storage.base import PlacedStorage, Storage

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from bucketlake.config.layout import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import HOODIE_FOLDER, PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole, table_checksum
 from bucketlake.config.table_keys import CHECKSUM, NAME
 from bucketlake.errors import (

@@ -113,7 +113,7 @@ def publish_completed(
 ) -> Instant:
     """Put the completed file of an instant.
 
-    For instants of a data table, only ``write/completion.py`` calls this.
+    For instants of a data table, only ``actions/completion.py`` calls this.
 
     Parameters
     ----------

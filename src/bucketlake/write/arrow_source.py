@@ -12,15 +12,15 @@ import pyarrow as pa
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import stored_type
 from bucketlake.model.field_path import columns_at
-from bucketlake.write.plan import SlotPlan, SlotResult, WritePlan
-from bucketlake.write.source import SlotCounts, TaskResult, WriteTask, written_in_threads
+from bucketlake.write.batch_source import SlotCounts, TaskResult, WriteTask, written_in_threads
 from bucketlake.write.tag import TaggedRecords, Tagger
+from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
-    from bucketlake.write.key_changes import ChangedKeys
-    from bucketlake.write.locate import LocateTask
-    from bucketlake.write.lookups import LookupPlan
-    from bucketlake.write.placed import LocatedRecords
+    from bucketlake.write.record_index.key_changes import ChangedKeys
+    from bucketlake.write.record_index.locate import LocateTask
+    from bucketlake.write.record_index.lookups import LookupPlan
+    from bucketlake.write.record_index.placed import LocatedRecords
 
 
 class ArrowSource:
@@ -81,7 +81,7 @@ class ArrowSource:
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
         """Locate all records in several threads, and keep them in memory."""
-        from bucketlake.write.located_arrow import LocatedArrow
+        from bucketlake.write.record_index.located_arrow import LocatedArrow
 
         return LocatedArrow.of(self._rows, self._tagged, plan, task, self._threads)
 

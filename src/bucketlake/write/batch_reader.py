@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.merge.group_merge import MergeRule
-from bucketlake.merge.records import (
+from bucketlake.merge.incoming import (
     ORDERING,
     BoolArray,
     IncomingRecords,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.format.avro.schema import avro_from_arrow
-from bucketlake.merge.records import marker_field
+from bucketlake.format.avro.table_schema import avro_from_arrow
+from bucketlake.merge.incoming import marker_field
 from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.evolution import evolve, typed_schema
 from bucketlake.model.field_path import fields_at, known_field, roots_of
 from bucketlake.model.schema import normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
-from bucketlake.write.source import RecordSource, require_columns, require_fields
+from bucketlake.write.batch_source import RecordSource, require_columns, require_fields
 from bucketlake.write.target import Target
 
 

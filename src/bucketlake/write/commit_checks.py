@@ -1,7 +1,7 @@
 """What must still be true of a table when a write commits: its schema, its index, its settings.
 
 Other writers may have changed it since the write pinned it; then a check raises
-CommitConflictError. ``write/conflict.py`` has the conflicts about records.
+CommitConflictError. ``actions/conflict.py`` has the conflicts about records.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
+from bucketlake.actions.commit import CommitView
+from bucketlake.actions.conflict import require_untouched_partitions
 from bucketlake.errors import CommitConflictError
 from bucketlake.index.layout import Layout
-from bucketlake.index.settings import resolve_index, setting_origin
+from bucketlake.index.setting import resolve_index, setting_origin
 from bucketlake.index.state import SettingVersion, latest_setting
 from bucketlake.model.table_type import Operation
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.write.commit import CommitView
-from bucketlake.write.conflict import require_untouched_partitions
-from bucketlake.write.index_upkeep import IndexUpkeep
-from bucketlake.write.plan import WritePlan
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.target import Target
+from bucketlake.write.write_plan import WritePlan
 
 
 def require_overwritten_alone(plan: WritePlan, view: CommitView) -> None:

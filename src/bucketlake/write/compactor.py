@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
-from bucketlake.metadata.file_statistics import packed_base_file_statistics
+from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
@@ -41,7 +41,8 @@ class Compactor:
     key_filters : bool
         Whether new files get a key filter; see ``Layout.looks_up``.
     indexed : pa.Schema or None
-        Columns whose statistics the metadata table has (``metadata/statistics.py``).
+        Columns whose statistics the metadata table has
+        (``metadata/statistics/measured_columns.py``).
     """
 
     reader: SliceReader

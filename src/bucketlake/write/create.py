@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from bucketlake.config.layout import PROPERTIES_FILE
 from bucketlake.config.merge_entries import MergeSettings
+from bucketlake.config.paths_of_table import PROPERTIES_FILE
 from bucketlake.config.recorded_entries import recorded_entries
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import AlreadyExistsError, ConfigError, InputError
-from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.index.settings import (
+from bucketlake.index.setting import (
     INDEXED_KINDS,
     IndexedKind,
     TableIndex,
@@ -29,7 +29,7 @@ from bucketlake.index.settings import (
     resolve_index,
     store_index,
 )
-from bucketlake.merge.records import marker_field
+from bucketlake.merge.incoming import marker_field
 from bucketlake.metadata.creation import (
     USUAL_PARTITIONS,
     create_metadata_table,
@@ -38,10 +38,10 @@ from bucketlake.metadata.creation import (
     usual_file_groups,
 )
 from bucketlake.metadata.file_entries import entries_of_table
-from bucketlake.metadata.index_definitions import update_index_definitions
-from bucketlake.metadata.index_shards import GLOBAL_LIMITS, IndexShards
-from bucketlake.metadata.log_files import GroupEntries
-from bucketlake.metadata.statistics import usual_columns
+from bucketlake.metadata.record_index.definition_file import update_index_definitions
+from bucketlake.metadata.record_index.shards import GLOBAL_LIMITS, IndexShards
+from bucketlake.metadata.slices.log_files import GroupEntries
+from bucketlake.metadata.statistics.measured_columns import usual_columns
 from bucketlake.model.batch_columns import table_columns
 from bucketlake.model.column_type import type_name
 from bucketlake.model.field_path import field_at, why_missing

@@ -29,8 +29,8 @@ from bucketlake.errors import FormatError
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.index.layout import GroupChoice, Layout
 from bucketlake.merge.group_merge import STORED_META, GroupMerge, MergeCounts, MergeRule, Stamp
-from bucketlake.merge.records import IncomingRecords
-from bucketlake.metadata.file_statistics import (
+from bucketlake.merge.incoming import IncomingRecords
+from bucketlake.metadata.statistics.of_file import (
     packed_base_file_statistics,
     packed_statistics,
     packed_statistics_of_written,
@@ -46,9 +46,13 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
 from bucketlake.write.data_file import put_data_file
-from bucketlake.write.key_changes import ChangedKeys, changes_of_append, changes_of_merge
 from bucketlake.write.log_file import encode_log_file
-from bucketlake.write.plan import SlotPlan
+from bucketlake.write.record_index.key_changes import (
+    ChangedKeys,
+    changes_of_append,
+    changes_of_merge,
+)
+from bucketlake.write.write_plan import SlotPlan
 
 WRITE_TOKEN = "1-0-1"  # The same for all attempts, so that they write the same file name.
 
@@ -103,7 +107,8 @@ class GroupWriter:
     log_format : LogFormat
         The block type of records in log files.
     indexed : pa.Schema or None
-        Columns whose statistics the metadata table has (``metadata/statistics.py``).
+        Columns whose statistics the metadata table has
+        (``metadata/statistics/measured_columns.py``).
     """
 
     storage: Storage

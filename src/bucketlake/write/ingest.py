@@ -14,13 +14,17 @@ from functools import partial
 
 import pyarrow as pa
 
+from bucketlake.actions.commit import CommitPlan, CommitStep, CommitView, PendingWrite
+from bucketlake.actions.early_conflict import wait_for_writers
+from bucketlake.actions.progress import telling_progress
+from bucketlake.actions.stream_batches import Batch, is_committed
 from bucketlake.errors import InputError
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.record_layout import IndexSource, RecordLayout
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.index.state import record_written
-from bucketlake.metadata.statistics import indexed_columns
+from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
@@ -34,16 +38,7 @@ from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_after, schema_text
-from bucketlake.write.batches import Batch, is_committed
-from bucketlake.write.commit import CommitPlan, CommitStep, CommitView, PendingWrite
-from bucketlake.write.commit_checks import require_same_index, require_same_settings
-from bucketlake.write.early_conflict import wait_for_writers
-from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.index_upkeep import IndexUpkeep
-from bucketlake.write.indexed import IndexedWrite
-from bucketlake.write.plan import SlotResult, WritePlan, plan_write
-from bucketlake.write.progress import telling_progress
-from bucketlake.write.source import (
+from bucketlake.write.batch_source import (
     RecordSource,
     SlotCounts,
     SlotSource,
@@ -51,9 +46,14 @@ from bucketlake.write.source import (
     WriteTask,
     require_counted,
 )
+from bucketlake.write.commit_checks import require_same_index, require_same_settings
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep
+from bucketlake.write.record_index.indexed_write import IndexedWrite
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
+from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.format.avro.schema import with_meta_fields
+from bucketlake.format.avro.table_schema import with_meta_fields
 from bucketlake.format.log_data import encode_avro_block, encode_parquet_block
 from bucketlake.format.log_deletes import Deletes, encode_delete_block
 from bucketlake.merge.group_merge import MergeRule, Stamp
-from bucketlake.merge.records import ORDERING, IncomingRecords, IntArray, key_order
-from bucketlake.metadata.file_statistics import (
+from bucketlake.merge.incoming import ORDERING, IncomingRecords, IntArray, key_order
+from bucketlake.metadata.statistics.of_file import (
     log_file_statistics,
     parquet_block_statistics,
     rows_statistics,

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from bucketlake.actions.commit import CommitPlan
 from bucketlake.errors import IndexStateError, InputError
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.index.state import latest_setting, save_setting
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.markers import mark_instant
-from bucketlake.write.commit import CommitPlan
+from bucketlake.write.batch_source import RecordSource, SlotCounts, SlotSource
 from bucketlake.write.commit_checks import (
     require_same_index,
     require_same_setting,
@@ -27,10 +28,9 @@ from bucketlake.write.ingest import (
     write_into_slots,
     write_located,
 )
-from bucketlake.write.plan import plan_write
-from bucketlake.write.source import RecordSource, SlotCounts, SlotSource
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
+from bucketlake.write.write_plan import plan_write
 
 
 def overwrite_partitions(

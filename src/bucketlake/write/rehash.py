@@ -18,14 +18,14 @@ from bucketlake.errors import IndexStateError
 from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
+from bucketlake.write.batch_source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.counted import UNCOUNTED
-from bucketlake.write.plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
-from bucketlake.write.source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
+from bucketlake.write.write_plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not maintain a record-level index.
-    from bucketlake.write.index_writer import ShardPlan
-    from bucketlake.write.key_changes import ChangedKeys
+    from bucketlake.write.record_index.index_writer import ShardPlan
+    from bucketlake.write.record_index.key_changes import ChangedKeys
 
 JOB_BYTES_MAX = 128 * 2**20
 """Greatest size of the files that one job reads; a job holds its rows in memory."""

@@ -23,7 +23,7 @@ from bucketlake.hashing.ring import Ring
 from bucketlake.hashing.xx_hash import RING_HASH_MAX
 from bucketlake.index.ring_engine import CONSISTENT, RingEngine
 from bucketlake.index.ring_state import file_id_of_node
-from bucketlake.metadata.file_statistics import packed_base_file_statistics
+from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY
@@ -32,10 +32,10 @@ from bucketlake.read.slice_reader import SliceReader
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.data_file import put_data_file
 from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
-from bucketlake.write.key_changes import Change, ChangedKeys
+from bucketlake.write.record_index.key_changes import Change, ChangedKeys
 
 if TYPE_CHECKING:  # Most resizes do not maintain a record-level index.
-    from bucketlake.write.index_writer import IndexTask
+    from bucketlake.write.record_index.index_writer import IndexTask
 
 _RING_SIZE = RING_HASH_MAX + 1
 
@@ -129,7 +129,8 @@ class Resizer:
     hash_fields : tuple of str
         Record key fields that choose the node; empty for all of them.
     indexed : pa.Schema or None
-        Columns whose statistics the metadata table has (``metadata/statistics.py``).
+        Columns whose statistics the metadata table has
+        (``metadata/statistics/measured_columns.py``).
     index : IndexTask or None
         Maintains the record-level index; None if the resize does not maintain one.
     engine : RingEngine

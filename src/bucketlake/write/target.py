@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.index.layout import Layout
-from bucketlake.index.settings import (
+from bucketlake.index.setting import (
     StoredSetting,
     TableIndex,
     is_stored,
@@ -20,7 +21,7 @@ from bucketlake.index.settings import (
     store_index,
 )
 from bucketlake.merge.group_merge import MergeRule
-from bucketlake.metadata.slice_rewriter import Runner, rewrite_here
+from bucketlake.metadata.slices.rewriter import Runner, rewrite_here
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -29,7 +30,6 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.write.adopt import require_matching_index
-from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.tag import Tagger
 
 

@@ -9,6 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from bucketlake.actions.commit import CommitPlan, PendingWrite, begin_write, commit_write
+from bucketlake.actions.recovery import settle
 from bucketlake.config.recorded_entries import RECORDED, recorded_entries
 from bucketlake.config.sql_options import SAFE_SQL
 from bucketlake.errors import BucketLakeError
@@ -17,12 +19,10 @@ from bucketlake.index.ring_kind import RingKind
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.write.batch_schema import schema_text
-from bucketlake.write.commit import CommitPlan, PendingWrite, begin_write, commit_write
 from bucketlake.write.commit_checks import require_overwritten_alone, require_schema_kept
-from bucketlake.write.plan import WritePlan
-from bucketlake.write.recovery import settle
 from bucketlake.write.target import Target
 from bucketlake.write.unwritten import require_not_made_anew
+from bucketlake.write.write_plan import WritePlan
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from bucketlake.config.layout import (
+from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.config.paths_of_table import (
     HEARTBEAT_FOLDER,
     HOODIE_FOLDER,
     MARKER_FOLDER,
@@ -33,7 +34,7 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
-from bucketlake.index.settings import read_stored
+from bucketlake.index.setting import read_stored
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage, StoredObject
 from bucketlake.timeline.active import load_timeline
@@ -42,7 +43,6 @@ from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.heartbeat import beating, delete_heartbeat, is_alive
 from bucketlake.timeline.locks import FILE_LOCK, NO_LOCK, STORAGE_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.recovery import settle_failed_writes
 from bucketlake.write.target import Target
 
 _MADE_ANEW = "another process made the table anew, with other settings; write again"

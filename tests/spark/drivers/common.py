@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import bucketlake as bl
 import bucketlake.table
-from bucketlake.config.layout import MARKER_FOLDER
+from bucketlake.config.paths_of_table import MARKER_FOLDER
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.local import LocalStorage

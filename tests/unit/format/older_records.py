@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from bucketlake.format.metadata_record.schema import record_schema
+from bucketlake.format.metadata_record.record_schema import record_schema
 
 
 def older_schema() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bucketlake.errors import BucketLakeError, FormatError, UnsupportedFeatureError
-from bucketlake.format.avro.records import decode_record, encode_record
+from bucketlake.format.avro.timeline_records import decode_record, encode_record
 from bucketlake.format.clustering_plan import (
     ClusteringGroup,
     ClusteringPlan,

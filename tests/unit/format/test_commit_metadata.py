@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.records import decode_record
+from bucketlake.format.avro.timeline_records import decode_record
 from bucketlake.format.commit_metadata import (
     decode_commit_metadata,
     encode_commit_metadata,

@@ -16,7 +16,7 @@ import pytest
 
 from bucketlake.errors import FormatError, InputError, UnsupportedFeatureError
 from bucketlake.format import log_data
-from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.log_block import BlockKind, HeaderKey
 from bucketlake.format.log_data import (
     decode_data_block,

@@ -30,19 +30,23 @@ from bucketlake.format.metadata_record.column_stats import (
     encode_column_stats,
 )
 from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
-from bucketlake.format.metadata_record.files import FILE_MAP, decode_file_maps, encode_file_maps
+from bucketlake.format.metadata_record.file_records import (
+    FILE_MAP,
+    decode_file_maps,
+    encode_file_maps,
+)
 from bucketlake.format.metadata_record.record_index import (
     IndexedLocation,
     decode_locations,
     encode_locations,
 )
-from bucketlake.format.metadata_record.resolution import resolver
-from bucketlake.format.metadata_record.schema import (
+from bucketlake.format.metadata_record.record_schema import (
     RecordKind,
     commit_schema_json,
     record_schema,
     record_schema_json,
 )
+from bucketlake.format.metadata_record.resolution import resolver
 from bucketlake.hashing.xx_hash_64 import xx_hash_64
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 from bucketlake.model.file_name import FileId

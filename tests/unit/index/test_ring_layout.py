@@ -13,7 +13,7 @@ from bucketlake.hashing.xx_hash import hash_ring_keys
 from bucketlake.index.layout import WHOLE_SLOT, GroupChoice, StoredKeys
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
-from bucketlake.merge.records import IncomingRecords
+from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline

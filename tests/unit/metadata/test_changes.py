@@ -11,9 +11,9 @@ from bucketlake.errors import CommitConflictError, StorageError
 from bucketlake.format.commit_metadata import decode_commit_metadata
 from bucketlake.format.metadata_record.bounds import StoredType, ValueType, unwrap_bounds
 from bucketlake.format.metadata_record.column_stats import decode_column_stats
+from bucketlake.format.metadata_record.entry_keys import column_stats_keys, partition_stats_key
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
-from bucketlake.format.metadata_record.keys import column_stats_keys, partition_stats_key
-from bucketlake.format.metadata_record.schema import RecordKind
+from bucketlake.format.metadata_record.record_schema import RecordKind
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.metadata.changes import (
     MetadataChange,
@@ -23,10 +23,10 @@ from bucketlake.metadata.changes import (
 )
 from bucketlake.metadata.creation import delete_metadata_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
-from bucketlake.metadata.file_statistics import ColumnRange, FileStatistics, NamedStatistics
-from bucketlake.metadata.log_files import GroupEntries, open_file_group, put_log_file
-from bucketlake.metadata.merging import merge_of
-from bucketlake.metadata.slice_reader import SliceEntries, read_all
+from bucketlake.metadata.slices.entry_reader import SliceEntries, read_all
+from bucketlake.metadata.slices.log_files import GroupEntries, open_file_group, put_log_file
+from bucketlake.metadata.slices.newest_entries import merge_of
+from bucketlake.metadata.statistics.of_file import ColumnRange, FileStatistics, NamedStatistics
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Buffer

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake.config.layout import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.commit_metadata import decode_commit_metadata
@@ -26,8 +26,8 @@ from bucketlake.metadata.creation import (
 from bucketlake.metadata.file_entries import entries_of_table
 from bucketlake.metadata.file_listing import list_files, list_partitions
 from bucketlake.metadata.inner_table import inner_properties
-from bucketlake.metadata.log_files import GroupEntries
-from bucketlake.metadata.slice_reader import read_all
+from bucketlake.metadata.slices.entry_reader import read_all
+from bucketlake.metadata.slices.log_files import GroupEntries
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.instant import Action, Instant, State

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.config.table_keys import METADATA_PARTITIONS
 from bucketlake.errors import (
@@ -24,9 +24,9 @@ from bucketlake.format.clean_metadata import CleanPlan, encode_clean, encode_cle
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.doctor import diagnose
-from bucketlake.services.findings import FindingKind
-from bucketlake.services.repair import repair
+from bucketlake.services.check.doctor import diagnose
+from bucketlake.services.check.findings import FindingKind
+from bucketlake.services.check.repair import repair
 from bucketlake.storage.base import StoredObject
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.active import load_timeline

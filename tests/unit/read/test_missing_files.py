@@ -10,10 +10,10 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, MissingFileError
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import forget

@@ -10,7 +10,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.avro.schema import avro_from_arrow
+from bucketlake.format.avro.table_schema import avro_from_arrow
 from bucketlake.format.log_data import encode_avro_block
 from bucketlake.model.file_name import InstantTime, LogFileName
 from bucketlake.model.keys import KeyGenerator, KeySpec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import pytest
 
-from bucketlake.config.layout import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import PROPERTIES_BACKUP_FILE, PROPERTIES_FILE
 from bucketlake.config.table_config import TableConfig, is_whole
 from bucketlake.config.table_keys import CHECKSUM
 from bucketlake.errors import AlreadyExistsError, FormatError, StorageError, TableNotFoundError

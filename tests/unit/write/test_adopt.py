@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import EXTENSION_FOLDER
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import BucketLakeError, IndexStateError
 
 ROWS = pa.table({"id": [f"k{i}" for i in range(40)], "v": pa.array(range(40), pa.int64())})

@@ -10,7 +10,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import InputError
-from bucketlake.services.findings import FindingKind
+from bucketlake.services.check.findings import FindingKind
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("p", pa.string()), ("v", pa.int64())])
 ALIKE = {

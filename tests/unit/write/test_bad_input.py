@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
-from bucketlake.config.layout import EXTENSION_FOLDER, PROPERTIES_FILE
+from bucketlake.config.paths_of_table import EXTENSION_FOLDER, PROPERTIES_FILE
 from bucketlake.errors import (
     BucketLakeError,
     ConfigError,

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.actions.rollback import undo
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.model.file_name import InstantTime
@@ -18,7 +19,6 @@ from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import Publication, claim_commit, forbid_commit
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.data_file import put_data_file
-from bucketlake.write.timeline_rollback import undo
 
 INSTANT = InstantTime("20260101000000000")
 INFLIGHT = f".hoodie/timeline/{INSTANT}.compaction.inflight"

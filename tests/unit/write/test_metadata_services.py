@@ -6,13 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from tests.unit.write.test_completion import INDEX, SCHEMA, rows
 
 import bucketlake as bl
-from bucketlake.config.layout import METADATA_TABLE_FOLDER
+from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
-from bucketlake.metadata.compaction import compact_metadata, withdraw_compactions
 from bucketlake.metadata.inner_table import InnerTable, inner_table
-from bucketlake.metadata.table import MetadataTable, load_metadata_table
+from bucketlake.metadata.metadata_table import MetadataTable, load_metadata_table
+from bucketlake.metadata.slices.slice_compaction import compact_metadata, withdraw_compactions
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
@@ -22,9 +24,7 @@ from bucketlake.timeline.heartbeat import beating
 from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.turns import head
 from tests.metadata_truth import listed_files, stored_files
-from tests.unit.write.test_completion import INDEX, SCHEMA, rows
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bucketlake.merge.records import comparable
+from bucketlake.merge.incoming import comparable
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import IndexStateError
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.services import rescale
+from bucketlake.services.rebucket import rescale
 from bucketlake.storage.memory import forget
 from bucketlake.write import rehash
 from bucketlake.write.arrow_source import ArrowSource

@@ -1,7 +1,7 @@
 """Skipping Avro values to locate the items of arrays and maps.
 
 The position of an item depends on the items before it, so this is the only loop over values. It
-only looks at sizes; :mod:`bucketlake.format.avro.reading` reads and checks the values.
+only looks at sizes; :mod:`bucketlake.format.avro.read_columns` reads and checks the values.
 """
 
 from __future__ import annotations

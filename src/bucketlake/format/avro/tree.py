@@ -1,9 +1,9 @@
 """The writer schema of Avro records as a tree: the layout of the bytes, and their columns.
 
-:func:`bucketlake.format.avro.schema.arrow_from_avro` decides the Arrow type of a field. This module
-adds the other facts for reading and writing bytes: order of union branches, sizes of fixed values,
-symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.reading` and
-:mod:`bucketlake.format.avro.writing` use the tree.
+:func:`bucketlake.format.avro.table_schema.arrow_from_avro` decides the Arrow type of a field. This
+module adds the other facts for reading and writing bytes: order of union branches, sizes of fixed
+values, symbols of enums, units of timestamps. :mod:`bucketlake.format.avro.read_columns` and
+:mod:`bucketlake.format.avro.write_columns` use the tree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 import pyarrow as pa
 
 from bucketlake.errors import FormatError
-from bucketlake.format.avro.schema import Json, arrow_from_avro, full_name
+from bucketlake.format.avro.table_schema import Json, arrow_from_avro, full_name
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.format.avro.cursor import Cursor, Ints
-from bucketlake.format.avro.reading import read_column
+from bucketlake.format.avro.read_columns import read_column
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.model.column_type import TIMESTAMP
 

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import FormatError, InputError
 from bucketlake.format.avro.cursor import Cursor, Ints, padded_records
-from bucketlake.format.avro.reading import read_column, spread
+from bucketlake.format.avro.read_columns import read_column, spread
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import BRANCHES
-from bucketlake.format.avro.writing import join, write_column
+from bucketlake.format.avro.write_columns import join, write_column
 from bucketlake.format.metadata_record.column_stats import WrappedValues
 from bucketlake.model.column_type import TIMESTAMP, TIMESTAMP_NTZ, type_name
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.format.avro.cursor import Cursor, Ints
-from bucketlake.format.avro.reading import Make, read_column, spread
+from bucketlake.format.avro.read_columns import Make, read_column, spread
 from bucketlake.format.avro.tree import AvroNode, Wire
 from bucketlake.format.avro.wrappers import LOCAL_DATE, WRAPPERS, read_wrapped
-from bucketlake.format.avro.writing import Part, join, write_column
-from bucketlake.format.metadata_record.schema import (
+from bucketlake.format.avro.write_columns import Part, join, write_column
+from bucketlake.format.metadata_record.record_schema import (
     BOOLEAN,
     INT,
     LONG,

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from bucketlake.errors import FormatError
 from bucketlake.format.avro.cursor import Cursor
-from bucketlake.format.avro.reading import Make, read_column
+from bucketlake.format.avro.read_columns import Make, read_column
 from bucketlake.format.avro.tree import AvroNode, Wire
-from bucketlake.format.avro.writing import join, write_column
-from bucketlake.format.metadata_record.schema import (
+from bucketlake.format.avro.write_columns import join, write_column
+from bucketlake.format.metadata_record.record_schema import (
     INT,
     LONG,
     NULLABLE,

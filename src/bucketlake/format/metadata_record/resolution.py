@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.errors import FormatError, UnsupportedFeatureError
-from bucketlake.format.metadata_record.schema import record_schema, record_schema_json
+from bucketlake.format.metadata_record.record_schema import record_schema, record_schema_json
 
 
 def resolver(schema_json: str, path: str) -> Callable[[pa.BinaryArray], pa.BinaryArray] | None:

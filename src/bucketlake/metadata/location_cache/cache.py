@@ -17,19 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import BucketLakeError
-from bucketlake.metadata.location_cache.changes import Group, GroupNumbers
+from bucketlake.metadata.location_cache.cached_shard import find_codes
 from bucketlake.metadata.location_cache.eviction import Checkpoint, EvictionPolicy, evict
+from bucketlake.metadata.location_cache.key_codes import Group, GroupNumbers
 from bucketlake.metadata.location_cache.refreshing import BypassError, refresh_shard
 from bucketlake.metadata.location_cache.root_folder import (
     UnsafeFolderError,
     default_folder,
     make_root,
 )
-from bucketlake.metadata.location_cache.shard import find_codes
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, shard_folders
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.record_locations import NOT_FOUND, RecordIndexReader
-from bucketlake.metadata.table import MetadataSlice
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 
 BYTES_MAX = 4 * 2**30
 """Default size of the cache of a user on a host."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
 from bucketlake.model.file_slice import DataFile
 from bucketlake.timeline.instant import Action, is_initial
 

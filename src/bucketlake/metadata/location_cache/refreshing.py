@@ -18,19 +18,19 @@ from bucketlake.errors import (
     UnsupportedFeatureError,
 )
 from bucketlake.metadata.location_cache.building import DENSE, PartBuilder
-from bucketlake.metadata.location_cache.changes import (
+from bucketlake.metadata.location_cache.cached_shard import add_entries, changed_parts
+from bucketlake.metadata.location_cache.coverage import Coverage
+from bucketlake.metadata.location_cache.key_codes import (
     Group,
     GroupNumbers,
     read_base,
     read_changes,
 )
-from bucketlake.metadata.location_cache.coverage import Coverage
 from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import DamagedFileError
-from bucketlake.metadata.location_cache.shard import add_entries, changed_parts
 from bucketlake.metadata.location_cache.shard_folder import ShardFolder, ShardState
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.table import MetadataSlice, MetadataTable
+from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
 from bucketlake.model.file_slice import DataFile
 
 _BLOCK_BYTES = 2**14  # About the stored size of a block, which a lookup of one key reads.

@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bucketlake.metadata.location_cache.changes import Group
 from bucketlake.metadata.location_cache.coverage import Coverage
+from bucketlake.metadata.location_cache.key_codes import Group
 from bucketlake.metadata.location_cache.part import Part
 from bucketlake.metadata.location_cache.part_file import (
     DamagedFileError,

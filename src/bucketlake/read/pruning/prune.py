@@ -18,17 +18,17 @@ from bucketlake.index.layout import Layout, StoredKeys
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.keys import KeySpec
 from bucketlake.model.shown import Shown
-from bucketlake.read.changes import Changes
-from bucketlake.read.pruning.buckets import HashKeys, find_hash_keys, matching_hash_keys
-from bucketlake.read.pruning.groups import slices_of_keys
-from bucketlake.read.pruning.partitions import (
+from bucketlake.read.incremental import Changes
+from bucketlake.read.pruning.by_keys import slices_of_keys
+from bucketlake.read.pruning.by_partition import (
     partition_may_match,
     partitions_that_may_match,
     pinned_partitions,
     readable_fields,
 )
-from bucketlake.read.pruning.records import PARTITIONS_MAX, groups_of_records
-from bucketlake.read.pruning.statistics import slices_by_statistics
+from bucketlake.read.pruning.by_record_index import PARTITIONS_MAX, groups_of_records
+from bucketlake.read.pruning.by_statistics import slices_by_statistics
+from bucketlake.read.pruning.key_candidates import HashKeys, find_hash_keys, matching_hash_keys
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.where.predicate import COLUMN_TESTS, Predicate, leaves

@@ -11,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
+from bucketlake.actions.conflict import require_no_restore
+from bucketlake.actions.log_copies import committed_copies
+from bucketlake.actions.metadata_upkeep import prepare_commit
+from bucketlake.actions.pending import put_inflight
+from bucketlake.actions.progress import LOGGER, telling_progress
+from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.turns import head, publish
 from bucketlake.errors import (
     CommitConflictError,
     StorageError,
@@ -23,7 +30,7 @@ from bucketlake.index.ring_engine import engine_of_plan, extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import PendingResize, pending_resizes
 from bucketlake.index.rings import load_ring, publish_rings, ring_after, save_rings
-from bucketlake.metadata.statistics import indexed_columns
+from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import CommitMetadata, by_partition
@@ -44,17 +51,10 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.locks import Check
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.transitions import instant_path
-from bucketlake.write.conflict import require_no_restore
 from bucketlake.write.group_writer import WRITE_TOKEN
-from bucketlake.write.index_upkeep import IndexUpkeep, files_of
-from bucketlake.write.index_writer import ShardPlan, ShardResult
-from bucketlake.write.log_copies import committed_copies
-from bucketlake.write.metadata_upkeep import prepare_commit
-from bucketlake.write.pending_actions import put_inflight
-from bucketlake.write.progress import LOGGER, telling_progress
-from bucketlake.write.resize_withdrawal import withdraw_resize
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
-from bucketlake.write.turns import head, publish
 
 OPERATION = "CLUSTER"
 

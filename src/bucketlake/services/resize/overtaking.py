@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from bucketlake.actions.progress import LOGGER
+from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.errors import CommitConflictError
 from bucketlake.format.clustering_plan import ClusteringPlan
 from bucketlake.index.ring_state import PendingResize, resizes_of_plan
@@ -21,8 +23,6 @@ from bucketlake.services.resize.service import ResizeService
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import WRITES
 from bucketlake.timeline.markers import read_markers
-from bucketlake.write.progress import LOGGER
-from bucketlake.write.recovery import settle_failed_writes
 
 _LOOK_SECONDS = 0.1
 _WRITERS_WAIT_SECONDS = 30.0

@@ -12,6 +12,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
+from bucketlake.actions.conflict import commits_since, rolled_back
+from bucketlake.actions.recovery import end_undoing
+from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.turns import head
 from bucketlake.errors import (
     AlreadyExistsError,
     InputError,
@@ -28,7 +32,7 @@ from bucketlake.index.kind_versions import is_conversion
 from bucketlake.index.ring_engine import extension_entries
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import pending_resizes
-from bucketlake.index.settings import require_rings
+from bucketlake.index.setting import require_rings
 from bucketlake.model.file_name import BaseFileName, InstantTime
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.names import did_you_mean
@@ -56,10 +60,6 @@ from bucketlake.timeline.markers import (
     write_marker,
 )
 from bucketlake.timeline.transitions import create_requested
-from bucketlake.write.conflict import commits_since, rolled_back
-from bucketlake.write.recovery import end_undoing
-from bucketlake.write.resize_withdrawal import withdraw_resize
-from bucketlake.write.turns import head
 
 HOLD_TOKEN = "0-0-0"  # In names of files that are never written; their markers hold writers.
 

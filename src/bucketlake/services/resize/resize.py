@@ -21,10 +21,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from bucketlake.actions.progress import LOGGER
+from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError
-from bucketlake.index.settings import TableIndex
+from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.resize.execution import carry_out, carry_out_pending
 from bucketlake.services.resize.limits import ResizeLimits
@@ -35,13 +38,10 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.index_writer import ShardPlan, ShardResult
-from bucketlake.write.key_changes import ChangedKeys
-from bucketlake.write.progress import LOGGER
-from bucketlake.write.recovery import settle_failed_writes
-from bucketlake.write.resize_withdrawal import withdraw_resize
+from bucketlake.write.batch_source import written_in_threads
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.key_changes import ChangedKeys
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
-from bucketlake.write.source import written_in_threads
 
 ROUNDS_MAX = 10
 ROUNDS_BESIDE_WRITERS = 3

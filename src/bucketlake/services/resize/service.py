@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.index.ring_layout import RingLayout
-from bucketlake.index.settings import TableIndex, require_rings
+from bucketlake.index.setting import TableIndex, require_rings
 from bucketlake.model.table_type import TableType
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.locks import TableLock
-from bucketlake.write.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
 Runner = Callable[

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bucketlake.metadata.index_shards import IndexShards
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.eviction import (
     CachedSize,
@@ -16,6 +15,7 @@ from bucketlake.metadata.location_cache.eviction import (
     plan_eviction,
 )
 from bucketlake.metadata.location_cache.shard_folder import LastUse, ShardFolder, shard_folders
+from bucketlake.metadata.record_index.shards import IndexShards
 from tests.cached_index import PlannedIndex, folder_of, look
 
 LRU, CHECKPOINT = EvictionPolicy.LRU, EvictionPolicy.CHECKPOINT

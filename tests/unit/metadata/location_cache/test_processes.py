@@ -8,15 +8,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bucketlake.metadata.index_shards import IndexShards
+from tests.unit.metadata.test_record_locations import texts
+
 from bucketlake.metadata.location_cache.cache import LocationCache
-from bucketlake.metadata.record_locations import RecordIndexReader
-from bucketlake.metadata.table import open_metadata_table
+from bucketlake.metadata.metadata_table import open_metadata_table
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from tests.cached_index import PlannedIndex, directly, groups_of
 from tests.metadata_tables import CONFIG
-from tests.unit.metadata.test_record_locations import texts
 
 SECONDS = 3.0
 NAMES = [f"key{number:05d}" for number in range(3000)]

@@ -11,7 +11,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.model.keys import KeyGenerator, KeySpec
-from bucketlake.read.pruning.partitions import PINNED_MAX, pinned_partitions
+from bucketlake.read.pruning.by_partition import PINNED_MAX, pinned_partitions
 from bucketlake.storage.local import LocalStorage
 from bucketlake.where.parser import parse_where
 

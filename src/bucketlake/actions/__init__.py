@@ -1,0 +1,1 @@
+"""Actions on the timeline: turns, commits, conflicts, recovery, rollback, restore and clean."""

@@ -1,0 +1,191 @@
+"""Carrying out the plans of cleans: deleting the files that a plan names, and completing the clean.
+
+bucketlake or Hudi executes a plan; executing it several times deletes the same files. Each file is
+checked again before, because a rollback may have made an old version the newest one. Which files a
+clean plans is in ``services/cleaning.py``.
+
+A clean whose process died after it wrote its log files of the metadata table would defer each
+compaction of the metadata table, which has to know whether they count. So a commit that compacts
+ends such cleans before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.metadata_upkeep import prepare_deletion
+from bucketlake.actions.pending import decide_plan, put_inflight
+from bucketlake.actions.progress import counted
+from bucketlake.actions.recovery import end_undoing
+from bucketlake.actions.turns import finishing_another, head
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitOutcomeUnknownError, StorageError
+from bucketlake.format.clean_metadata import CleanPlan, decode_clean_plan, encode_clean
+from bucketlake.format.savepoint_metadata import decode_savepoint
+from bucketlake.index.state import forget_replaced_state
+from bucketlake.metadata.inner_table import inner_table
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.locks import TableLock
+from bucketlake.timeline.outcome import read_outcome
+from bucketlake.timeline.transitions import instant_path
+
+_DEAD_AFTER_MS: Final = 60_000
+"""Age of a clean from which on it is taken for dead if it has log files and no outcome.
+
+A living clean decides a moment after it wrote its log files. If it lives after all, two processes
+carry out one plan, which is harmless.
+"""
+
+
+def end_dead_cleans(
+    storage: Storage, config: TableConfig, clock: InstantClock, lock: TableLock
+) -> None:
+    """End the cleans that wrote log files of the metadata table and were never completed.
+
+    A clean that is decided is completed. An old one that is not decided is carried out again.
+
+    Raises
+    ------
+    StorageError
+        If storage failed.
+    """
+    table = inner_table(storage, config)
+    with_logs = {i.requested_at for i in load_timeline(table.storage, table.config).instants}
+    # Loaded last: a clean is pending in the data table until it is completed in the other.
+    for pending in load_timeline(storage, config).pending_cleans():
+        instant = pending.requested_at
+        if instant not in with_logs:
+            continue
+        outcome = read_outcome(storage, instant, Action.CLEAN)
+        age_ms = clock.now_ms() - instant_to_ms(instant, config.timeline_timezone)
+        with finishing_another():
+            if outcome is not None and outcome.publication is not None:
+                inflight = Instant(instant, Action.CLEAN, State.INFLIGHT)
+                complete_instant(storage, config, inflight, outcome.publication)
+            elif outcome is None and age_ms > _DEAD_AFTER_MS:
+                carry_out_clean(storage, config, clock, instant, lock)
+
+
+def carry_out_clean(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    lock: TableLock,
+) -> InstantTime:
+    """Delete the files of a plan that nobody needs, and complete the clean.
+
+    Raises
+    ------
+    CommitOutcomeUnknownError
+        If storage failed; the next clean continues this one.
+    """
+    try:
+        requested = instant_path(config, Instant(instant, Action.CLEAN, State.REQUESTED))
+        plan = decode_clean_plan(storage.read(requested), requested)
+        put_inflight(storage, config, instant, Action.CLEAN)
+        with lock.held(storage) as require_held:
+            timeline, needed = _needed(storage, config, clock, instant, plan)
+            deleted = _without(plan, needed)
+            require_held()
+        paths = list(deleted.paths)
+        log_progress = counted(f"clean {instant}", len(paths), "files")
+        at_once(storage, storage.delete, paths, log_progress)
+        _forget_replaced(storage, timeline, plan)
+
+        def metadata(duration_ms: int) -> bytes:
+            return encode_clean(deleted, started_at=instant, duration_ms=duration_ms)
+
+        metadata_commit = prepare_deletion(storage, timeline, instant, deleted.files)
+        outcome = decide_plan(
+            storage, config, clock, instant, Action.CLEAN, metadata, metadata_commit
+        )
+        assert outcome.publication is not None, outcome
+        complete_instant(
+            storage, config, Instant(instant, Action.CLEAN, State.INFLIGHT), outcome.publication
+        )
+    except StorageError as error:
+        raise CommitOutcomeUnknownError(
+            instant, f"storage failed during this clean ({error}); the next clean continues it"
+        ) from error
+    return instant
+
+
+def savepointed_files(snapshot: Snapshot) -> set[str]:
+    """Return the paths of the files that savepoints hold, also pending savepoints."""
+    storage, timeline = snapshot.storage, snapshot.timeline
+    held: set[str] = set()
+    for instant in timeline.instants:
+        if instant.action is not Action.SAVEPOINT:
+            continue
+        if instant.state is State.COMPLETED:
+            path = timeline.path_of(instant)
+            files = decode_savepoint(storage.read(path), path)
+            held |= {file_path(partition, name) for partition in files for name in files[partition]}
+        else:
+            then = replace(snapshot, timeline=timeline.as_of(instant.requested_at))
+            held |= {path for kept in then.all_slices() for path in kept.paths}
+    return held
+
+
+def planned_files(snapshot: Snapshot) -> set[str]:
+    """Return the paths of the files that pending compactions and clusterings read."""
+    slices = planned_slices(snapshot.storage, snapshot.timeline)
+    return {path for planned in slices for path in planned.paths}
+
+
+def _needed(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    plan: CleanPlan,
+) -> tuple[Timeline, set[str]]:
+    """Return the timeline, and the paths in the partitions of a plan that are still needed.
+
+    The clean takes a turn in the order of commits. A later turn, for example of a rollback, finds
+    the plan on the timeline and treats its files as deleted.
+    """
+    while True:
+        now = head(storage, config, clock, own=instant)
+        timeline = now.timeline
+        if end_undoing(storage, config, timeline, clock):
+            continue
+        snapshot = load_snapshot(storage, config, timeline, lists_storage=True)
+        slices = snapshot.partition_slices(plan.files)
+        live = {path for file_slice in slices for path in file_slice.paths}
+        needed = live | savepointed_files(snapshot) | planned_files(snapshot)
+        if now.take(instant):
+            return timeline, needed
+
+
+def _forget_replaced(storage: Storage, timeline: Timeline, plan: CleanPlan) -> None:
+    """Delete the index state of the file groups that were replaced, unless a savepoint needs it."""
+    newest = max((commit.requested_at for commit in timeline.completed_commits()), default=None)
+    asked_for = plan.earliest or newest  # A clean by versions leaves no earlier state to readers.
+    if asked_for is None:
+        return
+    held = (i.requested_at for i in timeline.instants if i.action is Action.SAVEPOINT)
+    earliest = min([asked_for, *held])
+    replaced = timeline.replaced_file_groups(storage)
+    partitions = {
+        path for (path, _), at in replaced.items() if path in plan.files and at < earliest
+    }
+    forget_replaced_state(storage, timeline, partitions, earliest)
+
+
+def _without(plan: CleanPlan, needed: set[str]) -> CleanPlan:
+    files: Mapping[str, tuple[str, ...]] = {
+        partition: tuple(name for name in names if file_path(partition, name) not in needed)
+        for partition, names in plan.files.items()
+    }
+    return replace(plan, files=files)

@@ -1,0 +1,363 @@
+"""Begin and commit a write.
+
+The steps of a commit, in order:
+
+1. Check: the inflight instant is still there, no other commit touched the same buckets since the
+   table was pinned, and the checks of the :class:`CommitPlan` pass.
+2. Save: partition markers of new partitions, what the plan saves beside the commit, and the log
+   files of the metadata table (``actions/metadata_upkeep.py``).
+3. Take the next turn in the order of commits. If another writer took it, begin again at 1.
+4. Win the outcome of the instant.
+5. Complete the instant (``actions/completion.py``) under the completion time that the outcome
+   names.
+6. Delete the markers; compact and clean the metadata table if that is due.
+
+A crash at any step leaves the table as it was before or as it is after, and the next write finishes
+the job (``actions/recovery.py``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from bucketlake.actions.cleaner import end_dead_cleans
+from bucketlake.actions.conflict import (
+    Commits,
+    commits_since,
+    require_kept,
+    require_no_conflict,
+    require_no_undoing,
+    require_not_converted,
+)
+from bucketlake.actions.log_copies import LogCopyFile, log_copies, make_log_copies
+from bucketlake.actions.metadata_upkeep import PreparedCommit, prepare_commit
+from bucketlake.actions.pending import begin_instant
+from bucketlake.actions.stream_batches import Batch, carried_on
+from bucketlake.actions.turns import head, publish
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    BucketLakeError,
+    CommitConflictError,
+    ServiceWarning,
+)
+from bucketlake.format.commit_metadata import encode_commit_metadata
+from bucketlake.format.partition_metadata import (
+    partition_marker_path,
+    render_partition_metadata,
+)
+from bucketlake.index.conflict_keys import (
+    ConflictKey,
+    ConflictKeys,
+    key_of_group,
+    looked_at_metadata,
+)
+from bucketlake.metadata.slices.clean_slices import clean_metadata
+from bucketlake.metadata.slices.rewriter import Runner, rewrite_here
+from bucketlake.metadata.slices.slice_compaction import compact_metadata
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.table_type import Operation, TableType
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
+from bucketlake.read.clean_guard import was_cleaned
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import Head, Turn
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.transitions import to_inflight
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """A write between its inflight instant and its commit.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Requested time.
+    operation : Operation
+        Operation of the write.
+    pinned : Timeline
+        The timeline that the write was planned with.
+    begun : Timeline
+        The timeline, loaded after the write was put on it.
+    lock : TableLock
+        Held while the write checks for conflicts and publishes.
+    """
+
+    storage: Storage
+    config: TableConfig
+    clock: InstantClock
+    instant: InstantTime
+    operation: Operation
+    pinned: Timeline
+    begun: Timeline
+    lock: TableLock
+
+    @property
+    def action(self) -> Action:
+        """Action on the timeline."""
+        return _action(self.config, self.operation)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """The state of the table right before a write commits.
+
+    Attributes
+    ----------
+    write : PendingWrite
+        The write to commit.
+    timeline : Timeline
+        The newest timeline.
+    since : sequence of (InstantTime, CommitMetadata)
+        Commits of other writers since the write pinned the table.
+    turn : Turn or None
+        The turn after which the write takes its own.
+    """
+
+    write: PendingWrite
+    timeline: Timeline
+    since: Commits
+    turn: Turn | None
+
+
+CommitStep = Callable[[CommitView], None]
+"""A check, which raises CommitConflictError if it fails, or a function that saves something."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """What a write commits: its files, its checks, and its metadata.
+
+    A write loads the timeline again for each turn that it tries to take. Each time the checks run
+    in order, then the saves.
+
+    Attributes
+    ----------
+    stats : sequence of WriteStat
+        The files that the tasks wrote.
+    replaced : mapping of partition path to file ids
+        File groups that this commit removes from the table.
+    looked_at : set of ConflictKey
+        Slots that the write depends on, also without writing them: a delete may look in a slot for
+        a key that is not there.
+    checks : tuple of callables
+        Checks beyond those for all writes; each raises CommitConflictError.
+    saves : tuple of callables
+        Each saves something beside the commit that is valid once the commit is completed, and may
+        be called several times.
+    extra : mapping of str to str
+        Extra metadata of the commit.
+    batch : Batch or None
+        The batch of a stream that this commit writes.
+    index_files : sequence of WriteStat or None
+        Log files of the record index that the tasks wrote; None if they wrote none, because they
+        do not know which keys are new.
+    served : mapping of InstantTime to set of ConflictKey
+        Resizes that the write serves: their commits are no conflict. Once one is completed, other
+        writes touch the keys in place of those of the write (``Layout.served_resizes``).
+    group_key : callable
+        The conflict key of a file group (``Layout.conflict_key_of_group``).
+    """
+
+    stats: Sequence[WriteStat] = ()
+    replaced: Mapping[str, tuple[FileId, ...]] = field(default_factory=dict)
+    looked_at: ConflictKeys = frozenset()
+    checks: tuple[CommitStep, ...] = ()
+    saves: tuple[CommitStep, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+    batch: Batch | None = None
+    index_files: Sequence[WriteStat] | None = None
+    served: Mapping[InstantTime, ConflictKeys] = field(default_factory=dict)
+    group_key: Callable[[str, FileId], ConflictKey] = key_of_group
+
+    @property
+    def touched(self) -> ConflictKeys:
+        """The conflict keys of the file groups that the write wrote or removed."""
+        written = {(stat.partition_path, stat.file_id) for stat in self.stats}
+        replaced = {(path, file_id) for path, ids in self.replaced.items() for file_id in ids}
+        return {self.group_key(path, file_id) for path, file_id in written | replaced}
+
+
+def _action(config: TableConfig, operation: Operation) -> Action:
+    if operation.replaces:
+        return Action.REPLACE_COMMIT
+    is_merged = config.table_type is TableType.MERGE_ON_READ
+    return Action.DELTA_COMMIT if is_merged else Action.COMMIT
+
+
+@contextmanager
+def begin_write(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    operation: Operation,
+    lock: TableLock = NO_LOCK,
+) -> Iterator[PendingWrite]:
+    """Put a write on the timeline as inflight, and renew its heartbeat while the body runs."""
+    action = _action(config, operation)
+    with begin_instant(storage, config, timeline, clock, action) as (instant, begun):
+        to_inflight(storage, config, instant, action)
+        yield PendingWrite(storage, config, clock, instant, operation, timeline, begun, lock)
+
+
+def commit_write(
+    write: PendingWrite, plan: CommitPlan, rewrite: Runner = rewrite_here
+) -> InstantTime:
+    """Publish a write; return its completion time.
+
+    Parameters
+    ----------
+    write : PendingWrite
+        From :func:`begin_write`.
+    plan : CommitPlan
+        What to commit.
+    rewrite : callable
+        Rewrites slices of the metadata table on an engine, if their compaction is due.
+
+    Raises
+    ------
+    CommitConflictError
+        If the write was rolled back, another commit touched one of its buckets since it began, or
+        a check of the plan fails.
+    CommitOutcomeUnknownError
+        If storage failed while the outcome was claimed or the commit was published.
+    """
+    with write.lock.held(write.storage) as require_held:
+        checked = _take_turn(write, plan)
+        # Made between the turn and the decision: no resize can complete meanwhile.
+        make_log_copies(write.storage, write.instant, checked.copies)
+        prepared = checked.prepared
+        completed_at = publish(
+            checked.head,
+            write.config,
+            Instant(write.instant, write.action, State.INFLIGHT),
+            checked.content,
+            None if prepared is None else prepared.content,
+            require_held,
+        )
+    if prepared is not None and prepared.is_compaction_next:
+        _serve_metadata_table(write, checked.head.timeline, rewrite)
+    return completed_at
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedCommit:
+    """A commit that passed its checks and took the turn after ``head``."""
+
+    head: Head
+    content: bytes
+    prepared: PreparedCommit | None
+    copies: Sequence[LogCopyFile]
+
+
+def _take_turn(write: PendingWrite, plan: CommitPlan) -> _CheckedCommit:
+    """Check, save, and take the next turn.
+
+    Checks come before the turn, because other writers wait between a turn and its decision.
+    """
+    storage, config, instant = write.storage, write.config, write.instant
+    while True:
+        now = head(storage, config, write.clock, own=instant)
+        timeline = now.timeline
+        timeline.recall(write.pinned)
+        view = _checked(write, plan, now)
+        _mark_partitions(write, by_partition(plan.stats))
+        for check in plan.checks:
+            check(view)
+        for save in plan.saves:
+            save(view)
+        copies = log_copies(storage, timeline, instant, plan.stats)
+        commit = _metadata(view, plan, copies)
+        sources = {copy.stat.path: copy.source for copy in copies}
+        prepared = prepare_commit(
+            storage, config, timeline, instant, commit, now.turn, plan.index_files, sources
+        )
+        content = encode_commit_metadata(commit)
+        if now.take(instant):
+            return _CheckedCommit(now, content, prepared, copies)
+
+
+def _checked(write: PendingWrite, plan: CommitPlan, now: Head) -> CommitView:
+    """Run the checks of every write; return the state that they saw."""
+    timeline = now.timeline
+    _require_inflight(write, timeline)
+    # A rollback or restore takes a turn after its plan: this check sees it, or our turn fails.
+    require_no_undoing(write.instant, timeline)
+    require_kept(write.storage, write.config, write.instant, write.pinned, timeline)
+    since = commits_since(write.storage, write.config, write.pinned, timeline)
+    require_not_converted(write.instant, since)
+    cleaned = any(commit.compacted for _, commit in since) and was_cleaned(
+        write.storage, write.config, write.pinned, timeline
+    )
+    others = [(instant, commit) for instant, commit in since if instant not in plan.served]
+    touched = {*plan.touched, *plan.looked_at, *_taken_over(plan, timeline)}
+    require_no_conflict(write.instant, touched, others, cleaned=cleaned, group_key=plan.group_key)
+    return CommitView(write, timeline, since, now.turn)
+
+
+def _taken_over(plan: CommitPlan, timeline: Timeline) -> Iterator[ConflictKey]:
+    """Yield the keys that other writes touch since a resize that the write serves completed."""
+    for resize, keys in plan.served.items():
+        if timeline.find_completed(resize) is not None:
+            yield from keys
+
+
+def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile]) -> CommitMetadata:
+    write = view.write
+    extra = {
+        **plan.extra,
+        **carried_on(write.storage, write.config, view.timeline, write.instant, plan.batch),
+        **looked_at_metadata(plan.looked_at - plan.touched),
+    }
+    stats = [*plan.stats, *(copy.stat for copy in copies)]
+    return CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
+
+
+def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runner) -> None:
+    """Compact and clean the metadata table; a failure does not undo the commit.
+
+    ``timeline`` is that of the table right before the commit.
+    """
+    storage, config, clock = write.storage, write.config, write.clock
+
+    try:
+        if timeline.pending_cleans():
+            end_dead_cleans(storage, config, clock, write.lock)
+        look = partial(head, storage, config, clock)
+        compact_metadata(storage, config, clock, look, lock=write.lock, run=rewrite)
+        clean_metadata(storage, config, clock, lock=write.lock)
+    except BucketLakeError as error:
+        warnings.warn(
+            f"the commit {write.instant} is completed, but a compaction or clean of the metadata "
+            f"table after it failed: {error}; the next write tries again",
+            ServiceWarning,
+            stacklevel=2,
+        )
+
+
+def _require_inflight(write: PendingWrite, timeline: Timeline) -> None:
+    found = timeline.find(write.instant)
+    if found is None or found.state is State.COMPLETED:
+        raise CommitConflictError(
+            write.instant, "is no longer on the timeline: another writer rolled it back; retry"
+        )
+
+
+def _mark_partitions(write: PendingWrite, by_partition: Mapping[str, Sequence[WriteStat]]) -> None:
+    for partition, stats in by_partition.items():
+        if not all(stat.opens_group for stat in stats):
+            continue  # The commit that opened the file group marked the partition.
+        path = partition_marker_path(partition)
+        if write.storage.stat(path) is None:
+            with suppress(AlreadyExistsError):  # Keep an existing marker.
+                write.storage.put_if_absent(
+                    path, render_partition_metadata(write.instant, partition)
+                )

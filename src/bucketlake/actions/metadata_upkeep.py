@@ -1,0 +1,282 @@
+"""Upkeep of the metadata table: what an action on the timeline does for it beside its own files.
+
+The metadata table lists the files of the data table, and holds statistics and an index of its keys.
+Readers trust it, so each action that changes data files also writes a delta commit of the same
+instant there. Before the action takes its turn, its driver writes the log files of that delta
+commit; nobody reads them before the action is decided. The outcome of the action contains the
+content of the delta commit, so that any process can publish it (``actions/completion.py``).
+
+Partitions of the metadata table that an action cannot maintain are taken off the list of valid
+partitions before the action is visible; a stale partition would hide rows. Another process may turn
+the metadata table on or off meanwhile, so the properties are read again before an action takes its
+turn. Whether a table ever had a metadata table is in the last turn (``timeline/commit_order.py``);
+if not, nothing is read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER, PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import MetadataTableWarning
+from bucketlake.format.avro.table_schema import arrow_from_avro
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.format.rollback_metadata import RollbackPlan
+from bucketlake.index.kind_versions import latest_kind
+from bucketlake.index.setting import needed_index
+from bucketlake.metadata.changes import (
+    MetadataChange,
+    publish_change,
+    undo_change,
+    write_change,
+)
+from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.metadata_table import open_metadata_table
+from bucketlake.metadata.record_index.definition_file import columns_with_statistics
+from bucketlake.metadata.slices.slice_compaction import is_due_after_commit, withdraw_compactions
+from bucketlake.metadata.statistics.measured_columns import (
+    STATISTICS,
+    indexed_columns,
+    statistics_by_partition,
+    with_statistics,
+)
+from bucketlake.metadata.statistics.of_file import NamedStatistics
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata, WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import Turn
+from bucketlake.timeline.table_properties import read_table_config
+
+_MAINTAINED = frozenset(MetadataPartition)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedCommit:
+    """A delta commit of the metadata table whose log files are written.
+
+    Attributes
+    ----------
+    content : bytes
+        For ``Publication.metadata_commit``.
+    is_compaction_next : bool
+        Whether a compaction of the metadata table is due after the commit, as far as the timeline
+        told when the log files were written.
+    """
+
+    content: bytes
+    is_compaction_next: bool
+
+
+def prepare_commit(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    instant: InstantTime,
+    commit: CommitMetadata,
+    turn: Turn | None,
+    index_files: Sequence[WriteStat] | None = None,
+    copies: Mapping[str, str] = MappingProxyType({}),
+    shown: Sequence[WriteStat] = (),
+) -> PreparedCommit | None:
+    """Write the log files of the metadata table for a commit, before it takes its turn.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    timeline : Timeline
+        The newest timeline.
+    instant : InstantTime
+        Requested time of the commit.
+    commit : CommitMetadata
+        The files of the commit; compactions and resizes are commits too.
+    turn : Turn or None
+        The turn after which the commit takes its own.
+    index_files : sequence of WriteStat or None
+        Log files of the record index that tasks wrote; None if the commit cannot maintain it.
+    copies : mapping of str to str
+        Paths of copies of log files that the commit is still to make, and the paths of the files.
+    shown : sequence of WriteStat
+        Files of earlier commits that readers see from this commit on. They are listed again.
+
+    Returns
+    -------
+    PreparedCommit or None
+        None if the table has no metadata table.
+    """
+    if not (config.written_metadata_partitions or (turn is not None and turn.metadata_changed)):
+        return None
+    keeps_index = commit.compacted or index_files is not None
+    maintained = _maintained(storage, () if keeps_index else (MetadataPartition.RECORD_INDEX,))
+    if maintained is None:
+        return None
+    statistics = _statistics(storage, maintained, commit, copies)
+    if MetadataPartition.RECORD_INDEX not in maintained.written_metadata_partitions:
+        index_files = None  # Another process took the index off.
+    change = MetadataChange.of_commit(commit, statistics, index_files or (), shown)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    content = write_change(
+        metadata, instant, change, inflight=maintained.metadata_partitions_inflight
+    )
+    return PreparedCommit(content, is_due_after_commit(metadata.timeline))
+
+
+def prepare_deletion(
+    storage: Storage,
+    timeline: Timeline,
+    instant: InstantTime,
+    deleted: Mapping[str, Sequence[str]],
+    cannot: frozenset[str] = frozenset(),
+) -> bytes | None:
+    """Write the log files of the metadata table for an action that deletes files.
+
+    Parameters
+    ----------
+    storage, timeline, instant
+        As for :func:`prepare_commit`.
+    deleted : mapping of str to sequence of str
+        Names of the deleted files, by partition path.
+    cannot : set of str
+        Partitions of the metadata table that the action cannot maintain.
+
+    Returns
+    -------
+    bytes or None
+        For ``Publication.metadata_commit``; None if the table has no metadata table.
+    """
+    maintained = _maintained(storage, cannot)
+    if maintained is None:
+        return None
+    has_statistics = STATISTICS & {*maintained.metadata_partitions}
+    columns = columns_with_statistics(storage, maintained) if has_statistics else ()
+    change = MetadataChange.of_deletion(deleted, columns=columns)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    return write_change(metadata, instant, change, inflight=maintained.metadata_partitions_inflight)
+
+
+def prepare_undoing(
+    storage: Storage, timeline: Timeline, instant: InstantTime, undone: Sequence[RollbackPlan]
+) -> bytes | None:
+    """Write the log files of the metadata table for a rollback or restore.
+
+    What an undone instant wrote there is deleted with the instant. If a compaction of the metadata
+    table already includes it, its files are listed as deleted; its entries of the record index
+    cannot be told from others, so the index is taken off. If the kind of the table needs it, the
+    service or the next write builds it again (``services/metadata/needed_index.py``), so nobody is
+    warned.
+
+    Parameters
+    ----------
+    storage, timeline
+        The table.
+    instant : InstantTime
+        Requested time of the rollback or restore.
+    undone : sequence of RollbackPlan
+        What it undoes.
+
+    Returns
+    -------
+    bytes or None
+        As :func:`prepare_deletion`.
+    """
+    maintained = _maintained(storage, ())
+    if maintained is None:
+        return None
+    withdraw_compactions(storage, maintained)
+    metadata = open_metadata_table(storage, maintained, timeline)
+    is_compacted = any(metadata.may_include(plan.instant) for plan in undone)
+    deleted: dict[str, list[str]] = defaultdict(list)
+    for plan in undone:
+        for partition, names in plan.files.items():
+            deleted[partition] += names
+    cannot = frozenset({MetadataPartition.RECORD_INDEX} if is_compacted else ())
+    if cannot and _stays_needed(storage, timeline, {plan.instant for plan in undone}):
+        list_partitions_as(storage, lost=cannot)
+    return prepare_deletion(storage, timeline, instant, deleted, cannot)
+
+
+def _stays_needed(storage: Storage, timeline: Timeline, undone: Collection[InstantTime]) -> bool:
+    """Return whether the kind needs a record-level index, and is not undone itself."""
+    conversion = latest_kind(storage, timeline)
+    is_undone = conversion is not None and conversion.instant in undone
+    return needed_index(storage, timeline) is not None and not is_undone
+
+
+def record_deletion(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    timeline: Timeline,
+    paths: Sequence[str],
+) -> None:
+    """Record in the metadata table that files were deleted by an instant that will not complete.
+
+    Later commits listed the files, and entries count in the order of instants, so the delta commit
+    has a new instant. The data timeline does not have it, so it counts from the next commit on. The
+    caller removes the pending instant after this.
+    """
+    deleted: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        partition, _, name = path.rpartition("/")
+        deleted[partition].append(name)
+    instant = clock.next_instant(timeline)
+    content = prepare_deletion(storage, timeline, instant, deleted) if deleted else None
+    if content is not None:
+        publish_change(storage, config, instant, clock.next_instant(timeline), content)
+
+
+def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:
+    """Delete what an undone instant wrote to the metadata table; its data files go after that."""
+    if storage.stat(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}") is not None:
+        undo_change(storage, config, instant)
+
+
+def _statistics(
+    storage: Storage, config: TableConfig, commit: CommitMetadata, copies: Mapping[str, str]
+) -> dict[str, list[NamedStatistics]]:
+    """Return the statistics of the files of a commit, by partition path.
+
+    A task that began before the metadata table had statistics sent none; then files are read.
+    """
+    if not config.written_metadata_partitions & STATISTICS:
+        return {}
+    stats = commit.stats
+    if any(stat.statistics is None for stat in stats) and commit.schema_json is not None:
+        columns = indexed_columns(storage, config, arrow_from_avro(commit.schema_json))
+        stats = with_statistics(storage, stats, columns, copies)
+    return statistics_by_partition(stats)
+
+
+def _maintained(storage: Storage, cannot: Collection[str]) -> TableConfig | None:
+    """Return the properties as they are now, without partitions that cannot be maintained.
+
+    None if the table has no metadata table.
+    """
+    while True:
+        config = read_table_config(storage)
+        names = config.written_metadata_partitions
+        if not names:
+            return None
+        lost = {name for name in names if name not in _MAINTAINED or name in cannot}
+        if not lost:
+            return config
+        _take_off(storage, lost)
+
+
+def _take_off(storage: Storage, lost: Collection[str]) -> None:
+    names = ", ".join(sorted(lost))
+    warnings.warn(
+        f"partitions {names} of the metadata table of {storage.root} are taken off, because "
+        "this action does not maintain them; table.rebuild_metadata_table() (bucketlake metadata "
+        "--rebuild --run) builds them again",
+        MetadataTableWarning,
+        stacklevel=2,
+    )
+    list_partitions_as(storage, lost=lost)

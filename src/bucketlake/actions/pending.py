@@ -1,0 +1,121 @@
+"""Plans of rollbacks, restores and cleans: putting them on the timeline, beginning, deciding.
+
+A plan is on the timeline before anything is done, and every step can be repeated. So if its writer
+dies, the next writer of bucketlake or Hudi continues it. Rollbacks and restores depend on more than
+their plans, so only the writer of the plan may begin them; if that writer dies before, the plan is
+withdrawn. The outcome object of the instant says whether a plan is executed or withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from bucketlake.actions.metadata_upkeep import take_back_metadata
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import AlreadyExistsError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import Head, last_turn
+from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.outcome import (
+    Outcome,
+    OutcomeKind,
+    Publication,
+    claim_commit,
+    claim_rollback,
+)
+from bucketlake.timeline.transitions import create_requested, instant_path, remove_pending
+
+
+def put_plan(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    action: Action,
+    content: bytes,
+) -> InstantTime:
+    """Put a plan that any writer may begin on the timeline; return its instant."""
+    while True:
+        instant = clock.next_instant(timeline)
+        with suppress(AlreadyExistsError):  # Another writer has this time.
+            create_requested(storage, config, instant, action, content)
+            return instant
+        timeline = load_timeline(storage, config)
+
+
+@contextmanager
+def begin_instant(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    action: Action,
+    content: bytes = b"",
+) -> Iterator[tuple[InstantTime, Timeline]]:
+    """Put a plan or a write on the timeline, and renew its heartbeat while the body runs.
+
+    Yields
+    ------
+    InstantTime
+        The new instant.
+    Timeline
+        The timeline, loaded after the instant was put.
+    """
+    while True:
+        instant = clock.next_instant(timeline)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(beating(storage, instant))
+                timeline = create_requested(storage, config, instant, action, content)
+            except AlreadyExistsError:  # Another writer has this time, or was faster.
+                timeline = load_timeline(storage, config)
+                continue
+            yield instant, timeline
+            return
+
+
+def withdraw_plan(
+    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
+) -> bool:
+    """Withdraw a plan from the timeline; return False if another writer decided to execute it."""
+    if claim_rollback(storage, instant, action).kind is OutcomeKind.COMMIT:
+        return False
+    take_back_metadata(storage, config, instant)
+    remove_pending(storage, config, instant, action)
+    return True
+
+
+def put_inflight(
+    storage: Storage, config: TableConfig, instant: InstantTime, action: Action
+) -> None:
+    """Mark an instant as inflight; several writers may do so at once."""
+    with suppress(AlreadyExistsError):
+        storage.put_if_absent(instant_path(config, Instant(instant, action, State.INFLIGHT)), b"")
+
+
+def decide_plan(
+    storage: Storage,
+    config: TableConfig,
+    clock: InstantClock,
+    instant: InstantTime,
+    action: Action,
+    metadata: Callable[[int], bytes],
+    metadata_commit: bytes | None = None,
+) -> Outcome:
+    """Decide that a plan is completed, with its metadata; return the outcome that won.
+
+    ``metadata`` is called with the milliseconds since the plan. ``metadata_commit`` is for the
+    metadata table (``actions/metadata_upkeep.py``).
+    """
+    # A compaction of the metadata table takes a turn, and waits for earlier completions only.
+    turn = None if metadata_commit is None else last_turn(storage)
+    completed_at = Head(storage, clock, turn, load_timeline(storage, config)).next_instant()
+    zone = config.timeline_timezone
+    duration_ms = max(0, instant_to_ms(completed_at, zone) - instant_to_ms(instant, zone))
+    publication = Publication(completed_at, action, metadata(duration_ms), metadata_commit)
+    return claim_commit(storage, instant, publication)

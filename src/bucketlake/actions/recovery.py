@@ -1,0 +1,286 @@
+"""Recovery from failed writes: every write first settles what dead writers left behind.
+
+A pending write with a recent heartbeat is not changed. For other pending writes:
+
+- If the outcome is ``commit``, the commit is finished: its driver died between winning the outcome
+  and publishing.
+- Otherwise the write is rolled back, after this writer has won the outcome ``rollback`` for it. Its
+  files are found by their markers.
+
+Markers of an instant that is no longer on the timeline come from tasks that wrote after a rollback;
+their files are deleted too. A restore or rollback that has begun, of bucketlake or Hudi, is
+continued before anything else. If it has not begun, its plan is withdrawn.
+
+A living writer that is treated as dead fails at its commit and publishes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.pending import withdraw_plan
+from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.restore import carry_out_restore
+from bucketlake.actions.rollback import carry_on_rollback, delete_files, take_back
+from bucketlake.actions.turns import finishing_another
+from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import FormatError, ObjectNotFoundError, UnsupportedFeatureError
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_reader import archived_completion_times
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.heartbeat import EXPIRES_AFTER_MS, delete_heartbeat, is_alive
+from bucketlake.timeline.instant import UNDOING, WRITES, Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.outcome import (
+    claim_rollback,
+    delete_outcome,
+    is_rolled_back,
+    outcome_path,
+    read_outcome,
+)
+from bucketlake.timeline.transitions import instant_path, remove_pending
+
+_LOOK_SECONDS = 0.02
+# Grace period after a rollback; files that appear later are found only by ``doctor()``.
+_TASKS_END_MS = 5 * EXPIRES_AFTER_MS
+
+
+def settle_failed_writes(
+    storage: Storage,
+    config: TableConfig,
+    timeline: Timeline,
+    clock: InstantClock,
+    lock: TableLock = NO_LOCK,
+) -> Timeline:
+    """Finish or roll back every pending write of a dead writer; delete files of late tasks.
+
+    Parameters
+    ----------
+    storage, config, timeline
+        The table, and its timeline, just loaded.
+    clock : InstantClock
+        Source of new times.
+    lock : TableLock
+        Held while something is settled; not used if no write has failed.
+
+    Returns
+    -------
+    Timeline
+        The given timeline if nothing was pending, else the timeline afterwards.
+    """
+    restores = _restores(storage, timeline, clock)
+    if not restores:  # A restore may undo pending actions of another program.
+        _require_harmless(timeline, storage)
+    left = (_rollbacks, _failed, _withdrawn, _ended_resizes)
+    if restores or any(find(storage, timeline, clock) for find in left):
+        with lock.held(storage) as require_held, finishing_another():
+            timeline = _settle_all(storage, config, clock, require_held)
+    _sweep(storage, config, clock)
+    return timeline
+
+
+def end_undoing(
+    storage: Storage, config: TableConfig, timeline: Timeline, clock: InstantClock
+) -> bool:
+    """Finish the rollbacks and restores of a timeline, or wait; return False if there are none."""
+    if not any(pending.action in UNDOING for pending in timeline.pending()):
+        return False
+    settle_failed_writes(storage, config, timeline, clock)
+    time.sleep(_LOOK_SECONDS)  # A living process may be executing one of them.
+    return True
+
+
+def _settle_all(
+    storage: Storage, config: TableConfig, clock: InstantClock, require_held: Check
+) -> Timeline:
+    for restore in _restores(storage, load_timeline(storage, config), clock):
+        has_begun = restore.state is State.INFLIGHT or not withdraw_plan(
+            storage, config, restore.requested_at, restore.action
+        )
+        require_held()
+        if has_begun:
+            carry_out_restore(storage, config, clock, restore.requested_at)
+    timeline = load_timeline(storage, config)
+    _require_harmless(timeline, storage)
+    for rollback in _rollbacks(storage, timeline, clock):
+        require_held()
+        carry_on_rollback(storage, config, clock, rollback)
+    timeline = load_timeline(storage, config)  # Instants that they undid looked pending before.
+    for instant in _failed(storage, timeline, clock):
+        require_held()
+        settle(storage, config, instant.requested_at, instant.action)
+    for instant in _withdrawn(storage, timeline, clock):
+        require_held()
+        take_back(storage, config, instant.requested_at, instant.action)
+    for resize in _ended_resizes(storage, timeline, clock):
+        require_held()
+        _end_resize(storage, config, clock, resize)
+    return load_timeline(storage, config)
+
+
+def _restores(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the restores that have begun, by any process, and those of dead writers."""
+    left = _dead(storage, timeline, clock, {Action.RESTORE})
+    restores = (restore for restore in timeline.pending() if restore.action is Action.RESTORE)
+    return [restore for restore in restores if restore.state is State.INFLIGHT or restore in left]
+
+
+def _rollbacks(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    return _dead(storage, timeline, clock, {Action.ROLLBACK})
+
+
+def _failed(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    return _dead(storage, timeline, clock, WRITES)
+
+
+def _withdrawn(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the begun compactions that were withdrawn meanwhile."""
+    return [
+        compaction
+        for compaction in _dead(storage, timeline, clock, {Action.COMPACTION})
+        if compaction.state is State.INFLIGHT
+        and is_rolled_back(storage, compaction.requested_at, compaction.action)
+    ]
+
+
+def _ended_resizes(storage: Storage, timeline: Timeline, clock: InstantClock) -> list[Instant]:
+    """Return the resizes whose end is decided, and those that must not be pending together.
+
+    Two processes that plan at once withdraw their plans, but both may die before. Writers cannot
+    serve both plans, so one of them ends: not the one that a living process carries out.
+    """
+    pending = [i for i in timeline.pending_clusterings() if i.action is Action.CLUSTERING]
+    if not pending:
+        return []
+    dead = {resize.requested_at for resize in _dead(storage, timeline, clock, {Action.CLUSTERING})}
+    taken: set[tuple[str, FileId]] = set()
+    ended = []
+    for resize in sorted(pending, key=lambda i: (i.requested_at in dead, i.requested_at)):
+        groups: set[tuple[str, FileId]] = set()
+        with suppress(ObjectNotFoundError):  # A withdrawal deletes the plan before it ends.
+            plan = timeline.read_clustering_plan(storage, resize)
+            groups = {(planned.partition_path, planned.file_id) for planned in plan.slices}
+        is_decided = read_outcome(storage, resize.requested_at) is not None
+        if resize.requested_at in dead and (is_decided or taken & groups):
+            ended.append(resize)
+        if not is_decided:
+            taken |= groups
+    return ended
+
+
+def _end_resize(
+    storage: Storage, config: TableConfig, clock: InstantClock, resize: Instant
+) -> None:
+    """Withdraw a resize, or complete it if that was decided before its process died."""
+    if withdraw_resize(storage, config, clock, resize.requested_at):
+        return
+    outcome = read_outcome(storage, resize.requested_at)
+    if outcome is not None and outcome.publication is not None:
+        inflight = Instant(resize.requested_at, resize.action, State.INFLIGHT)
+        complete_instant(storage, config, inflight, outcome.publication)
+
+
+def _dead(
+    storage: Storage, timeline: Timeline, clock: InstantClock, actions: Collection[Action]
+) -> list[Instant]:
+    return [
+        instant
+        for instant in timeline.pending()
+        if instant.action in actions and not is_alive(storage, instant.requested_at, clock.now_ms)
+    ]
+
+
+def settle(storage: Storage, config: TableConfig, instant: InstantTime, action: Action) -> None:
+    """Roll one pending write back, or finish it if its commit is already decided."""
+    outcome = claim_rollback(storage, instant)
+    if outcome.publication is not None:
+        inflight = Instant(instant, action, State.INFLIGHT)
+        complete_instant(storage, config, inflight, outcome.publication)
+        if storage.stat(instant_path(config, inflight)) is None:
+            # Another action with this time was committed; the writer of this instant died.
+            remove_pending(storage, config, instant, action)
+        delete_markers(storage, instant)
+        delete_heartbeat(storage, instant)
+    # A Hudi writer, which does not know outcomes, may have completed it meanwhile.
+    elif load_timeline(storage, config).find_completed(instant) is None:
+        if instant in archived_completion_times(storage, config, since=instant, until=instant):
+            delete_outcome(storage, instant)  # It was committed and archived meanwhile.
+        else:
+            take_back(storage, config, instant, action)
+
+
+def _sweep(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
+    """Delete markers of completed writes; after a grace period, files of rolled-back ones too.
+
+    A task that slept during the rollback may put its file after it and then die.
+    """
+    instants = [InstantTime(f.rpartition("/")[2]) for f in storage.list_folders(MARKER_FOLDER)]
+    if not instants:
+        return
+    # Loaded after the markers, because a live write is on the timeline before it has markers.
+    timeline = load_timeline(storage, config)
+    pending = {i.requested_at for i in timeline.pending()}
+    completed = {i.requested_at for i in timeline.completed()}
+    for instant in instants:
+        if instant in completed:
+            delete_markers(storage, instant)
+        elif instant not in pending:
+            decided = storage.stat(outcome_path(instant))
+            if decided is not None and clock.now_ms() - decided.modified_at_ms < _TASKS_END_MS:
+                continue
+            if _was_rolled_back(storage, config, timeline, instant):
+                delete_files(storage, instant)
+                delete_markers(storage, instant)
+            elif _is_archived(storage, config, instant):
+                delete_markers(storage, instant)
+
+
+def _was_rolled_back(
+    storage: Storage, config: TableConfig, timeline: Timeline, instant: InstantTime
+) -> bool:
+    if is_rolled_back(storage, instant):
+        return True
+    # Hudi writes no outcomes: an instant that it rolled back is in neither timeline.
+    # For an instant older than the timeline this is uncertain, so it is left alone.
+    return (
+        timeline.start is not None
+        and instant > timeline.start
+        and not _is_archived(storage, config, instant)
+    )
+
+
+def _is_archived(storage: Storage, config: TableConfig, instant: InstantTime) -> bool:
+    """Return whether an instant completed and left the active timeline."""
+    return instant in archived_completion_times(storage, config, since=instant, until=instant)
+
+
+def _require_harmless(timeline: Timeline, storage: Storage) -> None:
+    # After a commit of bucketlake, Hudi could not continue the clustering, nor write again. Writes
+    # that serve a resize of hash rings are no hindrance to it.
+    for instant in timeline.pending_clusterings():
+        if not _is_resize(storage, timeline, instant):
+            raise UnsupportedFeatureError(
+                "writing while a clustering of another program is pending "
+                f"(instant {instant.requested_at})",
+                storage.root,
+                "let the job of Hudi that planned it finish, or end it in Hudi's SQL with "
+                f"CALL rollback_to_instant(table => '…', instant_time => '{instant.requested_at}')",
+            )
+
+
+def _is_resize(storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+    """Return whether a pending clustering resizes hash rings, which writes serve (RFC-42)."""
+    try:
+        plan = timeline.read_clustering_plan(storage, instant)
+    except ObjectNotFoundError:
+        return True  # It was withdrawn since the listing.
+    except FormatError:
+        return False  # Nobody knows what it does.
+    return plan.is_resize

@@ -1,0 +1,125 @@
+"""Commands that check a table and repair what they find: doctor, repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import bucketlake as bl
+from bucketlake.cli.output import Output, in_command_words
+from bucketlake.cli.shared_options import CommandWithExample, run_option, table_path
+from bucketlake.services.check.findings import MIN_AGE_SECONDS, Finding
+
+
+def _checks(command: Callable[..., None]) -> Callable[..., Any]:
+    """Add the options that choose the checks."""
+    for option in (
+        click.option(
+            "--min-age",
+            "min_age_seconds",
+            type=click.IntRange(min=0),
+            default=MIN_AGE_SECONDS,
+            show_default=True,
+            metavar="SECONDS",
+            help="Smallest age of a leftover.",
+        ),
+        click.option("--check-files", is_flag=True, help="Also read all live files."),
+        click.option("--check-keys", is_flag=True, help="Also read all keys."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake doctor orders
+    bucketlake doctor orders --check-keys --check-files --output json
+    """,
+)
+@table_path
+@_checks
+def doctor(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    check_keys: bool,
+    check_files: bool,
+    min_age_seconds: int,
+) -> None:
+    """Check a table: find errors, leftovers and risks.
+
+    Nothing is changed. The most severe findings come first.
+    """
+    table = bl.Table(path, storage_options=storage_options)
+    with output.progress("checking the table"):
+        found = table.doctor(
+            check_keys=check_keys, check_files=check_files, min_age_seconds=min_age_seconds
+        )
+    output.facts(
+        {
+            "summary": found.summary,
+            "findings": [_finding(finding) for finding in found],
+            "checked": list(found.checked),
+            "not_checked": [in_command_words(text) for text in found.not_checked],
+        }
+    )
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake repair orders
+    bucketlake repair orders --check-keys --run
+    """,
+)
+@table_path
+@_checks
+@run_option
+def repair(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    check_keys: bool,
+    check_files: bool,
+    min_age_seconds: int,
+    run: bool,
+) -> None:
+    """Repair findings of "bucketlake doctor" without losing a committed row.
+
+    No data file is deleted: files of no commit are moved to quarantine.
+    """
+    table = bl.Table(path, storage_options=storage_options)
+    with output.progress("repairing" if run else "checking the table"):
+        report = table.repair(
+            dry_run=not run,
+            check_keys=check_keys,
+            check_files=check_files,
+            min_age_seconds=min_age_seconds,
+        )
+    output.outcome(
+        {
+            "summary": report.summary,
+            "repaired": [_finding(finding) for finding in report.repaired],
+            "left": [_finding(finding) for finding in report.left],
+            "quarantine": report.quarantine,
+            "commits": list(report.commits),
+            "checked": list(report.checked),
+            "not_checked": [in_command_words(text) for text in report.not_checked],
+        },
+        ran=run,
+        idle=not report.repaired,
+    )
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    return {
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "partition": finding.partition,
+        "meaning": in_command_words(finding.meaning),
+        "repair": in_command_words(finding.repair),
+        "files": list(finding.files),
+    }

@@ -1,0 +1,265 @@
+"""Commands that create a table and change its rows: create, upsert, delete."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+import bucketlake as bl
+from bucketlake.cli.input import Reading, read_file, read_files
+from bucketlake.cli.output import Output, TextOutput
+from bucketlake.cli.schema_text import parse_schema
+from bucketlake.cli.shared_options import (
+    CommandWithExample,
+    DataFile,
+    GivenIndex,
+    Word,
+    data_files,
+    format_option,
+    index_options,
+    reading_of,
+    schema_options,
+    split_names,
+    table_path,
+)
+from bucketlake.cli.table_facts import table_facts
+from bucketlake.index.partition_rules import split_expressions
+from bucketlake.index.ring_kind import RingKind
+from bucketlake.index.setting import INDEXED_KINDS, TableIndex
+from bucketlake.model.field_path import field_at
+from bucketlake.model.schema_merge import SchemaMerge
+from bucketlake.model.shown import facts_of
+from bucketlake.model.table_type import TableType
+
+metadata_table_option = click.option(
+    "--without-metadata-table",
+    is_flag=True,
+    help="Turn the metadata table off first, and delete it; Hudi's next write builds it again.",
+)
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake create orders --like monday.parquet --key order_id \\
+      --partition-by day --ordering updated_at --buckets 8
+    bucketlake create prices --schema 'sku:string,price:decimal(10,2)' --key sku --buckets 1
+    bucketlake create events --like monday.parquet --key event_id --index consistent \\
+      --buckets 4 --max-buckets 256 --table-type merge_on_read
+    """,
+)
+@table_path
+@click.option(
+    "--like",
+    type=DataFile(),
+    help="Data file with the columns of the table; its rows are not written.",
+)
+@click.option("--schema", "schema_text", metavar="NAME:TYPE,...", help="Columns of the table.")
+@format_option("Format of --like, if its ending does not name it.")
+@click.option(
+    "--key",
+    multiple=True,
+    required=True,
+    metavar="NAME,...",
+    callback=split_names,
+    help="Columns that identify a record.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="NAME,...",
+    callback=split_names,
+    help="Columns whose values become folders; if not set: none.",
+)
+@click.option(
+    "--ordering",
+    metavar="NAME",
+    help="Column whose greater value wins; if not set: the later commit wins.",
+)
+@index_options(of_new_table=True)
+@click.option(
+    "--rules",
+    metavar="TEXT",
+    help="Buckets by partition, pattern,count;pattern,count ... All other partitions have "
+    "--buckets (default= in Python, --default of rescale).",
+)
+@click.option(
+    "--table-type",
+    type=Word([kind.value.lower() for kind in TableType]),
+    default=TableType.COPY_ON_WRITE.value.lower(),
+    show_default=True,
+    help="Whether updates rewrite base files or append log files.",
+)
+@click.option("--hive-style", is_flag=True, help="Name partition folders COLUMN=VALUE.")
+@click.option("--url-encode", is_flag=True, help="Encode special characters in folder names.")
+@click.option("--name", help="Name of the table; if not set: the name of its folder.")
+@click.option(
+    "--max-file-size",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Let a bucket have several file groups; the next is opened at this size. With a "
+    "record-level index: the size to which new keys fill a file group.",
+)
+@click.option(
+    "--metadata-table/--no-metadata-table",
+    default=True,
+    show_default=True,
+    help="Whether the table gets Hudi's metadata table.",
+)
+def create(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    like: Path | None,
+    schema_text: str | None,
+    file_format: str | None,
+    key: list[str],
+    partition_by: list[str],
+    ordering: str | None,
+    index: GivenIndex,
+    max_file_size: int | None,
+    rules: str | None,
+    table_type: str,
+    hive_style: bool,
+    url_encode: bool,
+    name: str | None,
+    metadata_table: bool,
+) -> None:
+    """Create an empty table at PATH."""
+    table = bl.create_table(
+        path,
+        schema=_schema(like, schema_text, file_format),
+        record_key=key,
+        partition_by=partition_by,
+        ordering=ordering,
+        index=_whole_index(index, rules, max_file_size),
+        table_type=table_type,
+        hive_style=hive_style,
+        url_encode=url_encode,
+        name=name,
+        metadata_table=metadata_table,
+        storage_options=storage_options,
+    )
+    output.facts(table_facts(table))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake upsert orders monday.parquet tuesday.csv --null-value NA
+    """,
+)
+@table_path
+@data_files
+@index_options(of_new_table=False)
+@schema_options
+@metadata_table_option
+def upsert(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    files: tuple[Path, ...],
+    file_format: str | None,
+    null_values: tuple[str, ...],
+    index: GivenIndex | None,
+    merge: SchemaMerge,
+    without_metadata_table: bool,
+) -> None:
+    """Insert or update records.
+
+    One commit writes the rows of all FILEs: new keys are inserted, existing keys are updated.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    reading = reading_of(file_format, null_values, widens=merge.widen_types)
+    rows = _read(files, table, reading, output, alike=True)
+    if without_metadata_table:
+        table.drop_metadata_table()
+    with output.progress(f"upserting {rows.num_rows:,} rows"):
+        result = table.upsert(rows, merge_schema=merge.words)
+    output.facts(_facts(result, output))
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="""
+    bucketlake delete orders withdrawn.csv
+    """,
+)
+@table_path
+@data_files
+@index_options(of_new_table=False)
+@metadata_table_option
+def delete(
+    path: str,
+    storage_options: dict[str, str],
+    output: Output,
+    files: tuple[Path, ...],
+    file_format: str | None,
+    null_values: tuple[str, ...],
+    index: GivenIndex | None,
+    without_metadata_table: bool,
+) -> None:
+    """Delete records by key.
+
+    One commit deletes the keys of all FILEs. A file needs the key columns and the partition
+    columns; other columns are ignored, and so are keys that the table does not have.
+    """
+    table = bl.open_table(path, index=index, storage_options=storage_options)
+    keys = _read(files, table, reading_of(file_format, null_values), output)
+    if without_metadata_table:
+        table.drop_metadata_table()
+    with output.progress(f"deleting {keys.num_rows:,} keys"):
+        result = table.delete(keys)
+    output.facts(_facts(result, output))
+
+
+def _whole_index(
+    index: GivenIndex,
+    rules: str | None,
+    max_file_size: int | None,
+) -> TableIndex:
+    """Return the index with rules and a maximum file size, where the command has them."""
+    if isinstance(index, RingKind):  # Its kind has none of these options.
+        return index
+    if rules is None or isinstance(index, INDEXED_KINDS):
+        return index.with_max_file_size(max_file_size)
+    expressions = split_expressions(rules)
+    return bl.PartitionBucket(expressions, index.count, "regex", index.hash_fields, max_file_size)
+
+
+def _schema(like: Path | None, schema_text: str | None, file_format: str | None) -> pa.Schema:
+    if (like is None) == (schema_text is None):
+        raise click.UsageError("give either --like or --schema")
+    if schema_text is not None:
+        return parse_schema(schema_text)
+    assert like is not None
+    return read_file(like, None, Reading(file_format)).schema
+
+
+def _read(
+    files: tuple[Path, ...],
+    table: bl.Table,
+    reading: Reading,
+    output: Output,
+    *,
+    alike: bool = False,
+) -> pa.Table:
+    spec, columns = table.config().key_spec, table.schema()
+    paths = dict.fromkeys((*spec.record_key_fields, *spec.partition_fields))
+    # A file of keys to delete may have a column with the name of a field inside a struct.
+    inner = (field_at(columns, path) for path in paths if path not in columns.names)
+    known = pa.schema([*columns, *(field for field in inner if field is not None)])
+    with output.progress(f"reading {len(files)} {'file' if len(files) == 1 else 'files'}"):
+        return read_files(files, known, reading, alike=alike)
+
+
+def _facts(result: bl.WriteResult, output: Output) -> dict[str, object]:
+    """Return the facts of a write; those of lookups only if the kind of index looks keys up."""
+    lookups = ("looked_up", "from_cache", "from_table")
+    facts = facts_of(result) if isinstance(output, TextOutput) else asdict(result)
+    return {
+        name: value for name, value in facts.items() if name not in lookups or value is not None
+    }

@@ -1,0 +1,502 @@
+"""The metadata table as readers and writers find it: its timeline, and the slices of its groups.
+
+The metadata table is a merge-on-read table in a folder of its data table. A commit completes there
+first, and then on the data timeline. So a commit of the metadata table counts only if the data
+timeline agrees. A reader must not believe a metadata table that lacks a commit of the data table:
+rows would be missing without an error. ``metadata/slices/entry_reader.py`` reads the entries of
+slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import FormatError, MetadataTableError, TableNotFoundError
+from bucketlake.format.metadata_record.file_ids import MetadataFileId, MetadataPartition
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.storage.subfolder import Subfolder
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_reader import archived_completion_times
+from bucketlake.timeline.instant import Action, Instant, State, is_initial
+from bucketlake.timeline.log_completions import LogCompletions
+from bucketlake.timeline.table_properties import read_table_config
+
+BASE_EXTENSION = "hfile"
+
+_LOG_COMPACTION = "LOG_COMPACT"
+
+BUILD_OPERATION = "BULK_INSERT_PREPPED"
+"""Operation of the commits that build partitions."""
+
+# The id of a file group may have dots, since the escape of data partitions keeps them.
+_BASE = re.compile(rf"(?P<file_id>[^._].*)_(?P<token>[^_.]+)_(?P<instant>\d+)\.{BASE_EXTENSION}")
+_LOG = re.compile(
+    r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSlice:
+    """The live files of a file group of the metadata table.
+
+    Attributes
+    ----------
+    file_id : FileId
+        The file group.
+    base : DataFile or None
+        The base file; its path is relative to the metadata table.
+    logs : tuple of DataFile
+        Log files in the order in which they are applied. Log files that only open the group may be
+        among them.
+    """
+
+    file_id: FileId
+    base: DataFile | None
+    logs: tuple[DataFile, ...]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The base file and the log files."""
+        return self.logs if self.base is None else (self.base, *self.logs)
+
+    def to_text(self, partition: MetadataPartition) -> str:
+        """Return the slice of a partition as text, to send it to a task."""
+        at = InstantTime("")  # Its files tell the slice.
+        return FileSlice(partition, self.file_id, at, self.base, self.logs).to_text()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a slice; undoes :meth:`to_text`."""
+        held = FileSlice.from_text(text)
+        return cls(held.file_id, held.base_file, held.log_files)
+
+
+@dataclass(frozen=True)
+class MetadataTable:
+    """A metadata table beside one state of its data table.
+
+    Attributes
+    ----------
+    storage : Subfolder
+        The folder of the metadata table, as a storage.
+    config : TableConfig
+        Its own properties.
+    timeline : Timeline
+        Its own timeline, loaded after the timeline of the data table.
+    data_timeline : Timeline
+        The timeline of the data table.
+    partitions : tuple of str
+        The partitions that readers may use.
+    """
+
+    storage: Subfolder
+    config: TableConfig
+    timeline: Timeline
+    data_timeline: Timeline
+    partitions: tuple[str, ...]
+
+    def counts(self, instant: InstantTime) -> bool:
+        """Return whether a reader may use what an instant of the metadata table wrote.
+
+        Notes
+        -----
+        An instant counts if it is completed here and on the data timeline. The data timeline does
+        not have all instants: initialisations and table services are instants of the metadata table
+        only, and old instants are archived. An instant that is pending in the data table does not
+        count, and neither does a commit that was requested after the data timeline was listed.
+        """
+        known = self._counted.get(instant)
+        if known is None:
+            known = self._counted[instant] = self._counts(instant)
+        return known
+
+    def may_include(self, instant: InstantTime) -> bool:
+        """Return whether base files may include a commit, so that it cannot be undone alone.
+
+        Later compactions include it, and so do later builds. A commit that is not on the timeline
+        here is archived, so it is compacted, or the metadata table was built after it.
+        """
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None:
+            return self.data_timeline.is_completed(instant)
+        return any(
+            later.requested_at > completed_at
+            if later.action is Action.COMMIT
+            else (later.completed_at or "") > completed_at
+            and _may_be_build(later, self.data_timeline)
+            for later in self.timeline.completed_commits()
+        )
+
+    def completion_time(self, instant: InstantTime) -> InstantTime | None:
+        """Return when an instant completed here; None if neither timeline nor archive says it."""
+        return self._completions.time(instant)
+
+    def in_order(self, logs: Iterable[DataFile]) -> tuple[DataFile, ...]:
+        """Return log files of a file group in the order in which they are applied."""
+        return tuple(sorted(logs, key=self._order))
+
+    def compacted_slices(self, compaction: Instant) -> Mapping[FileId, FileSlice]:
+        """Return what a completed compaction merged, by file group; files have no sizes.
+
+        The plan names every group that was merged, so it is read once per object: lookups in many
+        shards would else read it as often.
+
+        Raises
+        ------
+        ObjectNotFoundError, FormatError
+            If the plan cannot be read.
+        """
+        instant = compaction.requested_at
+        known = self._compacted.get(instant)
+        if known is None:
+            planned = replace(compaction, action=Action.COMPACTION, state=State.REQUESTED)
+            slices = self.timeline.read_compaction_plan(self.storage, planned)
+            known = self._compacted[instant] = {held.file_id: held for held in slices}
+        return known
+
+    def slices(self, partition: str) -> list[MetadataSlice]:
+        """Return the slices of a partition, sorted by file id.
+
+        The folder is listed once per object. In a partition with one sequence of file groups, the
+        position of a slice is its shard; see :meth:`shards` for the record-level index.
+
+        Raises
+        ------
+        MetadataTableError
+            If the partition has no file groups, or some are missing.
+        """
+        found = self._listed.get(partition)
+        if found is None:
+            found = self._listed[partition] = self._slices(partition)
+        return found
+
+    def shards(self, partition: str) -> dict[str | None, list[MetadataSlice]]:
+        """Return the slices of a partition by data partition; the position in a list is the shard.
+
+        Only a partitioned record-level index has data partitions; other slices are under None.
+        """
+        return _by_data_partition(self.slices(partition))
+
+    def index_shards(
+        self, data_partitions: Collection[str] | None = None
+    ) -> dict[str | None, list[MetadataSlice]]:
+        """Return the slices of the record-level index, as :meth:`shards`.
+
+        Parameters
+        ----------
+        data_partitions : collection of str, optional
+            Data partitions whose shards are wanted in a partitioned index. Then the cost of what is
+            found follows these partitions and not the table. The shards of a global index are
+            returned in any case, and all shards of an index that has none for these partitions.
+
+        Raises
+        ------
+        MetadataTableError
+            As :meth:`slices`.
+        """
+        index = MetadataPartition.RECORD_INDEX
+        if data_partitions is not None and index not in self._listed:
+            of_global = f"{MetadataFileId(index, 0).to_file_id()}_"
+            wanted = [MetadataFileId.prefix_of_shards(path) for path in data_partitions]
+            found = _by_data_partition(self._slices(index, [of_global, *wanted]))
+            if found and None not in found:
+                return found
+        return self.shards(index)
+
+    def file_groups(self, partition: str) -> list[FileId]:
+        """Return the file groups of a partition, also of one that is being built, sorted by id.
+
+        Raises
+        ------
+        MetadataTableError
+            If there are none, or some are missing.
+        """
+        if partition in self.partitions:
+            return [found.file_id for found in self.slices(partition)]
+        files = list_files_of(self.storage, partition)
+        found = sorted({file.name.file_id for file in files})
+        if not found and partition != MetadataPartition.RECORD_INDEX:
+            raise self.damaged(f"its partition {partition} has no file groups", partition)
+        return found
+
+    def path_of(self, file: DataFile) -> str:
+        """Return the path of a file relative to the data table, for reads and messages."""
+        return f"{self.storage.folder}/{file.path}"
+
+    def damaged(self, problem: str, partition: str | None = None) -> MetadataTableError:
+        """Return the error for a metadata table, or a partition of it, that cannot be used."""
+        return MetadataTableError(self.storage.outer.root, problem, partition)
+
+    @cached_property
+    def _counted(self) -> dict[InstantTime, bool]:
+        return {}
+
+    @cached_property
+    def _compacted(self) -> dict[InstantTime, Mapping[FileId, FileSlice]]:
+        return {}
+
+    @cached_property
+    def _listed(self) -> dict[str, list[MetadataSlice]]:
+        return {}
+
+    @cached_property
+    def _data_instants(self) -> dict[InstantTime, bool]:
+        """Whether all actions at a time of the data timeline are pending; usually there is one."""
+        pending = {instant.requested_at: True for instant in self.data_timeline.pending()}
+        return pending | {i.requested_at: False for i in self.data_timeline.completed()}
+
+    @cached_property
+    def _completions(self) -> LogCompletions:
+        has_archive = self.timeline.layout_version > 1
+        return LogCompletions(self.timeline, self._archived if has_archive else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Slices and other cached values are left out: a task lists what it needs.
+        return {member.name: getattr(self, member.name) for member in fields(self)}
+
+    def _counts(self, instant: InstantTime) -> bool:
+        data = self.data_timeline
+        if not self.timeline.is_completed(instant) or instant in data.undone:
+            return False
+        if instant in self._data_instants:
+            return not self._data_instants[instant]
+        if is_initial(instant) or (data.start is not None and instant < data.start):
+            return True
+        if data.until is not None and instant > data.until:
+            return False
+        completed_at = self.timeline.completion_time(instant)
+        if completed_at is None or completed_at <= (data.newest_time() or ""):
+            return True
+        if self.timeline.layout_version == 1:
+            return True  # Completion times are those of files, which a copy of the table changes.
+        found = self.timeline.find_completed(instant)
+        assert found is not None, "a completed instant"
+        operation = self.timeline.read_commit(self.storage, found).operation
+        return operation in (_LOG_COMPACTION, BUILD_OPERATION)
+
+    def _archived(
+        self, since: InstantTime, until: InstantTime
+    ) -> Mapping[InstantTime, InstantTime]:
+        return archived_completion_times(self.storage, self.config, since=since, until=until)
+
+    def _slices(
+        self, partition: str, prefixes: Collection[str] | None = None
+    ) -> list[MetadataSlice]:
+        groups: dict[FileId, list[DataFile]] = defaultdict(list)
+        for file in list_files_of(self.storage, partition, prefixes):
+            if self._may_count(file):
+                groups[file.name.file_id].append(file)
+        slices = [self._slice(file_id, groups[file_id]) for file_id in sorted(groups)]
+        if slices or prefixes is None:
+            self._require_groups(partition, slices)
+        return slices
+
+    def _may_count(self, file: DataFile) -> bool:
+        if isinstance(file.name, BaseFileName):
+            return self.timeline.is_completed(file.name.instant)
+        # In layout 1 the name has the instant of the base file; readers check each log block.
+        return self.timeline.layout_version == 1 or self.counts(file.name.instant)
+
+    def _slice(self, file_id: FileId, files: Sequence[DataFile]) -> MetadataSlice:
+        bases = [file for file in files if isinstance(file.name, BaseFileName)]
+        logs = [file for file in files if isinstance(file.name, LogFileName)]
+        base = max(bases, key=lambda file: file.name.instant, default=None)
+        if base is not None:
+            logs = [file for file in logs if self._is_after(file.name.instant, base.name.instant)]
+        return MetadataSlice(file_id, base, self.in_order(logs))
+
+    def _is_after(self, instant: InstantTime, base: InstantTime) -> bool:
+        """Return whether a log file belongs to the slice of a base file."""
+        if is_initial(instant):
+            return instant >= base  # A compaction finds the file group, so it comes later.
+        return self._completions.is_after(instant, base)
+
+    def _order(self, log: DataFile) -> tuple[str, tuple[str, int, str]]:
+        """Return the sort key of a log file: completion time, then instant, version and token."""
+        instant = log.name.instant
+        if self.timeline.layout_version == 1:
+            return "", log.order
+        if is_initial(instant):
+            return instant, log.order
+        return self._completions.time(instant) or instant, log.order
+
+    def _require_groups(self, partition: str, slices: Sequence[MetadataSlice]) -> None:
+        if not slices:
+            # A partitioned index has no shards before the table has data partitions;
+            # RecordIndexReader.require_shards compares them.
+            if partition != MetadataPartition.RECORD_INDEX:
+                raise self.damaged(f"its partition {partition} has no file groups", partition)
+            return
+        if partition == MetadataPartition.FILES and slices[0].base is None:
+            # Its first base file lists what the table had before; without it rows would be missing.
+            raise self.damaged(f"its partition {partition} has no base file", partition)
+        shards: dict[str | None, set[int]] = defaultdict(set)
+        for found in slices:
+            facts = MetadataFileId.from_file_id(found.file_id)
+            if facts is not None:  # Partitions of other kinds of index are not read.
+                shards[facts.data_partition].add(facts.shard)
+        for data_partition, numbers in shards.items():
+            missing = set(range(max(numbers))) - numbers
+            if missing:
+                of = "" if data_partition is None else f" of data partition {data_partition!r}"
+                problem = f"its partition {partition} lacks shard {min(missing)}{of}"
+                raise self.damaged(problem, partition)
+
+
+def _by_data_partition(
+    slices: Iterable[MetadataSlice],
+) -> dict[str | None, list[MetadataSlice]]:
+    groups: dict[str | None, list[MetadataSlice]] = defaultdict(list)
+    for found in slices:
+        facts = MetadataFileId.from_file_id(found.file_id)
+        groups[None if facts is None else facts.data_partition].append(found)
+    return dict(groups)
+
+
+def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+    """Open the metadata table of a data table whose properties list it.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    timeline : Timeline
+        The timeline of the data table. Commits of the metadata table that this timeline does not
+        have do not count, except in base files that a later compaction wrote.
+
+    Raises
+    ------
+    MetadataTableError
+        If the metadata table is missing, or lacks a commit of the data table.
+    FormatError
+        If its properties cannot be read.
+    """
+    found = load_metadata_table(storage, config, timeline)
+    # Readers do not use partitions that are still being built.
+    skipped = skipped_commits(found) if found.partitions else []
+    if skipped:
+        # A rollback may have removed the commits from both timelines after the first was listed.
+        completed = {i.requested_at for i in load_timeline(storage, config).completed_commits()}
+        skipped = [instant for instant in skipped if instant in completed]
+    if skipped:
+        raise found.damaged(f"{len(skipped)} commits from {skipped[0]} on are missing in it")
+    return found
+
+
+def load_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable:
+    """Load a metadata table without comparing it with the data; see :func:`open_metadata_table`."""
+    inner = Subfolder(storage, METADATA_TABLE_FOLDER)
+    try:
+        own = read_table_config(inner)
+    except TableNotFoundError as error:
+        raise MetadataTableError(storage.root, f"{inner.folder} is none: {error.found}") from error
+    # Hudi omits the time zone there; both tables have the same clock.
+    own = replace(own, timeline_timezone=config.timeline_timezone)
+    if own.layout_version != config.layout_version:
+        path = f"{inner.folder}/.hoodie/hoodie.properties"
+        expected = f"timeline layout {config.layout_version}, as in the data table"
+        raise FormatError(path, expected, str(own.layout_version))
+    partitions = config.metadata_partitions
+    return MetadataTable(inner, own, load_timeline(inner, own), timeline, partitions)
+
+
+def list_files_of(
+    storage: Storage, partition: str, prefixes: Collection[str] | None = None
+) -> list[DataFile]:
+    """Return the files of a partition, valid or not; ``storage`` is the metadata table's.
+
+    With ``prefixes``, only the files of file groups whose ids begin with one of these.
+    """
+    if prefixes is None:
+        return list(_files(storage.list(partition, recursive=False), partition))
+    starts = tuple(dot + prefix for dot in ("", ".") for prefix in prefixes)  # Log files have dots.
+    return list(_files(storage.list_named(partition, starts), partition))
+
+
+def list_all_files(storage: Storage) -> list[DataFile]:
+    """Return the files of all partitions, valid or not; ``storage`` is the metadata table's."""
+    partitions = [path for path in storage.list_folders("") if path != HOODIE_FOLDER]
+    listed = at_once(storage, lambda path: list_files_of(storage, path), partitions)
+    return [file for files in listed for file in files]
+
+
+def files_of_instants(storage: Storage, instants: Collection[InstantTime]) -> list[DataFile]:
+    """Return the files of all partitions that have one of some instants in their names."""
+    return [file for file in list_all_files(storage) if file.name.instant in instants]
+
+
+def skipped_commits(table: MetadataTable) -> list[InstantTime]:
+    """Return the completed commits of the data table that the metadata table lacks, in order.
+
+    Commits are not missing if the metadata table was built after them, or archived them.
+    """
+    known, data = table.timeline, table.data_timeline
+    skipped = [c for c in data.completed_commits() if not known.is_completed(c.requested_at)]
+    if not skipped:
+        return []
+    builds = [commit for commit in known.completed_commits() if _may_be_build(commit, data)]
+    if known.layout_version == 1:
+        # A copy of the table does not keep when files were written, so only instants are compared.
+        updates = [c.requested_at for c in known.completed_commits() if c not in builds]
+        since = min(updates, default=None)
+        return [c.requested_at for c in skipped if since is not None and c.requested_at > since]
+
+    def after(build: Instant) -> list[Instant]:
+        since = _known_until(build)
+        return [commit for commit in skipped if (commit.completed_at or "") > since]
+
+    if builds and after(builds[0]):  # Usually the first build is that of the list of files.
+        of_files = [
+            build
+            for build, commit in known.read_commits(table.storage, builds)
+            if commit.operation == BUILD_OPERATION and MetadataPartition.FILES in commit.write_stats
+        ]
+        skipped = after(max(of_files or builds[:1], key=_known_until))
+    elif builds:
+        skipped = []
+    return [commit.requested_at for commit in skipped]
+
+
+def _may_be_build(commit: Instant, data: Timeline) -> bool:
+    """Return whether a commit of the metadata table may have built a partition.
+
+    It then has an initial instant, one that the data table does not have, or that of an indexing.
+    """
+    at = commit.requested_at
+    actions = {instant.action for instant in data.instants if instant.requested_at == at}
+    return is_initial(at) or actions <= {Action.INDEXING}
+
+
+def _known_until(build: Instant) -> InstantTime:
+    """Return until when commits of the data table are in the entries of a build."""
+    at = build.requested_at
+    return (build.completed_at or at) if is_initial(at) else at
+
+
+def _files(objects: Iterable[StoredObject], partition: str) -> Iterator[DataFile]:
+    for stored in objects:
+        folder, _, file_name = stored.path.rpartition("/")
+        name = _file_name(file_name)
+        if folder == partition and name is not None:
+            yield DataFile(partition, name, stored.size_bytes)
+
+
+def _file_name(text: str) -> BaseFileName | LogFileName | None:
+    log, base = _LOG.fullmatch(text), _BASE.fullmatch(text)
+    if log is not None:
+        instant, version = InstantTime(log["instant"]), int(log["version"])
+        return LogFileName(FileId(log["file_id"]), instant, version, log["token"])
+    if base is not None:
+        instant = InstantTime(base["instant"])
+        return BaseFileName(FileId(base["file_id"]), base["token"], instant, BASE_EXTENSION)
+    return None

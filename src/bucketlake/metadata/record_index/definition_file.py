@@ -1,0 +1,72 @@
+"""The file of a data table that describes its indexes in the metadata table.
+
+Two changes at once destroy each other's work, so the caller holds the table lock, as for
+``hoodie.properties``. ``format/index_definitions.py`` has the content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bucketlake.config import table_keys as keys
+from bucketlake.config.inner_path import require_inner_path
+from bucketlake.config.paths_of_table import INDEX_DEFINITIONS_FILE, PROPERTIES_FILE
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ObjectNotFoundError
+from bucketlake.format.index_definitions import (
+    IndexDefinition,
+    decode_index_definitions,
+    encode_index_definitions,
+)
+from bucketlake.storage.base import Storage
+
+
+def read_index_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
+    """Return the definitions of a table's indexes by name; empty without the file.
+
+    Raises
+    ------
+    FormatError
+        If the file is broken, or the properties of the table name a file outside of the table.
+    """
+    path = index_definitions_path(config)
+    try:
+        return decode_index_definitions(storage.read(path), path)
+    except ObjectNotFoundError:
+        return {}
+
+
+def update_index_definitions(
+    storage: Storage,
+    config: TableConfig,
+    add: Iterable[IndexDefinition] = (),
+    remove: Iterable[str] = (),
+) -> None:
+    """Add or replace definitions, and remove others by name; definitions of others are kept.
+
+    Raises
+    ------
+    FormatError
+        As :func:`read_index_definitions`.
+    """
+    gone = frozenset(remove)
+    current = read_index_definitions(storage, config)
+    kept = {name: found for name, found in current.items() if name not in gone}
+    changed = kept | {definition.name: definition for definition in add}
+    if changed != current:
+        storage.put(index_definitions_path(config), encode_index_definitions(changed))
+
+
+def columns_with_statistics(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+    """Return the columns of which the metadata table has statistics."""
+    definition = read_index_definitions(storage, config).get("column_stats")
+    return () if definition is None else definition.source_fields
+
+
+def index_definitions_path(config: TableConfig) -> str:
+    """Return the path of the file, relative to the table."""
+    path = config.extra.get(keys.INDEX_DEFINITIONS_PATH)
+    if not path:
+        return INDEX_DEFINITIONS_FILE
+    require_inner_path(path, PROPERTIES_FILE, keys.INDEX_DEFINITIONS_PATH)
+    return path

@@ -1,0 +1,1 @@
+"""File slices of the metadata table: reading, log files, compaction and cleaning."""

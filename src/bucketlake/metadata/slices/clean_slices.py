@@ -1,0 +1,214 @@
+"""Cleaning the metadata table: old slices, leftovers of undone actions, and old instants.
+
+A slice is old if a later compaction or build replaced its base file. It stays for some time and
+some commits, because readers may still use it. Which files are old follows from the timeline, so a
+clean needs no plan: it can die at any step, and the next one continues.
+
+The timeline of the metadata table is archived with the clean. Instants since the last compaction
+stay, and those whose log files still exist, because readers need the completion times of log files.
+Instants since the earliest pending instant of the data table stay too: an instant before the
+timeline would look completed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from bucketlake.config.paths_of_table import MARKER_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import ObjectNotFoundError
+from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.metadata_table import MetadataTable, list_all_files, load_metadata_table
+from bucketlake.metadata.slices.log_files import is_birth_log
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline, planned_slices
+from bucketlake.timeline.archive_reader import newest_manifest
+from bucketlake.timeline.archive_writer import (
+    Appended,
+    append,
+    instant_files,
+    merge_files,
+    read_entries,
+    remove_archived,
+    without_overlap,
+)
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action, Instant, instant_from_ms
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.markers import delete_markers
+from bucketlake.timeline.outcome import old_commits
+
+KEPT_COMMITS = 20
+"""Commits of the metadata table after which an old slice is deleted, as in Hudi."""
+
+KEPT_MS = 5 * 60_000
+"""How long an old slice stays at least."""
+
+_ACTIVE_COMMITS_MAX = 30  # More than these, and the oldest are archived.
+_ACTIVE_COMMITS_MIN = 20
+
+
+def clean_metadata(
+    storage: Storage, config: TableConfig, clock: InstantClock, *, lock: TableLock = NO_LOCK
+) -> None:
+    """Delete what no reader needs, and archive old instants of the metadata table.
+
+    Parameters
+    ----------
+    storage, config
+        The data table.
+    clock : InstantClock
+        The present time.
+    lock : TableLock
+        Held meanwhile; needed if Hudi archives at the same time.
+
+    Raises
+    ------
+    MetadataTableError
+        If there is no metadata table.
+    """
+    with lock.held(storage):
+        _clean(storage, config, clock)
+
+
+def _clean(storage: Storage, config: TableConfig, clock: InstantClock) -> None:
+    table = inner_table(storage, config)
+    files = list_all_files(table.storage)
+    marked = table.storage.list_folders(MARKER_FOLDER)
+    # Loaded after the files: the instant of a file is on a timeline before the file exists.
+    metadata = load_metadata_table(storage, config, load_timeline(storage, config))
+    before = instant_from_ms(clock.now_ms() - KEPT_MS, config.timeline_timezone)
+    deleted = {*_leftovers(metadata, files), *_superseded(metadata, files, before)}
+    at_once(table.storage, table.storage.delete, sorted(file.path for file in deleted))
+    for instant in (InstantTime(folder.rpartition("/")[2]) for folder in marked):
+        if not _is_pending(metadata, instant):
+            delete_markers(table.storage, instant)
+    if len(metadata.timeline.completed_commits()) > _ACTIVE_COMMITS_MAX:
+        logs = [file.name.instant for file in files if file not in deleted and _is_update(file)]
+        _archive(table, storage, config, min(logs, default=None))
+
+
+def _leftovers(metadata: MetadataTable, files: Sequence[DataFile]) -> Iterator[DataFile]:
+    """Yield the files of instants that ended without a commit."""
+    for file in files:
+        instant = file.name.instant
+        if not metadata.timeline.is_completed(instant) and not _is_pending(metadata, instant):
+            yield file
+
+
+def _is_pending(metadata: MetadataTable, instant: InstantTime) -> bool:
+    pending = [*metadata.timeline.pending(), *metadata.data_timeline.pending()]
+    return any(found.requested_at == instant for found in pending)
+
+
+def _superseded(
+    metadata: MetadataTable, files: Sequence[DataFile], before: InstantTime
+) -> Iterator[DataFile]:
+    """Yield the files of old slices whose base file was replaced before a time."""
+    timeline = metadata.timeline
+    completed = sorted(
+        timeline.completion_time(commit.requested_at) or ""
+        for commit in timeline.completed_commits()
+    )
+    limit = min(completed[-KEPT_COMMITS] if len(completed) >= KEPT_COMMITS else "", before)
+    groups: dict[tuple[str, FileId], list[DataFile]] = defaultdict(list)
+    for file in files:
+        groups[file.partition_path, file.name.file_id].append(file)
+    planned = {path for held in planned_slices(metadata.storage, timeline) for path in held.paths}
+    for held in groups.values():
+        base = _oldest_kept(metadata, held, limit)
+        if base is None:
+            continue
+        for file in held:
+            if file.path not in planned and _is_older(metadata, file, base):
+                yield file
+
+
+def _oldest_kept(
+    metadata: MetadataTable, files: Sequence[DataFile], limit: str
+) -> InstantTime | None:
+    """Return the newest base file that was complete at a time; older ones were replaced then."""
+    bases = (file.name.instant for file in files if isinstance(file.name, BaseFileName))
+    return max(
+        (
+            instant
+            for instant in bases
+            if metadata.timeline.is_completed(instant)
+            and (metadata.completion_time(instant) or instant) <= limit
+        ),
+        default=None,
+    )
+
+
+def _is_older(metadata: MetadataTable, file: DataFile, base: InstantTime) -> bool:
+    instant = file.name.instant
+    if isinstance(file.name, BaseFileName):
+        return instant < base
+    if instant >= base or not metadata.timeline.is_completed(instant):
+        return False
+    return (metadata.completion_time(instant) or instant) < base
+
+
+def _is_update(file: DataFile) -> bool:
+    """Return whether a file is a log file of a commit; log files that open groups have no order."""
+    return isinstance(file.name, LogFileName) and not is_birth_log(file.name)
+
+
+def _archive(
+    table: InnerTable, storage: Storage, config: TableConfig, since: InstantTime | None
+) -> None:
+    """Move instants before a time to the archive; another process may be faster."""
+    most: int | None = None
+    while True:
+        remove_archived(table.storage, table.config)  # Finishes an archival that died.
+        manifest = newest_manifest(table.storage, table.config.history_folder)
+        # Loaded after the manifest: a change that affects the choice also changes the manifest.
+        data = load_timeline(storage, config)
+        timeline = load_timeline(table.storage, table.config)
+        instants = _to_archive(timeline, data, since, most)
+        if not instants:
+            break
+        with suppress(ObjectNotFoundError):  # Another archival was faster.
+            files = instant_files(table.storage, table.config)
+            entries = read_entries(table.storage, files, instants, timeline.legacy_completions)
+            appended = append(table.storage, table.config, manifest, entries)
+            if appended is Appended.NAME_TAKEN:
+                most = sum(instant.action.writes_data for instant in instants) - 1
+    start = load_timeline(table.storage, table.config).start
+    if start is not None:
+        for path in [*old_commits(table.storage, start)]:
+            table.storage.delete(path)
+    merge_files(table.storage, table.config)
+
+
+def _to_archive(
+    timeline: Timeline, data: Timeline, since: InstantTime | None, most: int | None
+) -> list[Instant]:
+    """Choose the oldest instants; no log file and no pending instant is older than the others."""
+    commits = timeline.completed_commits()
+    if len(commits) <= _ACTIVE_COMMITS_MAX:
+        return []
+    times = [commit.requested_at for commit in commits]
+    compactions = [commit.requested_at for commit in commits if commit.action is Action.COMMIT]
+    stop = max(compactions, default=InstantTime(""))
+    stop = stop if since is None else min(stop, since)
+    pending = min((instant.requested_at for instant in data.pending()), default=stop)
+    if pending < stop:  # The commit before it stays, so that the timeline begins before it.
+        stop = max((time for time in times if time < pending), default=pending)
+    count = sum(commit.requested_at < stop for commit in commits[:-_ACTIVE_COMMITS_MIN])
+    if most is not None:
+        count = min(count, most)
+    count = without_overlap(timeline, commits, count)
+    if count == 0:
+        return []
+    along = [
+        instant
+        for instant in timeline.completed()
+        if not instant.action.writes_data and instant.requested_at < commits[count - 1].requested_at
+    ]
+    return sorted([*commits[:count], *along], key=lambda instant: instant.order)

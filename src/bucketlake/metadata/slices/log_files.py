@@ -1,0 +1,202 @@
+"""Log files of the metadata table: what one instant writes into one file group.
+
+A log file has a block of entries and after it a block of removals; either may be missing (Hudi's
+table format, "log files of the metadata table"). Another log file opens a file group: it is empty,
+and lets readers count the file groups of a partition before any key falls into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.config.table_config import TimelineTimezone
+from bucketlake.format.log_data import encode_hfile_block
+from bucketlake.format.log_deletes import Deletes, encode_birth_block, encode_delete_block
+from bucketlake.format.metadata_record.record_schema import record_schema_json
+from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName, file_path
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.instant import instant_to_ms, is_initial
+
+WRITE_TOKEN = "0-0-1"
+"""Token in the names of files that the driver of an action writes."""
+
+_BIRTH_TOKEN = "0-0-0"  # Tokens of other log files differ, because the rest of the name may not.
+_VERSION = 1  # Since table version 8 each delta commit opens new log files.
+_NO_KEYS = pa.nulls(0, pa.string())
+_NO_VALUES = pa.nulls(0, pa.binary())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupEntries:
+    """Entries that one instant puts into a file group, and keys that it removes from it.
+
+    Parameters
+    ----------
+    keys : pyarrow.Array of string or binary
+        Keys of the entries, ascending by bytes, each once.
+    values : pyarrow.Array of binary, or a dictionary of binary
+        A value for each key.
+    removed : pyarrow.Array of string
+        Keys whose entries are removed; none of them is among ``keys``.
+    """
+
+    keys: pa.Array = field(default_factory=lambda: _NO_KEYS)
+    values: pa.Array = field(default_factory=lambda: _NO_VALUES)
+    removed: pa.Array = field(default_factory=lambda: _NO_KEYS)
+
+    @classmethod
+    def of(cls, keys: pa.Array, values: pa.Array, removed: pa.Array = _NO_KEYS) -> GroupEntries:
+        """Return entries in order; the keys may come in any order, each once."""
+        order = pc.sort_indices(keys.cast(pa.binary()))
+        return cls(keys.take(order), values.take(order), removed)
+
+    def by_shard(self, shard_count: int) -> Iterator[tuple[int, GroupEntries]]:
+        """Yield the shards that have entries, each with its entries."""
+        if shard_count == 1:
+            yield 0, self
+            return
+        shards = shards_of_keys(self.keys.cast(pa.string()), shard_count)
+        removed_shards = shards_of_keys(self.removed.cast(pa.string()), shard_count)
+        for shard in np.unique(np.concatenate([shards, removed_shards])).tolist():
+            here, gone = (pa.array(numbers == shard) for numbers in (shards, removed_shards))
+            keys, values = self.keys.filter(here), self.values.filter(here)
+            yield shard, GroupEntries(keys, values, self.removed.filter(gone))
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.removed)
+
+
+def log_file_name(
+    file_id: FileId, instant: InstantTime, write_token: str = WRITE_TOKEN
+) -> LogFileName:
+    """Return the name of a log file of an instant."""
+    assert write_token != _BIRTH_TOKEN, "the token of the log files that open file groups"
+    return LogFileName(file_id, instant, _VERSION, write_token)
+
+
+def birth_file_name(file_id: FileId, instant: InstantTime) -> LogFileName:
+    """Return the name of the log file that opens a file group."""
+    return LogFileName(file_id, instant, _VERSION, _BIRTH_TOKEN)
+
+
+def encode_log_file(
+    partition: str, entries: GroupEntries, *, instant: InstantTime, created_at_ms: int
+) -> bytes:
+    """Encode the log file of a file group.
+
+    Parameters
+    ----------
+    partition : str
+        The partition of the metadata table.
+    entries : GroupEntries
+        What the instant changes; not empty.
+    instant : InstantTime
+        The instant that writes the file.
+    created_at_ms : int
+        That instant, see :func:`created_ms`.
+    """
+    assert len(entries), "a log file without content"
+    blocks = []
+    if len(entries.keys):
+        schema_json = record_schema_json()
+        found = entries.keys, entries.values
+        blocks.append(
+            encode_hfile_block(*found, schema_json, instant=instant, created_at_ms=created_at_ms)
+        )
+    if len(entries.removed):
+        deletes = Deletes.of_keys(entries.removed.cast(pa.string()), partition)
+        blocks.append(encode_delete_block(deletes, instant=instant))
+    return b"".join(blocks)
+
+
+def put_log_file(
+    storage: Storage,
+    partition: str,
+    file_id: FileId,
+    entries: GroupEntries,
+    *,
+    instant: InstantTime,
+    created_at_ms: int,
+    write_token: str = WRITE_TOKEN,
+) -> WriteStat:
+    """Write the log file of a file group; an existing file is replaced.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the metadata table.
+    partition, file_id
+        The file group.
+    entries, instant, created_at_ms
+        As for :func:`encode_log_file`.
+    write_token : str
+        Token in the name.
+
+    Returns
+    -------
+    WriteStat
+        The file, for the commit of the metadata table.
+    """
+    data = encode_log_file(partition, entries, instant=instant, created_at_ms=created_at_ms)
+    name = log_file_name(file_id, instant, write_token).to_file_name()
+    storage.put(file_path(partition, name), data)
+    return log_file_stat(
+        partition,
+        name,
+        put_count=len(entries.keys),
+        delete_count=len(entries.removed),
+        size_bytes=len(data),
+    )
+
+
+def log_file_stat(
+    partition: str, file_name: str, *, put_count: int, delete_count: int, size_bytes: int
+) -> WriteStat:
+    """Return what a commit of the metadata table says about a log file."""
+    name = LogFileName.from_file_name(file_name)
+    assert name is not None, file_name
+    return WriteStat(
+        file_id=name.file_id,
+        path=file_path(partition, file_name),
+        partition_path=partition,
+        previous_commit=name.instant,
+        record_count=put_count,
+        update_count=put_count,
+        delete_count=delete_count,
+        file_size_bytes=size_bytes,
+    )
+
+
+def open_file_group(
+    storage: Storage, partition: str, file_id: FileId, instant: InstantTime
+) -> None:
+    """Write the log file that opens a file group; repeating it does no harm.
+
+    Parameters
+    ----------
+    storage : Storage
+        Storage of the metadata table.
+    partition, file_id
+        The file group.
+    instant : InstantTime
+        The instant that opens it.
+    """
+    name = birth_file_name(file_id, instant).to_file_name()
+    storage.put(file_path(partition, name), encode_birth_block(instant))
+
+
+def is_birth_log(name: BaseFileName | LogFileName) -> bool:
+    """Return whether a file only opens a file group."""
+    return isinstance(name, LogFileName) and name.write_token == _BIRTH_TOKEN
+
+
+def created_ms(instant: InstantTime, timezone: TimelineTimezone) -> int:
+    """Return an instant as the time in the info of HFiles; 0 for an initialisation."""
+    return 0 if is_initial(instant) else instant_to_ms(instant, timezone)

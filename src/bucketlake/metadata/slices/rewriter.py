@@ -1,0 +1,121 @@
+"""The work of a compaction of the metadata table, slice by slice: in this process or in tasks.
+
+The driver plans the slices (``metadata/slices/slice_compaction.py``), and publishes the compaction
+after all are rewritten. Each slice becomes one base file, whose name and bytes follow from the
+plan, so a task may run twice. An engine that runs several slices at once is a :data:`Runner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.creation import base_file_name
+from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.slices.log_files import created_ms
+from bucketlake.metadata.slices.rewrite import rewrite_slice
+from bucketlake.model.file_name import InstantTime, file_path
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
+from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.transitions import instant_path
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSlice:
+    """A slice to rewrite, with the log files that completed before the compaction."""
+
+    partition: MetadataPartition
+    held: MetadataSlice
+
+    @property
+    def as_planned(self) -> FileSlice:
+        """The slice, as the plan of the compaction names it."""
+        base, logs = self.held.base, self.held.logs
+        instant = base.name.instant if base else min(log.name.instant for log in logs)
+        return FileSlice(self.partition, self.held.file_id, instant, base, logs)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the files."""
+        return sum(file.size_bytes for file in self.held.files)
+
+    def to_text(self) -> str:
+        """Return the slice as text, to send it to a task."""
+        return self.held.to_text(self.partition)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse a slice; undoes :meth:`to_text`."""
+        held = MetadataSlice.from_text(text)
+        return cls(MetadataPartition(held.files[0].partition_path), held)
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRewriter:
+    """The values that all tasks of one compaction share; picklable.
+
+    Attributes
+    ----------
+    table : MetadataTable
+        The metadata table, as it was planned.
+    instant : InstantTime
+        Instant of the compaction.
+    """
+
+    table: MetadataTable
+    instant: InstantTime
+
+    @property
+    def inflight(self) -> str:
+        """Path of the inflight file, which exists while the compaction is pending."""
+        pending = Instant(self.instant, Action.COMPACTION, State.INFLIGHT)
+        return instant_path(self.table.config, pending)
+
+    def rewrite(self, planned: PlannedSlice) -> tuple[WriteStat, bytes] | None:
+        """Return a new base file, which is not written yet; None if the log files change nothing.
+
+        Raises
+        ------
+        CommitConflictError, FormatError, UnsupportedFeatureError, InputError
+            As ``rewrite_slice``.
+        """
+        held = planned.held
+        made = rewrite_slice(
+            self.table,
+            planned.partition,
+            held,
+            created_at_ms=created_ms(self.instant, self.table.config.timeline_timezone),
+        )
+        if made is None:
+            return None
+        name = base_file_name(held.file_id, self.instant).to_file_name()
+        stat = WriteStat(
+            file_id=held.file_id,
+            path=file_path(planned.partition, name),
+            partition_path=planned.partition,
+            previous_commit=NO_PREVIOUS_COMMIT if held.base is None else held.base.name.instant,
+            previous_base_file=None if held.base is None else held.base.name.to_file_name(),
+            record_count=made.entry_count,
+            update_count=made.entry_count,
+            file_size_bytes=len(made.data),
+        )
+        return stat, made.data
+
+
+Runner = Callable[[SliceRewriter, Sequence[PlannedSlice]], list[WriteStat]]
+"""A function that writes the new base files of slices on an engine, several at once."""
+
+
+def rewrite_here(rewriter: SliceRewriter, slices: Sequence[PlannedSlice]) -> list[WriteStat]:
+    """Rewrite slices in this process, one after the other."""
+    stats = []
+    for planned in slices:
+        made = rewriter.rewrite(planned)
+        if made is not None:
+            stat, data = made
+            rewriter.table.storage.put(stat.path, data)
+            stats.append(stat)
+    return stats

@@ -1,0 +1,1 @@
+"""Statistics of columns in the metadata table: measured, merged and looked up."""

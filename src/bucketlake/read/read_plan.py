@@ -1,0 +1,211 @@
+"""The plan of a read: which files to read, and with which schema each base file was written.
+
+A table whose schema evolved has files with several schemas. Files are read per schema and cast,
+because engines differ in the types that they widen. The schema of a file comes from the commit that
+wrote the file, so no footer is read for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from bucketlake.config.table_keys import META_COLUMNS_OFF
+from bucketlake.errors import InputError
+from bucketlake.format.avro.table_schema import arrow_from_avro
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.kinds import IndexKind
+from bucketlake.model.field_path import spelled, why_missing
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.schema import META_NAMES
+from bucketlake.read.pruning.prune import PruningReport, prune_slices
+from bucketlake.read.request import PinnedRead
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.storage.at_once import at_once
+from bucketlake.where.predicate import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The files, columns and condition of a read.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        Columns that can be read: the table's, and the meta columns if one of them is needed.
+    files : tuple of (pa.Schema, tuple of DataFile)
+        Base files of slices without log files, by the schema with which they were written,
+        restricted to the columns of ``schema``.
+    merged : tuple of FileSlice
+        Slices with log files, for ``reader`` to merge.
+    reader : SliceReader
+        Reads the slices.
+    report : PruningReport
+        How much is read, and why nothing was pruned.
+    where : str or None
+        SQL condition of the rows.
+    predicate : Predicate or None
+        The parsed condition; None without a condition, or if the reader's session gives it another
+        meaning.
+    columns : tuple of str or None
+        Columns to return; None for all of ``schema``.
+    """
+
+    schema: pa.Schema
+    files: tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]
+    merged: tuple[FileSlice, ...]
+    reader: SliceReader
+    report: PruningReport
+    where: str | None = None
+    predicate: Predicate | None = None
+    columns: tuple[str, ...] | None = None
+
+
+def plan_read(
+    read: PinnedRead,
+    index: IndexKind | None,
+    *,
+    time_zone: str | None = None,
+    usual_settings: bool = True,
+    counts_all: bool = False,
+) -> ReadPlan:
+    """Plan a snapshot read or an incremental read.
+
+    Parameters
+    ----------
+    read : PinnedRead
+        The pinned table and the request.
+    index : IndexKind or None
+        How keys find their bucket; None prunes no buckets.
+    time_zone : str, optional
+        Zone of times in the condition without a zone; None does not prune by such times.
+    usual_settings : bool
+        False if the reader's session gives SQL text another meaning; see ``prune_slices``.
+    counts_all : bool
+        Whether the report counts the whole table; see ``prune_slices``.
+
+    Raises
+    ------
+    InputError
+        If the list of columns is empty, or a column does not exist or is named twice.
+    """
+    snapshot, where, columns = read.snapshot, read.condition, read.columns
+    schema = _readable_schema(snapshot, where, columns)
+    predicate = None
+    if where is not None and usual_settings:
+        predicate = _parsed_condition(where, snapshot.readable_schema, time_zone)
+    slices, report = prune_slices(
+        snapshot,
+        index,
+        predicate,
+        usual_settings=usual_settings,
+        changes=read.changes,
+        counts_all=counts_all,
+    )
+    if read.request.read_optimized:
+        based = (file_slice for file_slice in slices if file_slice.base_file is not None)
+        slices = [replace(file_slice, log_files=()) for file_slice in based]
+    plan = _plan(snapshot, slices, schema, report)
+    return replace(plan, where=where, predicate=predicate, columns=columns)
+
+
+def plan_slices(snapshot: Snapshot, slices: Sequence[FileSlice]) -> ReadPlan:
+    """Plan a read of all rows of some slices; the report counts only these slices."""
+    paths, count = {file_slice.partition_path for file_slice in slices}, len(slices)
+    report = PruningReport(len(paths), len(paths), count, count, None, None, None)
+    return _plan(snapshot, slices, snapshot.schema, report)
+
+
+def _plan(
+    snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema, report: PruningReport
+) -> ReadPlan:
+    merged = tuple(file_slice for file_slice in slices if file_slice.log_files)
+    whole = [file_slice for file_slice in slices if not file_slice.log_files]
+    files = _by_schema(snapshot, whole, schema)
+    return ReadPlan(schema, files, merged, SliceReader.of_snapshot(snapshot), report)
+
+
+def _parsed_condition(where: str, schema: pa.Schema, time_zone: str | None) -> Predicate:
+    from bucketlake.where.parser import parse_where  # The SQL parser is slow to import.
+
+    return parse_where(where, schema, time_zone=time_zone)
+
+
+def _readable_schema(
+    snapshot: Snapshot, where: str | None, columns: Sequence[str] | None
+) -> pa.Schema:
+    if columns is not None and not columns:  # An Arrow table without columns has no row count.
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            "the list of columns is empty",
+            "name columns, or omit the argument to read all columns",
+        )
+    asked = {c.lower() for c in columns or ()}
+    if len(asked) < len(columns or ()):
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            f"a column is named twice in {list(columns or ())}",
+            "name each column once",
+        )
+    meta = any(name in asked or (where and name in where.lower()) for name in META_NAMES)
+    schema = snapshot.readable_schema if meta else snapshot.schema
+    absent = sorted(path for path in asked if spelled(schema, path) is None)
+    if absent:
+        is_unstored = absent[0] in META_NAMES
+        why = f", and no meta columns ({META_COLUMNS_OFF})" if is_unstored else ""
+        raise InputError(
+            f"columns of {snapshot.storage.root}",
+            f"there is no column {absent[0]!r}; the table "
+            f"{why_missing(snapshot.schema, absent[0])}{why}",
+            "name columns of the table",
+        )
+    return schema
+
+
+def _by_schema(
+    snapshot: Snapshot, slices: Sequence[FileSlice], schema: pa.Schema
+) -> tuple[tuple[pa.Schema, tuple[DataFile, ...]], ...]:
+    files = [s.base_file for s in slices if s.base_file is not None]
+    instants = sorted({f.name.instant for f in files})
+    texts = dict(
+        zip(instants, at_once(snapshot.storage, partial(_told, snapshot), instants), strict=True)
+    )
+    parsed = {text: _parsed(snapshot, text) for text in {*texts.values()} if text}
+    grouped: dict[pa.Schema, list[DataFile]] = {}
+    for file in files:
+        text = texts[file.name.instant]
+        stored = parsed[text] if text else _in_footer(snapshot, file)
+        names = set(stored.names) | set(META_NAMES)
+        restricted = pa.schema(
+            [
+                stored.field(f.name) if f.name in stored.names else f
+                for f in schema
+                if f.name in names
+            ]
+        )
+        grouped.setdefault(restricted, []).append(file)
+    return tuple((written, tuple(held)) for written, held in grouped.items())
+
+
+def _told(snapshot: Snapshot, instant: InstantTime) -> str | None:
+    """Return the Avro schema in the commit of an instant; None if no active commit has one."""
+    commit = next(
+        (c for c in snapshot.timeline.completed_commits() if c.requested_at == instant), None
+    )
+    if commit is None:
+        return None
+    return snapshot.timeline.read_commit(snapshot.storage, commit).schema_json
+
+
+def _parsed(snapshot: Snapshot, text: str) -> pa.Schema:
+    return snapshot.schema if text == snapshot.schema_text else arrow_from_avro(text)
+
+
+def _in_footer(snapshot: Snapshot, file: DataFile) -> pa.Schema:
+    with BaseFileReader(snapshot.storage, file.path) as reader:
+        return reader.schema

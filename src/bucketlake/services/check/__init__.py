@@ -1,0 +1,1 @@
+"""Finds what is wrong with a table, and repairs it."""

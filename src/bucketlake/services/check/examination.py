@@ -1,0 +1,145 @@
+"""The state of a table for the checks of the doctor: listed once, files before the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from bucketlake.config.paths_of_table import HEARTBEAT_FOLDER, MARKER_FOLDER
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import FormatError, HashingMetadataError, UnsupportedFeatureError
+from bucketlake.format.partition_metadata import PARTITION_METADATA_PREFIX
+from bucketlake.index.ring_layout import RingLayout
+from bucketlake.index.setting import TableIndex, resolve_index
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.file_system_view import data_file, list_objects
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.storage.base import Storage, StoredObject
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.instant import Instant, instant_from_ms
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The listed files and instants of a table, and values derived from them.
+
+    Attributes
+    ----------
+    storage, config
+        The table.
+    given : TableIndex or None
+        The index that the caller states.
+    timeline : Timeline
+        The timeline, listed after the objects.
+    objects : mapping of str to StoredObject
+        Data files, partition markers, and all other objects outside ``.hoodie``, by path.
+    left : mapping of str to StoredObject
+        Markers and heartbeats, by path.
+    min_age_ms : int
+        Smallest age of a leftover.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+    """
+
+    storage: Storage
+    config: TableConfig
+    given: TableIndex | None
+    timeline: Timeline
+    objects: Mapping[str, StoredObject]
+    left: Mapping[str, StoredObject]
+    min_age_ms: int
+    now_ms: Callable[[], int]
+
+    @cached_property
+    def files(self) -> list[DataFile]:
+        """All base and log files, inside and outside of partitions."""
+        files = (data_file(stored) for stored in self.objects.values())
+        return [file for file in files if file is not None]
+
+    @cached_property
+    def marked(self) -> set[str]:
+        """Folders with a partition marker, which readers treat as partitions."""
+        places = (path.rpartition("/") for path in self.objects)
+        return {folder for folder, _, name in places if name.startswith(PARTITION_METADATA_PREFIX)}
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The table, pinned."""
+        return load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+
+    @cached_property
+    def slices(self) -> list[FileSlice]:
+        """The live slices of the partitions that readers see."""
+        return self.snapshot.live_slices(f for f in self.files if f.partition_path in self.marked)
+
+    @cached_property
+    def index(self) -> TableIndex | None:
+        """The table's index; None if it is unknown, or bucketlake does not support it."""
+        try:
+            return resolve_index(self.storage, self.timeline, self.given)
+        except UnsupportedFeatureError:  # The rules are not supported.
+            return None
+
+    @cached_property
+    def broken_rings(self) -> dict[str, FormatError | HashingMetadataError]:
+        """Why the hash rings of partitions cannot be read, by partition path."""
+        layout = self.index.layout() if self.index is not None else None
+        found: dict[str, FormatError | HashingMetadataError] = {}
+        if isinstance(layout, RingLayout):
+            for partition in {file_slice.partition_path for file_slice in self.slices}:
+                try:
+                    layout.state(partition)
+                except (FormatError, HashingMetadataError) as error:
+                    found[partition] = error
+        return found
+
+    @cached_property
+    def placed(self) -> list[FileSlice]:
+        """The live slices of the partitions whose buckets are known."""
+        return [held for held in self.slices if held.partition_path not in self.broken_rings]
+
+    @cached_property
+    def committed(self) -> dict[str, tuple[Instant, WriteStat]]:
+        """The files that commits of the timeline wrote, by path; the newest commit wins."""
+        commits = self.timeline.read_commits(self.storage, self.timeline.completed_commits())
+        return {stat.path: (instant, stat) for instant, commit in commits for stat in commit.stats}
+
+    def instants_below(self, folder: str) -> set[InstantTime]:
+        """Return the instants in a folder whose objects are all old enough to be leftovers."""
+        held: dict[str, bool] = {}
+        for path, stored in self.left.items():
+            if path.startswith(f"{folder}/"):
+                name = path.removeprefix(f"{folder}/").partition("/")[0]
+                held[name] = held.get(name, True) and self.is_old(stored)
+        return {InstantTime(name) for name, is_old in held.items() if is_old}
+
+    def is_old(self, stored: StoredObject) -> bool:
+        """Return whether an object is older than the writes of a running writer can be."""
+        return self.now_ms() - stored.modified_at_ms >= self.min_age_ms
+
+    def is_old_instant(self, instant: InstantTime) -> bool:
+        """Return whether an instant was requested before the smallest age of a leftover."""
+        oldest = instant_from_ms(self.now_ms() - self.min_age_ms, self.config.timeline_timezone)
+        return instant <= oldest
+
+
+def examine(
+    storage: Storage,
+    config: TableConfig,
+    given: TableIndex | None,
+    *,
+    min_age_ms: int,
+    now_ms: Callable[[], int],
+) -> Examination:
+    """List a table."""
+    objects = {stored.path: stored for stored in list_objects(storage)}
+    left = {
+        stored.path: stored
+        for folder in (MARKER_FOLDER, HEARTBEAT_FOLDER)
+        for stored in storage.list(folder)
+    }
+    timeline = load_timeline(storage, config)
+    return Examination(storage, config, given, timeline, objects, left, min_age_ms, now_ms)

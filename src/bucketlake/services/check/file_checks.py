@@ -1,0 +1,291 @@
+"""Checks that compare the names, sizes and places of data files with the commits."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+from bucketlake.errors import FormatError
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.layout import Damage
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile
+from bucketlake.model.schema import PARTITION_PATH
+from bucketlake.model.table_type import TableType
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.missing_files import CommittedFile, lost_files
+from bucketlake.services.check.examination import Examination
+from bucketlake.services.check.findings import Finding, FindingKind
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_reader import read_archive
+from bucketlake.timeline.instant import Action, Instant
+
+
+def _not_marked(table: Examination) -> Iterator[Finding]:
+    """Find partitions without a marker: Spark silently reads no row of them."""
+    for folder in sorted(_unmarked_partitions(table)):
+        files = [file for file in table.files if file.partition_path == folder]
+        slices = table.snapshot.live_slices(files)
+        live = [path for file_slice in slices for path in file_slice.paths]
+        if live:
+            yield Finding(
+                FindingKind.PARTITION_NOT_MARKED,
+                f"{len(live)} files with committed rows are in a folder that readers do not treat "
+                "as a partition",
+                folder,
+                tuple(live),
+            )
+
+
+def _unmarked_partitions(table: Examination) -> set[str]:
+    """Return unmarked folders that should be partitions; exclude copies of partitions."""
+    committed = {stat.partition_path for _, stat in table.committed.values()}
+    unmarked: dict[str, list[DataFile]] = defaultdict(list)
+    for file in table.files:
+        if file.partition_path not in table.marked:
+            unmarked[file.partition_path].append(file)
+    return {
+        folder
+        for folder, files in unmarked.items()
+        if folder in committed or _is_partition(table, files)
+    }
+
+
+def _is_partition(table: Examination, files: list[DataFile]) -> bool:
+    """Return whether the rows of a folder's files name the folder as their partition."""
+    if not table.config.populate_meta_fields:
+        return False  # Only the folder tells the partition.
+    for file in files:
+        if isinstance(file.name, BaseFileName):
+            try:
+                with BaseFileReader(table.storage, file.path) as reader:
+                    for chunk in reader.iter_chunks([PARTITION_PATH], rows_max=1):
+                        return bool(chunk[PARTITION_PATH][0].as_py() == file.partition_path)
+            except FormatError:
+                continue
+    return False
+
+
+def _missing(table: Examination) -> Iterator[Finding]:
+    """Find files of live slices that commits name and that do not exist, also archived commits.
+
+    The live slices are computed again on a newer timeline, because a clean or a rollback may have
+    deleted a file after the first listing.
+    """
+    missing = {p for p in _lost(table, table.timeline) if table.storage.stat(p) is None}
+    if not missing:
+        return
+    newer = load_timeline(table.storage, table.config)
+    newer.recall(table.timeline)
+    for path, found in sorted(_lost(table, newer).items()):
+        if path in missing:
+            yield Finding(
+                FindingKind.FILE_MISSING,
+                rows_lost_by(found.commit),
+                found.file.partition_path,
+                (path,),
+            )
+
+
+def _skipped(table: Examination) -> Iterator[Finding]:
+    """Find missing base files that are not live any more: the next commit built on older ones.
+
+    bucketlake's writes raise an error instead. Hudi's do not, unless it uses the metadata table.
+    The log files of a compaction still have the rows of its base files.
+    """
+    bases: dict[tuple[str, FileId], list[tuple[Instant, WriteStat]]] = defaultdict(list)
+    for instant, stat in table.committed.values():
+        if BaseFileName.from_file_name(stat.path.rpartition("/")[2]) is not None:
+            bases[stat.partition_path, stat.file_id].append((instant, stat))
+    is_merged = table.config.table_type is TableType.MERGE_ON_READ
+    skipped = [
+        (commit.requested_at, lost, skipper.requested_at)
+        for held in bases.values()
+        for (commit, lost), (skipper, stat) in pairwise(sorted(held, key=_requested_at))
+        if stat.previous_commit < commit.requested_at
+        and not (is_merged and commit.action is Action.COMMIT)
+        and table.storage.stat(lost.path) is None
+    ]
+    if not skipped:
+        return
+    slices = table.snapshot.live_slices(table.files)
+    live = {(held.partition_path, held.file_id) for held in slices}
+    for commit, lost, skipper in skipped:
+        if (lost.partition_path, lost.file_id) in live:
+            yield Finding(
+                FindingKind.FILE_MISSING,
+                f"instant {commit} committed a file that is missing, and instant {skipper} was "
+                "written without its rows",
+                lost.partition_path,
+                (lost.path,),
+            )
+
+
+def _requested_at(written: tuple[Instant, WriteStat]) -> InstantTime:
+    return written[0].requested_at
+
+
+def rows_lost_by(commit: InstantTime) -> str:
+    """Return the meaning of a missing file."""
+    return f"instant {commit} committed a file that is missing; its rows are lost"
+
+
+def _lost(table: Examination, timeline: Timeline) -> dict[str, CommittedFile]:
+    snapshot = replace(table.snapshot, timeline=timeline)
+    return lost_files(
+        table.storage,
+        table.config,
+        timeline,
+        table.files,
+        snapshot.live_slices(table.files),
+        None,
+        snapshot.live_slices,
+        with_archive=True,
+    )
+
+
+def _sizes(table: Examination) -> Iterator[Finding]:
+    for path, (instant, stat) in sorted(table.committed.items()):
+        stored = table.objects.get(path)
+        if stored is not None and stored.size_bytes != stat.file_size_bytes > 0:
+            yield Finding(
+                FindingKind.FILE_SIZE_DIFFERS,
+                f"instant {instant.requested_at} committed {stat.file_size_bytes} bytes, but the "
+                f"file has {stored.size_bytes}",
+                stat.partition_path,
+                (path,),
+            )
+
+
+def _strays(table: Examination) -> Iterator[Finding]:
+    """Find data files that no commit wrote."""
+    history = History(table)
+    partitions = table.marked | _unmarked_partitions(table)
+    for file in sorted(table.files, key=lambda file: file.path):
+        if file.partition_path not in partitions or not table.is_old(table.objects[file.path]):
+            continue
+        kind = stray_kind(table, history, file)
+        # A rollback may have deleted the file meanwhile.
+        if kind is not None and table.storage.stat(file.path) is not None:
+            yield Finding(
+                kind,
+                f"{_STRAY[kind]} (instant {file.name.instant})",
+                file.partition_path,
+                (file.path,),
+            )
+
+
+_STRAY = {
+    FindingKind.ORPHAN_FILE: (
+        "a file of no commit, which readers will treat as committed once the timeline has moved on"
+    ),
+    FindingKind.ORPHAN_SHOWN: (
+        "a file of no commit, which readers treat as committed: it is older than the timeline"
+    ),
+    FindingKind.FILE_NOT_COMMITTED: (
+        "a file with the time of a commit that does not name it, and readers show its rows"
+    ),
+}
+
+
+def stray_kind(table: Examination, history: History, file: DataFile) -> FindingKind | None:
+    """Return the finding of a data file that no commit wrote; None if a commit may have."""
+    if isinstance(file.name, LogFileName) and (
+        table.timeline.layout_version == 1 or file.name.suffix
+    ):
+        return None  # Its name has its base file's instant, or commits do not name its path.
+    instant, start = file.name.instant, table.timeline.start
+    if instant in history.active:
+        is_stray = table.timeline.is_completed(instant) and file.path not in table.committed
+        return FindingKind.FILE_NOT_COMMITTED if is_stray else None
+    if start is None or instant > start:
+        # The instant may have been archived meanwhile.
+        return None if history.is_archived(instant) else FindingKind.ORPHAN_FILE
+    return None if history.may_hold(instant) else FindingKind.ORPHAN_SHOWN
+
+
+class History:
+    """The instants of the timeline, and older instants that may have been commits."""
+
+    def __init__(self, table: Examination) -> None:
+        self._table = table
+        self.active = {i.requested_at for i in table.timeline.instants if i.action.writes_data}
+
+    def is_archived(self, instant: InstantTime) -> bool:
+        """Return whether an instant left the active timeline for the archive."""
+        return instant in self._archived
+
+    def may_hold(self, instant: InstantTime) -> bool:
+        """Return whether an instant older than the timeline may have been a commit."""
+        if self._table.config.layout_version == 1:
+            return True  # Archives of this layout are not read.
+        # Older instants may have been removed from the archive.
+        return instant in self._archived or instant < min(self._archived, default="")
+
+    def is_delta_commit(self, instant: InstantTime) -> bool:
+        """Return whether an instant, perhaps an archived one, is a delta commit."""
+        if instant in self.active:
+            found = self._table.timeline.find_completed(instant)
+            return found is not None and found.action is Action.DELTA_COMMIT
+        return self._archived.get(instant) == Action.DELTA_COMMIT.value
+
+    @cached_property
+    def _archived(self) -> dict[InstantTime, str]:
+        if self._table.config.layout_version == 1:
+            return {}
+        entries = read_archive(self._table.storage, self._table.config, with_metadata=False)
+        return {entry.requested_at: entry.action for entry in entries}
+
+
+def _logs_of_other_commits(table: Examination) -> Iterator[Finding]:
+    """Find live log files whose names have the instant of an earlier delta commit.
+
+    Hudi's UPDATE, DELETE and MERGE write such names where a file group has no base file. Readers
+    order log files by the names, so the changes of the later commit may lose. Copies for a resize
+    have the instant of the resize, which is no delta commit.
+    """
+    if table.timeline.layout_version == 1:
+        return  # Names have the instants of base files.
+    live = {path for held in table.slices if not held.base_file for path in held.paths}
+    history = History(table)
+    for path, (commit, stat) in sorted(table.committed.items()):
+        name = LogFileName.from_file_name(path.rpartition("/")[2])
+        if path not in live or name is None or name.copied_by is not None:
+            continue
+        if name.instant != commit.requested_at and history.is_delta_commit(name.instant):
+            yield Finding(
+                FindingKind.LOG_OF_OTHER_COMMIT,
+                f"instant {commit.requested_at} committed a log file with the name of instant "
+                f"{name.instant}; its changes may lose against those of the earlier commit",
+                stat.partition_path,
+                (path,),
+            )
+
+
+def _groups(table: Examination) -> Iterator[Finding]:
+    """Find file groups that contradict the layout."""
+    if table.index is None:
+        return
+    for found in table.index.layout().damaged_groups(table.placed):
+        paths = tuple(path for file_slice in found.slices for path in file_slice.paths)
+        yield Finding(_DAMAGE[found.damage], found.problem, found.partition_path, paths)
+
+
+_DAMAGE = {
+    Damage.UNKNOWN_GROUP: FindingKind.BUCKET_UNKNOWN,
+    Damage.SURPLUS_GROUPS: FindingKind.BUCKET_TWICE,
+}
+
+
+FILE_CHECKS: tuple[Callable[[Examination], Iterator[Finding]], ...] = (
+    _not_marked,
+    _missing,
+    _skipped,
+    _sizes,
+    _strays,
+    _logs_of_other_commits,
+    _groups,
+)

@@ -1,0 +1,195 @@
+"""Building the record-level index that the kind of a table needs and the table does not have.
+
+Tables of the kinds ``RecordIndex`` and ``DynamicBucket`` are written with a record-level index. It
+may be missing for several reasons: a rollback or restore could not take back its entries; a build
+died; the metadata table was turned off; or a Hudi writer that does not enable the index deleted it.
+Whatever the reason, the next write builds it. So these actions need no steps of their own, and may
+die at any point.
+
+A build of a living process is left alone: its heartbeat is that of the last turn of a build
+(``services/metadata/rebuild.py``). So is a pending indexing of Hudi, which has no heartbeat.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+from bucketlake.actions.conflict import retried
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    BucketLakeError,
+    CommitConflictError,
+    ConfigError,
+    IndexMissingError,
+    IndexStateError,
+    MetadataTableWarning,
+)
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.setting import IndexedKind, needed_index
+from bucketlake.metadata.metadata_table import load_metadata_table
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.services.metadata.index_builder import Runner, build_here
+from bucketlake.services.metadata.rebuild import build_metadata_table, builder_at_work
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import system_now_ms
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+
+IS_OF_OTHER_KIND = "its keys are unique in other parts of the table: partition or whole table"
+
+_RECORD_INDEX = MetadataPartition.RECORD_INDEX
+_BUILDS = 3  # Another writer may take the index off again between the build and the write.
+_LOOK_SECONDS = 0.1
+_WAIT_SECONDS = 10.0  # For the build of another process.
+# A conversion puts the table under its new kind a moment after it has built the index.
+_CONVERSION_SECONDS = 5.0
+
+_Result = TypeVar("_Result")
+
+
+def with_needed_index(
+    storage: Storage,
+    write: Callable[[], _Result],
+    *,
+    run: Runner = build_here,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> _Result:
+    """Run a write, also again after a conflict; first build the index that it needs, if missing.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table.
+    write : callable
+        The write; it opens the table itself.
+    run : callable
+        Builds shards of a record-level index on an engine.
+    lock : TableLock
+        The lock that Hudi's writers share.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    IndexMissingError
+        If the table has no index, and stores no kind that needs one: the caller stated the kind.
+    CommitConflictError
+        If another process is building the index, or the write was in conflict in every attempt.
+    KeyTwiceError
+        If the index cannot be built, because a key is stored twice.
+    """
+    for _ in range(_BUILDS):
+        try:
+            return retried(write)
+        except IndexMissingError:
+            if _kind_of(storage) is None:
+                raise
+            warnings.warn(
+                f"the record-level index of {storage.root} was missing; this write builds it first",
+                MetadataTableWarning,
+                stacklevel=2,
+            )
+            build_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    return retried(write)
+
+
+def build_needed_index(
+    storage: Storage,
+    *,
+    run: Runner = build_here,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> None:
+    """Build the record-level index that the kind of a table needs, unless the table has it.
+
+    See :func:`with_needed_index` for the parameters and the errors.
+    """
+    ends_at = time.monotonic() + _WAIT_SECONDS
+    converts_until = time.monotonic() + _CONVERSION_SECONDS
+    while (found := _needed_index(storage)) is not None:
+        kind, why = found
+        builder = builder_at_work(storage, now_ms)
+        may_convert = why == IS_OF_OTHER_KIND and time.monotonic() < converts_until
+        if builder is None and not may_convert:
+            build_metadata_table(
+                storage,
+                [_RECORD_INDEX],
+                is_partitioned=kind.partitioned,
+                run=run,
+                lock=lock,
+                now_ms=now_ms,
+            )
+            return
+        if builder is not None and time.monotonic() >= ends_at:
+            raise CommitConflictError(
+                builder,
+                f"another process is building the record-level index of {storage.root}, which "
+                "writes need; write again when it has ended, or if it died, build the index with "
+                f"table.rebuild_metadata_table(['record_index'], partitioned={kind.partitioned})",
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def keep_needed_index(
+    storage: Storage,
+    *,
+    run: Runner,
+    lock: TableLock,
+    now_ms: Callable[[], int],
+) -> None:
+    """Build the index as :func:`build_needed_index`, after commits were undone.
+
+    They stay undone if that fails; then a warning says why, and the next write tries again.
+    """
+    try:
+        build_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    except BucketLakeError as error:
+        warnings.warn(
+            f"the commits were undone, but the record-level index of {storage.root} could not be "
+            f"built: {error}; the next write tries again",
+            MetadataTableWarning,
+            stacklevel=2,
+        )
+
+
+def require_own_kind(storage: Storage, config: TableConfig, is_partitioned: bool | None) -> None:
+    """Raise ConfigError if the kind of a table needs the other kind of record-level index."""
+    kind = needed_index(storage, load_timeline(storage, config))
+    if kind is not None and is_partitioned not in (None, kind.partitioned):
+        raise ConfigError(
+            "partitioned", is_partitioned, f"{kind.partitioned}: {storage.root} holds {kind!r}"
+        )
+
+
+def why_index_is_missing(
+    storage: Storage, config: TableConfig, timeline: Timeline, kind: IndexedKind
+) -> str | None:
+    """Return why a table of a kind cannot be written with its index; None if it can."""
+    if _RECORD_INDEX not in config.metadata_partitions:
+        is_built = _RECORD_INDEX in config.metadata_partitions_inflight
+        return "its build did not end" if is_built else "the table has none"
+    try:
+        shards = RecordIndexReader(load_metadata_table(storage, config, timeline)).shards
+    except IndexStateError:
+        return None  # It is there, and damaged.
+    if shards.is_partitioned == kind.partitioned or not (shards.counts or shards.global_count):
+        return None
+    return IS_OF_OTHER_KIND
+
+
+def _kind_of(storage: Storage) -> IndexedKind | None:
+    return needed_index(storage, load_timeline(storage, read_table_config(storage)))
+
+
+def _needed_index(storage: Storage) -> tuple[IndexedKind, str] | None:
+    """Return the kind of a table that lacks its index, and why; None if it has what it needs."""
+    config = read_table_config(storage)
+    timeline = load_timeline(storage, config)
+    kind = needed_index(storage, timeline)
+    why = None if kind is None else why_index_is_missing(storage, config, timeline, kind)
+    return None if kind is None or why is None else (kind, why)

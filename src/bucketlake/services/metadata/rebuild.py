@@ -1,0 +1,598 @@
+"""Turning the metadata table of a table on and off, and building it again.
+
+The build for an existing table runs beside writers, in these steps:
+
+1. The partitions to build leave the table's properties, and a turn in the order of commits is
+   taken; from then on no writer adds files to them. Their files are deleted, and empty file groups
+   are made.
+2. The partitions come into the list of partitions that are being built, which readers do not use.
+3. The build takes another turn. All commits with an earlier turn are completed by then. All with a
+   later turn read the properties again, and maintain these partitions with log files.
+4. The build makes the base files from the table as it was at the turn; their instant is that of the
+   turn. The log files of later commits are applied to them.
+5. The partitions move into the list of valid partitions.
+
+The turns also order builds and removals: a build goes on only while no other has taken a turn after
+it, so that of several at once the last one wins. A build takes a turn before its first step, too.
+From then on to its end, the last of its turns has a heartbeat, so that others see that it is at
+work.
+
+A build that died in step 4 is continued by the next one: writers have maintained the partitions
+meanwhile. If it died before, the next build begins again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from bucketlake.actions.conflict import retried
+from bucketlake.actions.log_copies import committed_copies
+from bucketlake.actions.progress import counted
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.turns import head
+from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    ConfigError,
+    ObjectNotFoundError,
+)
+from bucketlake.format.index_definitions import IndexDefinition
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, needed_index, setting_at
+from bucketlake.metadata.creation import (
+    USUAL_PARTITIONS,
+    claim_initial_instant,
+    create_metadata_table,
+    delete_metadata_table,
+    files_of_partitions,
+    initialise_partitions,
+    usual_file_groups,
+    withdraw_initialisations,
+)
+from bucketlake.metadata.file_entries import entries_of_table
+from bucketlake.metadata.inner_table import InnerTable, inner_table
+from bucketlake.metadata.listed_partitions import list_partitions_as
+from bucketlake.metadata.metadata_table import load_metadata_table
+from bucketlake.metadata.record_index.definition_file import (
+    columns_with_statistics,
+    read_index_definitions,
+    update_index_definitions,
+)
+from bucketlake.metadata.record_index.shards import IndexShards, ShardLimits
+from bucketlake.metadata.slices.log_files import GroupEntries
+from bucketlake.metadata.slices.slice_compaction import withdraw_compactions
+from bucketlake.metadata.statistics.measured_columns import (
+    STATISTICS,
+    indexed_columns,
+    usual_columns,
+)
+from bucketlake.metadata.statistics.of_file import (
+    FileStatistics,
+    NamedStatistics,
+    statistics_of_file,
+)
+from bucketlake.metadata.statistics.statistics_entries import entries_of_statistics
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import DataFile
+from bucketlake.model.kept import kept_property
+from bucketlake.model.names import one_of
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.file_system_view import list_partitions
+from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
+from bucketlake.services.metadata.index_builder import Runner, build_here, build_index
+from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
+from bucketlake.storage.at_once import at_once
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import Turn, last_turn
+from bucketlake.timeline.heartbeat import beating, is_alive
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import NO_LOCK, TableLock
+from bucketlake.timeline.table_properties import read_table_config
+
+_BUILD_FILE = f"{METADATA_TABLE_FOLDER}/{HOODIE_FOLDER}/bucketlake_build.json"
+"""Instant and partitions of a build between its turn and its end."""
+
+_OVERTAKEN = "another process took partitions of the metadata table off meanwhile; build it again"
+
+
+def build_metadata_table(
+    storage: Storage,
+    partitions: Sequence[str] = (),
+    *,
+    is_partitioned: bool | None = None,
+    limits: ShardLimits | None = None,
+    keeps_one: bool = False,
+    run: Runner = build_here,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> tuple[str, ...]:
+    """Build partitions of the metadata table, also anew; return all valid partitions.
+
+    Parameters
+    ----------
+    storage : Storage
+        The table.
+    partitions : sequence of str
+        Partitions to build; by default those that the table has, or the usual ones if it has none,
+        and the record-level index if the kind of the table needs it.
+    is_partitioned : bool or None
+        Whether keys are unique in each data partition, for a record-level index; None: as the kind
+        of the table needs it, or as the index that the table has or had, or else True.
+    limits : ShardLimits, optional
+        Number of shards of a record-level index; by default as the index kind of the table says.
+    keeps_one : bool
+        Whether a key that is stored twice gets the place of one of its rows in the record-level
+        index. Writes then change only this row, so the caller removes the others at once.
+    run : callable
+        Builds shards of a record-level index on an engine.
+    lock : TableLock
+        Held while the properties change.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    ConfigError
+        If bucketlake does not maintain such a partition.
+    CommitConflictError
+        If another build or removal began meanwhile.
+    KeyTwiceError
+        If a key is stored twice, so that a record-level index has no place for it.
+    """
+    config = read_table_config(storage)
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = load_timeline(storage, config)
+    timeline = settle_failed_writes(storage, config, timeline, clock, lock)
+    config = read_table_config(storage)  # A restore that was continued may take partitions off.
+    needed = needed_index(storage, timeline)
+    chosen = partitions_to_build(config, partitions, needs_index=needed is not None)
+    work = _Work(storage, config, clock, lock)
+    index = None
+    if MetadataPartition.RECORD_INDEX in chosen:
+        partitioned = _is_partitioned(storage, config, needed, is_partitioned)
+        index = _IndexBuild(storage, config, partitioned, limits, keeps_one, run)
+    content = _BuildContent(
+        tuple(chosen), None if index is None else index.is_partitioned, keeps_one
+    )
+    with ExitStack() as at_work:
+        begun = _begun(storage, config, content)
+        if begun is None:
+            columns = _columns(storage, config)
+            owner = work.turn_off(chosen, at_work)
+            create_metadata_table(storage, config)
+            for partition in chosen:
+                instant = claim_initial_instant(storage, config)
+                work.require_owner(owner)  # Otherwise the next build may not have seen the instant.
+                if index is not None and partition is MetadataPartition.RECORD_INDEX:
+                    file_ids = index.new_file_ids(instant)
+                else:
+                    file_ids = usual_file_groups(partition)
+                work.initialise({partition: dict.fromkeys(file_ids, GroupEntries())}, instant)
+            work.define_indexes(chosen, columns, index, owner)
+            work.list_as_building(chosen, owner)
+            turn = work.turn(owner)
+        else:
+            turn = work.turn_again(begun)
+        instant, timeline = at_work.enter_context(turn)
+        storage.put(_BUILD_FILE, content.render(instant))
+        found = _Found(storage, config, timeline)
+        built = [] if index is None else index.build(instant, timeline, work.require_owner)
+        usual = [name for name in chosen if name is not MetadataPartition.RECORD_INDEX]
+        groups: dict[MetadataPartition, Mapping[FileId, GroupEntries]] = {
+            name: found.groups(name) for name in usual
+        }
+        work.require_owner(instant)
+        work.initialise(groups, instant, built)
+        valid = work.list_as_valid(chosen, instant)
+        storage.delete(_BUILD_FILE)
+    return valid
+
+
+def drop_metadata_table(
+    storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable[[], int] = system_now_ms
+) -> None:
+    """Turn the metadata table off, and delete its files.
+
+    If the kind of the table needs the record-level index, the next write builds both again
+    (``services/metadata/needed_index.py``).
+    """
+    config = read_table_config(storage)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    with ExitStack() as at_work:
+        _Work(storage, config, clock, lock).turn_off(tuple(MetadataPartition), at_work)
+
+
+def builder_at_work(storage: Storage, now_ms: Callable[[], int]) -> InstantTime | None:
+    """Return the instant of a living process that builds or removes partitions; None if none does.
+
+    An indexing of Hudi that is pending counts as living: it has no heartbeat.
+    """
+    turn = last_turn(storage)
+    own = None if turn is None else turn.metadata_instant
+    if own is not None and is_alive(storage, own, now_ms):
+        return own
+    pending = load_timeline(storage, read_table_config(storage)).pending()
+    return next((i.requested_at for i in pending if i.action is Action.INDEXING), None)
+
+
+def partitions_to_build(
+    config: TableConfig, given: Sequence[str] = (), *, needs_index: bool = False
+) -> tuple[MetadataPartition, ...]:
+    """Return the partitions that a build makes, in the order in which Hudi builds them.
+
+    Other partitions are valid only together with the list of files. ``needs_index`` says whether
+    the kind of the table needs a record-level index. See :func:`build_metadata_table` for the
+    other parameters and the error.
+    """
+    known = {partition.value: partition for partition in MetadataPartition}
+    for name in given:
+        if name not in known:
+            raise ConfigError("partitions", name, one_of(name, known))
+    names = config.written_metadata_partitions
+    held = {known[name] for name in names if name in known}
+    wanted = {known[name] for name in given} or held or set(USUAL_PARTITIONS)
+    if MetadataPartition.FILES not in config.metadata_partitions:
+        wanted.add(MetadataPartition.FILES)
+    if MetadataPartition.FILES in wanted:
+        wanted |= held
+    if needs_index and not given:
+        wanted.add(MetadataPartition.RECORD_INDEX)
+    return tuple(partition for partition in MetadataPartition if partition in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _BuildContent:
+    """What a build makes; another process continues only a build of the same content.
+
+    Attributes
+    ----------
+    partitions : tuple of MetadataPartition
+        The partitions.
+    is_partitioned : bool or None
+        The kind of the record-level index; None if the build does not make one.
+    keeps_one : bool
+        Whether it has one place for a key that is stored twice.
+    """
+
+    partitions: tuple[MetadataPartition, ...]
+    is_partitioned: bool | None
+    keeps_one: bool
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "partitions": [*self.partitions],
+            "partitioned": self.is_partitioned,
+            "keepsOne": self.keeps_one,
+        }
+
+    def render(self, instant: InstantTime) -> bytes:
+        """Return the bytes of the build file."""
+        return json.dumps({"instant": instant, **self.to_json()}).encode()
+
+
+def _begun(storage: Storage, config: TableConfig, content: _BuildContent) -> InstantTime | None:
+    """Return the instant of a build of this content that took its turn and died."""
+    try:
+        held = json.loads(storage.read(_BUILD_FILE))
+        instant = InstantTime(str(held.pop("instant")))
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # Damaged: the build begins again.
+    is_maintained = {*content.partitions} <= {*config.metadata_partitions_inflight}
+    turn = last_turn(storage)
+    is_last = turn is not None and turn.metadata_instant == instant
+    return instant if is_maintained and is_last and held == content.to_json() else None
+
+
+def _columns(storage: Storage, config: TableConfig) -> tuple[str, ...]:
+    """Return the columns whose statistics are built: those that have statistics, or the usual."""
+    known = columns_with_statistics(storage, config)
+    if known:
+        return known
+    schema = load_snapshot(storage, config).schema_or_none
+    return () if schema is None else usual_columns(schema)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a table holds at a point of its timeline."""
+
+    storage: Storage
+    config: TableConfig
+    timeline: Timeline
+
+    def groups(self, partition: MetadataPartition) -> dict[FileId, GroupEntries]:
+        """Return the entries of a partition of the metadata table, by file group."""
+        groups = usual_file_groups(partition)
+        entries = dict(self._entries(partition).by_shard(len(groups)))
+        return {id_: entries.get(shard, GroupEntries()) for shard, id_ in enumerate(groups)}
+
+    def _entries(self, partition: MetadataPartition) -> GroupEntries:
+        match partition:
+            case MetadataPartition.FILES:
+                sizes = {
+                    path: {file.name.to_file_name(): file.size_bytes for file in files}
+                    for path, files in self._files.items()
+                }
+                return entries_of_table(sizes)
+            case MetadataPartition.COLUMN_STATS | MetadataPartition.PARTITION_STATS:
+                return self._entries_of_statistics[partition]
+            case MetadataPartition.RECORD_INDEX:
+                raise AssertionError("tasks make the files of the record-level index")
+
+    @kept_property
+    def _files(self) -> dict[str, list[DataFile]]:
+        resizes = {pending.requested_at for pending in self.timeline.pending_clusterings()}
+        # Commits list their copies for a pending resize.
+        copies = {stat.path for stat in committed_copies(self.storage, self.timeline, resizes)}
+        listed = list_partitions(self.storage)
+        self._require_whole([file for files in listed.values() for file in files])
+        return {
+            path: [
+                file
+                for file in files
+                if self.timeline.is_completed(file.name.instant) or file.path in copies
+            ]
+            for path, files in listed.items()
+        }
+
+    def _require_whole(self, files: Sequence[DataFile]) -> None:
+        """Raise an error if a committed file is missing: nobody would look for it any more."""
+        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+        slices = tuple(snapshot.live_slices(files))
+        listed = ListedSlices(snapshot, tuple(files), slices, None, is_seen=True)
+        listed.require_whole(load_timeline(self.storage, self.config))
+
+    @kept_property
+    def _entries_of_statistics(self) -> dict[MetadataPartition, GroupEntries]:
+        return entries_of_statistics(self._statistics())
+
+    def _statistics(self) -> dict[str, list[NamedStatistics]]:
+        snapshot = load_snapshot(self.storage, self.config, self.timeline, lists_storage=True)
+        schema = snapshot.schema_or_none
+        if schema is None:
+            return {}
+        columns = indexed_columns(self.storage, read_table_config(self.storage), schema)
+        assert columns is not None, "the properties list the partitions that are being built"
+        wanted = [file for files in self._files.values() for file in files]
+
+        def read(file: DataFile) -> FileStatistics | None:
+            with suppress(ObjectNotFoundError):  # A clean deleted it meanwhile.
+                return statistics_of_file(self.storage, file.path, columns, file.size_bytes)
+            return None
+
+        log_progress = counted("statistics of the table", len(wanted), "files")
+        found: dict[str, list[NamedStatistics]] = defaultdict(list)
+        for file, read_from in zip(
+            wanted, at_once(self.storage, read, wanted, log_progress), strict=True
+        ):
+            if read_from is not None:
+                found[file.partition_path].append((file.name.to_file_name(), read_from))
+        return dict(found)
+
+
+def _is_partitioned(
+    storage: Storage, config: TableConfig, needed: IndexedKind | None, given: bool | None
+) -> bool:
+    if given is not None:
+        return given
+    if needed is not None:
+        return needed.partitioned
+    known = read_index_definitions(storage, config).get(MetadataPartition.RECORD_INDEX)
+    return known is None or known.is_partitioned
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexBuild:
+    """The build of a record-level index."""
+
+    storage: Storage
+    config: TableConfig
+    is_partitioned: bool
+    limits: ShardLimits | None
+    keeps_one: bool
+    run: Runner
+
+    def new_file_ids(self, instant: InstantTime) -> list[FileId]:
+        """Return the file groups of a new index, which an initialisation opens."""
+        timeline = load_timeline(self.storage, self.config)
+        return self._plan(self._snapshot(timeline), instant, None).file_ids
+
+    def build(
+        self, instant: InstantTime, timeline: Timeline, require_owner: Callable[[InstantTime], None]
+    ) -> list[WriteStat]:
+        """Write the base files of the index for the table at a turn."""
+        name, root = MetadataPartition.RECORD_INDEX, self.storage.root
+
+        def attempt() -> list[WriteStat]:
+            # A clean may delete files of the table as it was at the turn. The newest state serves
+            # too, because entries of later writes are newer than the base files.
+            snapshot = self._snapshot(load_timeline(self.storage, self.config))
+            require_owner(instant)
+            # Listed after the commits, which may have opened shards of new partitions.
+            now = read_table_config(self.storage)
+            metadata = load_metadata_table(self.storage, now, timeline)
+            opened = IndexShards.of_file_ids(metadata.file_groups(name), root)
+            require_owner(instant)  # Another build deletes file groups after its turn.
+            plan = self._plan(snapshot, instant, opened)
+            return build_index(
+                snapshot,
+                self._inner,
+                plan,
+                self.run,
+                keeps_one=self.keeps_one,
+                is_needed=needed_index(self.storage, snapshot.timeline) is not None,
+            )
+
+        return retried(attempt)
+
+    def _plan(
+        self, snapshot: Snapshot, instant: InstantTime, opened: IndexShards | None
+    ) -> IndexBuildPlan:
+        partitioned = self.is_partitioned
+        stored = setting_at(self.storage, snapshot.timeline)
+        kind, limits = None if stored is None else stored.index, self.limits
+        if limits is None and isinstance(kind, INDEXED_KINDS) and kind.partitioned == partitioned:
+            limits = kind.shard_limits
+        return plan_index(
+            snapshot,
+            self._inner,
+            instant,
+            is_partitioned=partitioned,
+            limits=limits,
+            opened=opened,
+        )
+
+    def _snapshot(self, timeline: Timeline) -> Snapshot:
+        return load_snapshot(self.storage, self.config, timeline, lists_storage=True)
+
+    @property
+    def _inner(self) -> InnerTable:
+        return inner_table(self.storage, self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The steps of a build or a removal."""
+
+    storage: Storage
+    config: TableConfig
+    clock: InstantClock
+    lock: TableLock
+
+    def turn_off(
+        self, partitions: Collection[MetadataPartition], at_work: ExitStack
+    ) -> InstantTime:
+        """Take partitions off the properties, and delete their files; return the turn's instant.
+
+        The heartbeats of its turns end with ``at_work``.
+        """
+        is_whole = MetadataPartition.FILES in partitions
+        at_work.enter_context(self.turn())  # Whoever misses a partition sees that this is at work.
+        with self.lock.held(self.storage):
+            now = read_table_config(self.storage)
+            lost = now.written_metadata_partitions if is_whole else partitions
+            list_partitions_as(self.storage, lost=lost)
+        # Writers with an earlier turn have ended, later ones read the properties.
+        instant, _ = at_work.enter_context(self.turn())
+        # Listed before the check, so that these are files of earlier builds: another build may take
+        # its turn after the check, and be done before the files are deleted.
+        files = [] if is_whole else files_of_partitions(self.storage, partitions)
+        self.require_owner(instant)
+        if is_whole:
+            delete_metadata_table(self.storage)
+            return instant
+        withdraw_compactions(self.storage, self.config)
+        withdraw_initialisations(self.storage, self.config)
+        at_once(self.storage, self.storage.delete, files)
+        return instant
+
+    def require_owner(self, instant: InstantTime) -> None:
+        """Raise CommitConflictError if another build or removal took a turn after an instant."""
+        _require_last(last_turn(self.storage), instant)
+
+    def initialise(
+        self,
+        partitions: Mapping[MetadataPartition, Mapping[FileId, GroupEntries]],
+        instant: InstantTime,
+        built: Sequence[WriteStat] = (),
+    ) -> None:
+        """Write and commit the entries of partitions; see ``metadata/creation.py``."""
+        completed_at = self.clock.next_instant(load_timeline(self.storage, self.config))
+        initialise_partitions(
+            self.storage,
+            self.config,
+            partitions,
+            instant=instant,
+            completed_at=completed_at,
+            built=built,
+        )
+
+    def define_indexes(
+        self,
+        partitions: Collection[MetadataPartition],
+        columns: tuple[str, ...],
+        index: _IndexBuild | None,
+        owner: InstantTime,
+    ) -> None:
+        """Describe the indexes for readers, before the properties list them."""
+        definitions = []
+        if STATISTICS & {*partitions}:
+            definitions.append(IndexDefinition.of_column_stats(columns))
+        if index is not None:
+            partitioned = index.is_partitioned
+            definitions.append(IndexDefinition.of_record_index(is_partitioned=partitioned))
+        with self.lock.held(self.storage):
+            self.require_owner(owner)
+            update_index_definitions(self.storage, self.config, definitions)
+
+    def list_as_building(
+        self, partitions: Collection[MetadataPartition], owner: InstantTime
+    ) -> None:
+        """List partitions as being built."""
+        with self.lock.held(self.storage):
+            list_partitions_as(
+                self.storage, building=partitions, check=lambda _: self.require_owner(owner)
+            )
+
+    def list_as_valid(
+        self, partitions: Collection[MetadataPartition], owner: InstantTime
+    ) -> tuple[str, ...]:
+        """List partitions as valid, which were being built; return all that are valid."""
+
+        def check(listed: Collection[str]) -> None:
+            self.require_owner(owner)
+            # Another build or removal takes them off before its turn, a write at any time. They
+            # are valid already if another process continued this build.
+            if not {*partitions} <= {*listed}:
+                raise CommitConflictError(owner, _OVERTAKEN)
+
+        with self.lock.held(self.storage):
+            return list_partitions_as(self.storage, valid=partitions, check=check)
+
+    @contextmanager
+    def turn(self, owner: InstantTime | None = None) -> Iterator[tuple[InstantTime, Timeline]]:
+        """Take a turn; give its instant, and the timeline since then.
+
+        The heartbeat keeps other writers from using the instant meanwhile. With ``owner``, the last
+        build or removal must be that of this instant.
+        """
+        storage, config = self.storage, self.config
+        with ExitStack() as stack:
+            while True:
+                now = head(storage, config, self.clock)
+                if owner is not None:
+                    _require_last(now.turn, owner)
+                if end_undoing(storage, config, now.timeline, self.clock):
+                    continue
+                instant = now.next_instant()
+                with suppress(AlreadyExistsError), ExitStack() as attempt:
+                    attempt.enter_context(beating(storage, instant))
+                    if now.take(instant, changes_metadata=True):
+                        stack.push(attempt.pop_all())
+                        break
+            yield instant, now.timeline
+
+    @contextmanager
+    def turn_again(self, begun: InstantTime) -> Iterator[tuple[InstantTime, Timeline]]:
+        """Give the same for the turn of an earlier attempt."""
+        with beating(self.storage, begun, is_new=False):
+            yield begun, load_timeline(self.storage, self.config)
+
+
+def _require_last(turn: Turn | None, instant: InstantTime) -> None:
+    if turn is None or turn.metadata_instant != instant:
+        raise CommitConflictError(instant, _OVERTAKEN)

@@ -1,0 +1,189 @@
+"""Rescaling: rewriting partitions with other bucket counts (RFC-89).
+
+One replace commit has the new rules, the rows in their new buckets and the replaced file groups. So
+a reader sees either the old or the new layout. If another writer and a rescale touch the same
+partition, the second to commit raises ``CommitConflictError``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from bucketlake.actions.progress import LOGGER
+from bucketlake.errors import IndexStateError, StorageError
+from bucketlake.index.hashing_config import archive_configs
+from bucketlake.index.partition import PartitionBucket
+from bucketlake.index.setting import TableIndex
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.result import WriteResult
+from bucketlake.model.shown import Shown
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.timeline.active import load_timeline
+from bucketlake.write.batch_source import SlotSource, TaskResult, written_in_threads
+from bucketlake.write.partition_writes import overwrite_partitions
+from bucketlake.write.record_index.index_writer import ShardPlan
+from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
+from bucketlake.write.target import Target
+
+_SHOWN = 5  # Names in a warning.
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition whose bucket count changes.
+
+    Attributes
+    ----------
+    partition_path : str
+        Path of the partition.
+    old_count, new_count : int
+        Bucket counts before and after.
+    file_groups : int
+        Number of file groups that are rewritten.
+    size_bytes : int
+        Size of these file groups.
+    """
+
+    partition_path: str
+    old_count: int
+    new_count: int
+    file_groups: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleReport(Shown):
+    """What a rescale rewrites or has rewritten.
+
+    Attributes
+    ----------
+    index : PartitionBucket
+        The new index of the table.
+    partitions : tuple of PartitionChange
+        Partitions that are rewritten, sorted by path; all others keep their files.
+    instant : InstantTime or None
+        The commit; None for a dry run.
+    unused_rules : tuple of str
+        Expressions that match no partition of the table; perhaps of partitions to come.
+    shrunk_by_default : tuple of str
+        Partitions that get fewer buckets although no rule matches them: the default is less than
+        their count.
+    """
+
+    index: PartitionBucket
+    partitions: tuple[PartitionChange, ...]
+    instant: InstantTime | None
+    unused_rules: tuple[str, ...] = ()
+    shrunk_by_default: tuple[str, ...] = ()
+
+
+def plan_rescale(snapshot: Snapshot, held: TableIndex, index: PartitionBucket) -> RescaleReport:
+    """Return what a rescale would change; the cost is that of listing the table."""
+    slices: dict[str, list[FileSlice]] = defaultdict(list)
+    for file_slice in snapshot.all_slices():
+        slices[file_slice.partition_path].append(file_slice)
+    old, new = held.layout(), index.layout()
+    counts = {path: (old.slot_count(path), new.slot_count(path)) for path in slices}
+    changes = tuple(
+        PartitionChange(
+            path, before, after, len(slices[path]), sum(s.size_bytes for s in slices[path])
+        )
+        for path, (before, after) in sorted(counts.items())
+        if before != after
+    )
+    shrunk = (change.partition_path for change in changes if change.new_count < change.old_count)
+    return RescaleReport(
+        index,
+        changes,
+        None,
+        index.unused_rules(slices),
+        tuple(path for path in shrunk if not index.names(path)),
+    )
+
+
+def warn_of_surprises(plan: RescaleReport) -> None:
+    """Log a warning of rules that match nothing, and of partitions that shrink without a rule.
+
+    Rules may be meant for partitions to come, so a job with strict warnings must not fail here.
+    """
+    told = []
+    if plan.unused_rules:
+        told.append(f"no partition matches {_listed(plan.unused_rules)}")
+    if plan.shrunk_by_default:
+        told.append(
+            f"no rule matches {_listed(plan.shrunk_by_default)}, which get fewer buckets, the "
+            f"default of {plan.index.default}"
+        )
+    if told:
+        LOGGER.warning("rescale: %s", "; ".join(told))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(map(repr, names[:_SHOWN])) + (f" and {more} others" if more > 0 else "")
+
+
+def run_rescale(
+    target: Target,
+    plan: RescaleReport,
+    rows_of: Callable[[Sequence[str]], SlotSource],
+    run: RehashRunner,
+) -> RescaleReport:
+    """Rewrite partitions and save the rules, in one commit.
+
+    Parameters
+    ----------
+    target : Target
+        The table, pinned.
+    plan : RescaleReport
+        From :func:`plan_rescale`.
+    rows_of : callable
+        Returns all rows of given partitions, as ``target`` pins them.
+    run : callable
+        Moves rows bucket by bucket on an engine; used if the rows of each bucket fit into a task.
+    """
+    partitions = [change.partition_path for change in plan.partitions]
+    result = move_partitions(target, plan.index, partitions, rows_of, run)
+    with suppress(StorageError):  # The rescale is done; the next rescale archives the rest.
+        archive_configs(target.storage, load_timeline(target.storage, target.config))
+    return replace(plan, instant=result.instant)
+
+
+def move_partitions(
+    target: Target,
+    index: TableIndex,
+    partitions: Sequence[str],
+    rows_of: Callable[[Sequence[str]], SlotSource],
+    run: RehashRunner,
+) -> WriteResult:
+    """Rewrite partitions with another index, without a shuffle if the layouts allow it."""
+    source: SlotSource = _in_place(target, index, partitions, run) or rows_of(partitions)
+    try:
+        return overwrite_partitions(target, index, partitions, source)
+    finally:
+        source.close()
+
+
+def rehash_here(
+    rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
+) -> list[TaskResult]:
+    """Run jobs in threads of this process."""
+    return written_in_threads(rehash.run, jobs, shards, rehash.task.index, os.cpu_count())
+
+
+def _in_place(
+    target: Target, index: TableIndex, partitions: Sequence[str], run: RehashRunner
+) -> SlotSource | None:
+    snapshot = target.snapshot
+    slices = snapshot.partition_slices(partitions)
+    reader = SliceReader.of_snapshot(snapshot)
+    try:
+        return RehashSource.between(target.layout, index.layout(), slices, reader, run)
+    except IndexStateError:  # A shuffle finds the slot of every row, also of misplaced rows.
+        return None

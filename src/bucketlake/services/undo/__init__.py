@@ -1,0 +1,1 @@
+"""Undoes commits, and keeps a way back: rollback, savepoints, restore."""

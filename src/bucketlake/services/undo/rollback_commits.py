@@ -1,0 +1,295 @@
+"""Rolling back commits: their files, their rules (RFC-89) and their instants are removed together.
+
+``services/undo/undoable_commits.py`` says which commits can be undone. The newest commit is first.
+If the record-level index that the kind of the table needs could not be kept, it is built again at
+the end (``services/metadata/needed_index.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from bucketlake.actions.pending import begin_instant, withdraw_plan
+from bucketlake.actions.recovery import end_undoing, settle_failed_writes
+from bucketlake.actions.resize_withdrawal import withdraw_resize
+from bucketlake.actions.rollback import carry_out_rollback, rollback_plan
+from bucketlake.actions.turns import head
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import (
+    CommitOutcomeUnknownError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
+from bucketlake.index.setting import TableIndex
+from bucketlake.index.state import setting_instants
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.shown import Shown
+from bucketlake.read.file_system_view import list_files
+from bucketlake.read.snapshot import Snapshot, load_snapshot
+from bucketlake.services.metadata.index_builder import Runner, build_here
+from bucketlake.services.metadata.needed_index import keep_needed_index
+from bucketlake.services.undo.undoable_commits import commits_to_undo, leaves_commit
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import Timeline, load_timeline
+from bucketlake.timeline.archive_writer import keep_active
+from bucketlake.timeline.clock import InstantClock, system_now_ms, table_clock
+from bucketlake.timeline.commit_order import Head
+from bucketlake.timeline.instant import WRITES, Action, Instant, State
+from bucketlake.timeline.locks import NO_LOCK, Check, TableLock
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneCommit:
+    """A commit that is rolled back.
+
+    Attributes
+    ----------
+    instant : InstantTime
+        Requested time of the commit.
+    operation : str
+        Operation of the commit, in Hudi's spelling.
+    partitions : tuple of str
+        Partitions that the commit touched.
+    files : int
+        Number of its files, which are deleted.
+    size_bytes : int
+        Size of these files.
+    rules : bool
+        Whether the commit wrote partition rules, which are removed too.
+    """
+
+    instant: InstantTime
+    operation: str
+    partitions: tuple[str, ...]
+    files: int
+    size_bytes: int
+    rules: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackReport(Shown):
+    """What a rollback undoes or has undone.
+
+    Attributes
+    ----------
+    commits : tuple of UndoneCommit
+        Undone commits, newest first.
+    instants : tuple of InstantTime
+        The rollbacks on the timeline, one per commit; empty for a dry run, and for a pending
+        resize.
+    """
+
+    commits: tuple[UndoneCommit, ...]
+    instants: tuple[InstantTime, ...] = ()
+
+
+def roll_back(
+    storage: Storage,
+    config: TableConfig,
+    index: TableIndex | None,
+    instant: InstantTime,
+    *,
+    cascade: bool = False,
+    dry_run: bool = False,
+    run: Runner = build_here,
+    lock: TableLock = NO_LOCK,
+    now_ms: Callable[[], int] = system_now_ms,
+) -> RollbackReport:
+    """Roll a commit back, or return what that would undo.
+
+    A resize that is pending is withdrawn; that leaves no rollback on the timeline.
+
+    Parameters
+    ----------
+    storage, config
+        The table.
+    index : TableIndex or None
+        The index that the caller states; None if the caller states none.
+    instant : InstantTime
+        The commit, or the pending resize.
+    cascade : bool
+        Whether to also undo later commits that build on it; otherwise they raise TimelineError.
+    dry_run : bool
+        Whether to change nothing.
+    run : callable
+        Builds shards of a record-level index on an engine.
+    lock : TableLock
+        Held during the rollback.
+    now_ms : callable
+        Milliseconds since 1970 UTC.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the table cannot be written.
+    TimelineError
+        If there is no such commit, a savepoint holds it, or later commits build on it.
+    IndexStateError
+        If files from before the commit were cleaned, or do not fit the index from before it.
+    CommitOutcomeUnknownError
+        If storage failed and the rollback may have begun.
+    """
+    check_writable(config, storage.root)
+    if dry_run:
+        snapshot = load_snapshot(storage, config)
+        resize = _describe_pending(storage, snapshot.timeline, instant)
+        if resize is not None:
+            return RollbackReport((resize,))
+        return _report(snapshot, commits_to_undo(snapshot, index, instant, cascade))
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    resize = _describe_pending(storage, timeline, instant)
+    if resize is not None:
+        with lock.held(storage):
+            if withdraw_resize(storage, config, clock, instant):
+                return RollbackReport((resize,))
+        settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    report = _roll_back(storage, config, index, instant, clock, cascade=cascade, lock=lock)
+    keep_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    return report
+
+
+def _roll_back(
+    storage: Storage,
+    config: TableConfig,
+    index: TableIndex | None,
+    instant: InstantTime,
+    clock: InstantClock,
+    *,
+    cascade: bool,
+    lock: TableLock,
+) -> RollbackReport:
+    with lock.held(storage) as require_held:
+        while True:
+            now = head(storage, config, clock)
+            if end_undoing(storage, config, now.timeline, clock):
+                continue
+            snapshot = load_snapshot(storage, config, now.timeline)
+            commits = commits_to_undo(snapshot, index, instant, cascade)
+            report = _report(snapshot, commits)
+            try:
+                instants = _undo(snapshot, commits, now, require_held)
+            except StorageError as error:
+                raise CommitOutcomeUnknownError(
+                    instant,
+                    f"storage failed while it was rolled back ({error}); the next write "
+                    "continues the rollback, or withdraws it if nothing was undone yet",
+                ) from error
+            if instants:
+                return replace(report, instants=instants)
+
+
+def _report(snapshot: Snapshot, commits: Sequence[Instant]) -> RollbackReport:
+    rules = setting_instants(snapshot.storage, snapshot.timeline)
+    return RollbackReport(tuple(describe(snapshot, commit, rules) for commit in commits))
+
+
+def _undo(
+    snapshot: Snapshot,
+    commits: Sequence[Instant],
+    now: Head,
+    require_held: Check,
+) -> tuple[InstantTime, ...]:
+    """Roll commits back; return () if another commit or an archival came after the snapshot.
+
+    The rollback takes a turn in the order of commits after its plans are on the timeline. So
+    another commit either took an earlier turn, which the rollback sees, or takes a later turn and
+    sees the plans or their effect.
+    """
+    storage, config, clock = snapshot.storage, snapshot.config, now.clock
+    plans = [rollback_plan(storage, snapshot.timeline, commit) for commit in commits]
+    with ExitStack() as stack:
+        begun = [
+            stack.enter_context(
+                begin_instant(
+                    storage,
+                    config,
+                    load_timeline(storage, config),
+                    clock,
+                    Action.ROLLBACK,
+                    encode_rollback_plan(plan, storage.root),
+                )
+            )
+            for plan in plans
+        ]
+        instants = tuple(instant for instant, _ in begun)
+        newest, then = begun[-1][1], snapshot.timeline
+        is_active = all(keep_active(storage, config, commit.requested_at) for commit in commits)
+        is_same = _settled(newest, instants) == _settled(then, ())
+        require_held()
+        if (
+            is_active
+            and is_same
+            and leaves_commit(snapshot, commits)
+            and now.take(instants[0])
+            and _carry_out(snapshot, clock, plans, instants)
+        ):
+            return instants
+        for instant in instants:
+            withdraw_plan(storage, config, instant, Action.ROLLBACK)
+        return ()
+
+
+def _carry_out(
+    snapshot: Snapshot,
+    clock: InstantClock,
+    plans: Sequence[RollbackPlan],
+    instants: Sequence[InstantTime],
+) -> bool:
+    """Execute plans in order; return False if another writer withdrew them meanwhile."""
+    for done, (plan, instant) in enumerate(zip(plans, instants, strict=True)):
+        if not carry_out_rollback(snapshot.storage, snapshot.config, clock, instant, plan):
+            if done:
+                raise CommitOutcomeUnknownError(
+                    plan.instant,
+                    f"this and earlier commits were not rolled back, only {done} later commits: "
+                    "another writer treated this writer as dead meanwhile; roll back again",
+                )
+            return False
+    return True
+
+
+def _settled(timeline: Timeline, but: Collection[InstantTime]) -> set[Instant]:
+    """Return what a rollback depends on: all instants except pending writes."""
+    return {
+        instant
+        for instant in timeline.instants
+        if instant.requested_at not in but
+        and (instant.state is State.COMPLETED or instant.action not in WRITES)
+    }
+
+
+def describe(snapshot: Snapshot, instant: Instant, rules: set[InstantTime]) -> UndoneCommit:
+    """Describe what a rollback of a completed commit removes."""
+    commit = snapshot.timeline.read_commit(snapshot.storage, instant)
+    return UndoneCommit(
+        instant.requested_at,
+        commit.operation,
+        tuple(sorted(commit.partitions)),
+        len(commit.stats),
+        sum(stat.file_size_bytes for stat in commit.stats),
+        instant.requested_at in rules,
+    )
+
+
+def _describe_pending(
+    storage: Storage, timeline: Timeline, instant: InstantTime
+) -> UndoneCommit | None:
+    """Describe what a withdrawal of a pending resize removes; None if it is none."""
+    pending = {found.requested_at: found for found in timeline.pending_clusterings()}.get(instant)
+    if pending is None:
+        return None
+    try:
+        plan = timeline.read_clustering_plan(storage, pending)
+    except ObjectNotFoundError:
+        return None
+    if not plan.is_resize:
+        return None
+    partitions = sorted({planned.partition_path for planned in plan.slices})
+    files = [file for file in list_files(storage, partitions) if file.name.instant == instant]
+    size_bytes = sum(file.size_bytes for file in files)
+    return UndoneCommit(instant, "CLUSTER", tuple(partitions), len(files), size_bytes, rules=False)

@@ -1,0 +1,100 @@
+"""Puts a table under another kind of index, in a commit that changes no file.
+
+``services/rebucket/kind_conversion.py`` builds the record-level index before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bucketlake.actions.commit import CommitPlan, CommitView
+from bucketlake.actions.recovery import settle_failed_writes
+from bucketlake.config.support import check_writable
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.index.dynamic import DynamicBucket
+from bucketlake.index.kind_versions import KindVersion, save_kind
+from bucketlake.index.setting import keep_kinds, read_stored
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.table_type import Operation
+from bucketlake.read.snapshot import load_snapshot
+from bucketlake.storage.base import Storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import table_clock
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.locks import TableLock
+from bucketlake.timeline.markers import mark_instant
+from bucketlake.write.target import Target
+from bucketlake.write.transaction import begun_write, commit_planned
+from bucketlake.write.write_plan import plan_write
+
+
+def open_to_convert(
+    storage: Storage,
+    config: TableConfig,
+    index: DynamicBucket,
+    now_ms: Callable[[], int],
+    lock: TableLock,
+) -> Target:
+    """Open a table for :func:`convert_kind`, whatever index it has; see :func:`open_target`."""
+    check_writable(config, storage.root)
+    clock = table_clock(storage.root, config.timeline_timezone, now_ms)
+    timeline = settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
+    pinned = load_snapshot(storage, config, timeline)
+    return Target(pinned, clock, index, read_stored(storage), lock=lock)
+
+
+def convert_kind(target: Target, index: DynamicBucket) -> InstantTime:
+    """Put a table under another kind of index, in a commit that changes no file.
+
+    Parameters
+    ----------
+    target : Target
+        From :func:`open_to_convert`, after the record-level index was built.
+    index : DynamicBucket
+        The new index.
+
+    Raises
+    ------
+    CommitConflictError
+        If another writer took the record-level index off, converted the table, or is replacing file
+        groups.
+    """
+    keep_kinds(target.storage)
+    layout = index.bound(target.storage, target.snapshot.timeline).layout()
+    with begun_write(target, Operation.INSERT_OVERWRITE) as write:
+        kind = KindVersion(index, write.instant)
+        mark_instant(target.storage, write.instant)
+        save_kind(target.storage, kind)
+        plan = plan_write(write.operation, {}, (), layout, tasks_wanted=1)
+        own = CommitPlan(
+            checks=(partial(_require_convertible, index),),
+            extra=kind.to_metadata(),
+            index_files=(),
+        )
+        commit_planned(write, target, plan, target.snapshot.schema, own)
+        return write.instant
+
+
+def _require_convertible(index: DynamicBucket, view: CommitView) -> None:
+    """Raise CommitConflictError if the table cannot be put under dynamic buckets now."""
+    storage, instant = view.write.storage, view.write.instant
+    for pending in view.timeline.pending():
+        # A resize would go on under the earlier kind. A conversion of another kind stores its
+        # setting after its begin, and might overwrite that of this conversion.
+        replaces = pending.action in (Action.REPLACE_COMMIT, Action.CLUSTERING)
+        if replaces and pending.requested_at != instant:
+            raise CommitConflictError(
+                instant,
+                f"{pending.action.value} {pending.requested_at} is under way; convert again",
+            )
+    stored = read_stored(storage)
+    if stored is None or not stored.has_kinds:
+        raise CommitConflictError(instant, "another conversion stored its setting; convert again")
+    try:
+        index.bound(storage, view.timeline).layout().pinned((), creates=False)
+    except IndexStateError as error:
+        raise CommitConflictError(
+            instant, f"the record-level index is not valid any more ({error}); convert again"
+        ) from error

@@ -1,0 +1,356 @@
+"""The plan of a write under a record-level index: where new keys go, and which task writes what.
+
+The driver makes it between the two stages of the write (``write/record_index/locate.py``,
+``write/record_index/placed.py``). A record of a stored key goes to the file group of the key. New
+keys fill groups with room first, and then new ones; the index kind says which groups have room for
+which keys (``index/groups_for_new_keys.py``). Each group is filled before the next one, so few
+groups get new keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bucketlake.index.groups_for_new_keys import Filling, RowCounter
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.model.file_name import FileId, InstantTime
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.write.record_index.index_writer import NewGroupKeys, ShardPlan
+from bucketlake.write.record_index.located import Cut, Group, LookupResult, Routes
+from bucketlake.write.record_index.lookups import LookupPlan, StoredShards
+from bucketlake.write.write_plan import (
+    RECORD_SIZE_BYTES_ESTIMATE,
+    SlotPlan,
+    WritePlan,
+    spread,
+    task_count_of,
+)
+
+_ENTRY_BYTES_ESTIMATE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What the second stage of a write does.
+
+    Attributes
+    ----------
+    write : WritePlan
+        The slots, each of which is a file group, and the replaced groups.
+    shards : tuple of ShardPlan
+        The shards of the index whose entries change.
+    routes : Routes
+        Give each located record its slot.
+    shard_of_lookup : tuple of int
+        For each lookup, the position of its shard in ``shards``; -1 if no entry changes.
+    """
+
+    write: WritePlan
+    shards: tuple[ShardPlan, ...]
+    routes: Routes
+    shard_of_lookup: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Partitions whose entries go, because the write replaces their file groups.
+
+    Attributes
+    ----------
+    partitions : tuple of str, or None
+        The partitions; None for all.
+    """
+
+    partitions: tuple[str, ...] | None = ()
+
+    def has(self, path: str | None) -> bool:
+        """Return whether all entries of a partition go; of a global index, where path is None."""
+        return self.partitions is None or path in self.partitions
+
+    def shards(self, stored: StoredShards) -> Iterator[tuple[Shard, MetadataSlice]]:
+        """Yield the shards that may have such entries, with their slices."""
+        if self.partitions == ():
+            return
+        for path, slices in stored.items():
+            if path is None or self.has(path):
+                for number, held in enumerate(slices):
+                    yield Shard(number, path), held
+
+
+@dataclass(slots=True)
+class _Target:
+    """A file group that may get records."""
+
+    partition_path: str
+    file_slice: FileSlice | None
+    updates: int
+    room: int = 0
+    new: int = 0
+    number: int | None = None  # Of a new group.
+
+
+def dead_groups(found: Sequence[LookupResult], live: Mapping[Group, FileSlice]) -> set[Group]:
+    """Return the groups of entries that are not live; their keys are looked up again as new."""
+    return {
+        (path, file_id)
+        for result in found
+        for path, file_id, count in result.groups
+        if count and (path, file_id) not in live
+    }
+
+
+def plan_groups(
+    lookups: LookupPlan,
+    found: Sequence[LookupResult],
+    live: Mapping[Group, FileSlice],
+    replaced: Mapping[str, tuple[FileId, ...]],
+    filling: Filling,
+    row_bytes: float,
+    rows_of: RowCounter,
+    *,
+    used: Callable[[str], Collection[FileId]],
+    shards: IndexShards,
+    stored: StoredShards,
+    removal: Removal,
+    instant: InstantTime,
+    tasks_wanted: int,
+) -> GroupPlan:
+    """Plan the second stage of a write.
+
+    Parameters
+    ----------
+    lookups : LookupPlan
+        The first stage.
+    found : sequence of LookupResult
+        What the lookups found, in their order.
+    live : mapping of (str, FileId) to FileSlice
+        The live file groups that may get records; without groups that the write replaces.
+    replaced : mapping of str to file ids
+        Groups that the write replaces.
+    filling : Filling
+        Says which groups get new keys.
+    row_bytes : float
+        Estimated bytes of a stored row.
+    rows_of : callable
+        Counts the rows of a stored group.
+    used : callable
+        Returns the groups of a partition that are no longer live.
+    shards : IndexShards
+        The shards of the index, with those that the write opens.
+    stored : mapping
+        The slices of stored shards.
+    removal : Removal
+        Partitions whose entries go.
+    instant : InstantTime
+        The instant of the write.
+    tasks_wanted : int
+        Number of tasks that the engine prefers.
+    """
+    partitions = lookups.placement.partitions
+    updates = Counter[Group]()
+    for result in found:
+        for path, file_id, count in result.groups:
+            updates[path, file_id] += count
+    targets: dict[Group, _Target] = {
+        group: _Target(group[0], live[group], count) for group, count in updates.items() if count
+    }
+    held_in: dict[str, list[FileSlice]] = defaultdict(list)
+    for (path, _), held in live.items():
+        held_in[path].append(held)
+    written: dict[str, set[FileId]] = defaultdict(set)
+    for path, file_id in targets:
+        written[path].add(file_id)
+    pools: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for result in found:
+        pool = filling.pool(lookups.lookups[result.number].shard.number)
+        for place, count in result.new:
+            pools[place, pool].append((result.number, count))
+    filled: list[tuple[int, int, int, _Target]] = []  # Lookup, partition, first rank, target.
+    opened: list[_Target] = []
+    for (place, pool), counts in sorted(pools.items()):
+        path = partitions[place]
+        left, shard_count = sum(count for _, count in counts), shards.count(path)
+        into: list[_Target] = []
+        for held in filling.candidates(pool, shard_count, held_in[path], written[path]):
+            if left <= 0:
+                break
+            target = targets.get((path, held.file_id)) or _Target(path, held, 0)
+            target.room = filling.room(held, row_bytes, rows_of)
+            if target.room > 0:
+                targets[path, held.file_id] = target
+                into.append(target)
+                left -= target.room
+        rows_max = filling.rows_max(row_bytes)
+        ids = partial(_ids_of, held_in[path], used, path)
+        numbers_left = filling.new_numbers(pool, shard_count, ids)
+        new = [
+            _Target(path, None, 0, rows_max, number=next(numbers_left))
+            for _ in range(-(-max(0, left) // rows_max))
+        ]
+        opened += new
+        filled += [
+            (lookup, place, rank, target)
+            for lookup, rank, target in _fill([*into, *new], sorted(counts))
+        ]
+    ordered = sorted(targets.values(), key=_order) + opened
+    ordered.sort(key=lambda target: target.partition_path)  # Stable: new groups stay behind.
+    slots, numbers = _slots(ordered)
+    ids_of_slots = {
+        slot.number: slot.slices[0].file_id
+        if slot.slices
+        else filling.new_group_id(instant, slot.partition_path, slot.slot)
+        for slot in slots
+    }
+    of_group = {group: numbers[id(target)] for group, target in targets.items()}
+    cuts = [Cut(lookup, place, rank, numbers[id(target)]) for lookup, place, rank, target in filled]
+    routes = Routes.of(
+        [
+            [of_group.get((path, file_id), 0) for path, file_id, _ in result.groups]
+            for result in found
+        ],
+        len(partitions),
+        cuts,
+    )
+    shard_plans, shard_of_lookup = _shards(
+        lookups, found, cuts, slots, ids_of_slots, shards, stored, removal
+    )
+    weights = [slot.weight for slot in slots]
+    weights += [(plan.new + plan.gone) * _ENTRY_BYTES_ESTIMATE for plan in shard_plans]
+    records = sum(slot.records for slot in slots)
+    task_count = task_count_of(len(slots), records, wanted=tasks_wanted)
+    tasks = spread(weights, task_count)
+    return GroupPlan(
+        WritePlan(
+            tuple(replace(s, task=t) for s, t in zip(slots, tasks, strict=False)),
+            replaced,
+            task_count,
+        ),
+        tuple(
+            replace(plan, task=task)
+            for plan, task in zip(shard_plans, tasks[len(slots) :], strict=True)
+        ),
+        routes,
+        shard_of_lookup,
+    )
+
+
+def _ids_of(
+    slices: Sequence[FileSlice], used: Callable[[str], Collection[FileId]], path: str
+) -> set[FileId]:
+    """Return all groups that a partition has or had."""
+    return {held.file_id for held in slices} | {*used(path)}
+
+
+def _fill(
+    targets: Sequence[_Target], counts: Iterable[tuple[int, int]]
+) -> Iterable[tuple[int, int, _Target]]:
+    """Give targets their new keys; yield for each lookup the ranks from which on a target begins.
+
+    The room of all targets is enough for all keys.
+    """
+    left = iter(targets)
+    target = next(left)
+    for lookup, count in counts:
+        rank = 0
+        while rank < count:
+            while target.new >= target.room:
+                target = next(left)
+            yield lookup, rank, target
+            taken = min(count - rank, target.room - target.new)
+            target.new += taken
+            rank += taken
+
+
+def _order(target: _Target) -> tuple[str, str]:
+    assert target.file_slice is not None
+    return target.partition_path, target.file_slice.file_id
+
+
+def _slots(targets: Sequence[_Target]) -> tuple[list[SlotPlan], dict[int, int]]:
+    """Return a slot for each target, numbered within its partition, and the slots of targets.
+
+    The number of a new group makes its id. Stored groups get numbers after these.
+    """
+    slots: list[SlotPlan] = []
+    numbers: dict[int, int] = {}
+    next_number = Counter[str]()
+    for target in targets:
+        if target.number is not None:
+            path = target.partition_path
+            next_number[path] = max(next_number[path], target.number + 1)
+    for target in targets:
+        path, number = target.partition_path, target.number
+        if number is None:
+            number = next_number[path]
+            next_number[path] += 1
+        slices = () if target.file_slice is None else (target.file_slice,)
+        records = target.updates + target.new
+        numbers[id(target)] = len(slots)
+        slots.append(SlotPlan(path, number, slices, records, len(slots)))
+    return slots, numbers
+
+
+def _shards(
+    lookups: LookupPlan,
+    found: Sequence[LookupResult],
+    cuts: Sequence[Cut],
+    slots: Sequence[SlotPlan],
+    ids: Mapping[int, FileId],
+    shards: IndexShards,
+    stored: StoredShards,
+    removal: Removal,
+) -> tuple[list[ShardPlan], tuple[int, ...]]:
+    """Return the plans of the shards whose entries change, and the plan of each lookup's shard."""
+    new, gone = Counter[Shard](), Counter[Shard]()
+    of_shard: dict[Shard, set[int]] = defaultdict(set)
+    for lookup, result in zip(lookups.lookups, found, strict=True):
+        new[lookup.shard] += sum(count for _, count in result.new)
+        gone[lookup.shard] += result.gone
+    for cut in cuts:
+        of_shard[lookups.lookups[cut.lookup].shard].add(cut.slot)
+    new_partitions = {slot.partition_path for slot in slots if _is_new(slot, shards, stored)}
+    every = shards.shards([*new_partitions]) if shards.is_partitioned else []
+    opened = {*every}
+    changed = {shard for shard in (*new, *gone) if new[shard] or gone[shard]} | opened
+    removing = dict(removal.shards(stored))
+    plans: list[ShardPlan] = []
+    numbers: dict[Shard, int] = {}
+    for shard in sorted(changed | {*removing}, key=lambda shard: shard.file_id):
+        numbers[shard] = len(plans)
+        groups = tuple(
+            NewGroupKeys(number, slots[number].partition_path, ids[number])
+            for number in sorted(of_shard[shard])
+        )
+        held = removing.get(shard)
+        replaced = () if held is None else removal.partitions
+        plans.append(
+            ShardPlan(
+                len(plans),
+                shard,
+                groups,
+                new[shard],
+                gone[shard],
+                shard in opened,
+                held,
+                replaced,
+            )
+        )
+    return plans, tuple(numbers.get(lookup.shard, -1) for lookup in lookups.lookups)
+
+
+def _is_new(slot: SlotPlan, shards: IndexShards, stored: StoredShards) -> bool:
+    return shards.is_partitioned and not stored.get(slot.partition_path)
+
+
+def weight_of_rows(found: Sequence[LookupResult]) -> float:
+    """Return estimated stored bytes of a row, from the located rows in memory."""
+    rows = sum(result.rows for result in found)
+    size = sum(result.size_bytes for result in found)
+    return max(1.0, size / rows * _STORED_SHARE) if rows else float(RECORD_SIZE_BYTES_ESTIMATE)
+
+
+_STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess where there is no base file yet.

@@ -1,0 +1,408 @@
+"""Writing the entries of one shard of the record-level index, in a task.
+
+A write puts an entry for each new key, and removes the entries of keys that are certain to be gone:
+those of deletes that no ordering value can reject, and of overwritten partitions. All changes of a
+shard are in one log file. As for data files (``write/group_writer.py``), its name and its bytes
+follow from the plan and the keys, a marker is written before it, and it is published only while the
+instant is pending.
+
+A write under a record-level index has looked its keys up before. A write under another kind of
+index sends changed keys (``write/record_index/key_changes.py``), of which it may not know whether
+they are new; such keys are looked up here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys
+from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
+from bucketlake.metadata.record_index.shards import Shard, rows_by_number
+from bucketlake.model.file_name import FileId
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.storage.at_once import at_once
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, UNCOUNTED
+from bucketlake.write.record_index.index_log import IndexLogWriter
+from bucketlake.write.record_index.key_changes import (
+    CHANGE,
+    GROUP,
+    KEY_CHANGES,
+    SHARD,
+    Change,
+    ChangedKeys,
+    ShardPlacement,
+    parse_group,
+)
+from bucketlake.write.record_index.located import KEY, NO_RANK, RANK, SLOT, Group, Routes
+
+GONE = -1
+"""In place of the slot of a key whose entry is removed."""
+
+PLACED_ENTRIES = pa.schema([(KEY, pa.string()), (SLOT, pa.int32()), (SHARD, pa.int32())])
+"""Keys whose entries change, on the way to the tasks of their shards."""
+
+_TASK = 1  # Part of the write token; 0 is that of files that the driver writes.
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroupKeys:
+    """The file group of new keys, and its slot."""
+
+    slot: int
+    partition_path: str
+    file_id: FileId
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """How a write changes one shard; sent to the task that writes its log file.
+
+    Attributes
+    ----------
+    number : int
+        Position among the plans of shards.
+    shard : Shard
+        The shard.
+    groups : tuple of NewGroupKeys
+        The file groups that may get new keys of the shard; empty for keys that name their group.
+    new, gone : int
+        Number of new keys, and of keys that a delete removes, or ``UNCOUNTED``.
+    opens : bool
+        Whether the shard is new.
+    stored : MetadataSlice or None
+        The entries of the shard, if some are removed with their partition, or if keys are looked up
+        in it.
+    replaced : tuple of str, or None
+        Partitions whose entries are removed; None for all.
+    left : tuple of (str, FileId)
+        File groups whose rows moved; entries that the write does not replace are removed.
+    task : int
+        The task that writes the log file.
+    """
+
+    number: int
+    shard: Shard
+    groups: tuple[NewGroupKeys, ...] = ()
+    new: int = UNCOUNTED
+    gone: int = UNCOUNTED
+    opens: bool = False
+    stored: MetadataSlice | None = None
+    replaced: tuple[str, ...] | None = ()
+    left: tuple[Group, ...] = ()
+    task: int = 0
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        groups = [[group.slot, group.partition_path, group.file_id] for group in self.groups]
+        stored = (
+            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
+        )
+        shard = [self.shard.number, self.shard.data_partition]
+        facts = [self.number, shard, groups, self.new, self.gone, self.opens]
+        return json.dumps([*facts, stored, self.replaced, self.left, self.task])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        number, shard, groups, new, gone, opens, stored, replaced, left, task = json.loads(text)
+        return cls(
+            number,
+            Shard(*shard),
+            tuple(NewGroupKeys(*group) for group in groups),
+            new,
+            gone,
+            opens,
+            None if stored is None else MetadataSlice.from_text(stored),
+            None if replaced is None else tuple(replaced),
+            tuple((path, FileId(file_id)) for path, file_id in left),
+            task,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """What a task did to a shard; sent to the driver.
+
+    Attributes
+    ----------
+    number : int
+        Position among the plans of shards.
+    stat : WriteStat or None
+        The log file, relative to the metadata table; None if no entry changed.
+    elsewhere : tuple of (str, str, FileId)
+        Written keys with an entry in another data partition: one key for each file group there,
+        with data partition and file id. Only in a global index.
+    """
+
+    number: int
+    stat: WriteStat | None
+    elsewhere: tuple[tuple[str, str, FileId], ...] = ()
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        facts = None if self.stat is None else self.stat.to_facts()
+        return json.dumps([self.number, facts, self.elsewhere])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        number, facts, elsewhere = json.loads(text)
+        stat = None if facts is None else WriteStat.from_facts(facts)
+        return cls(number, stat, tuple((key, path, FileId(id_)) for key, path, id_ in elsewhere))
+
+
+def placed_entries(entries: pa.Table, routes: Routes, shard: int) -> pa.Table:
+    """Return changed keys of a shard with the slots of new keys; columns ``PLACED_ENTRIES``."""
+    ranks = entries[RANK].to_numpy()
+    slots = np.where(ranks == NO_RANK, np.int32(GONE), routes.slots(entries))
+    columns = [entries[KEY], pa.array(slots), pa.array(np.full(len(slots), shard, np.int32))]
+    return pa.Table.from_arrays(columns, schema=PLACED_ENTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWriter:
+    """Writes log files of shards; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    index : RecordIndexReader
+        The pinned index.
+    logs : IndexLogWriter
+        Writes log files.
+    """
+
+    index: RecordIndexReader
+    logs: IndexLogWriter
+
+    def write(self, plans: Iterable[ShardPlan], entries: pa.Table) -> Iterator[ShardResult]:
+        """Write the log files of a task's shards; yield the result of each shard.
+
+        Parameters
+        ----------
+        plans : iterable of ShardPlan
+            The shards that the task owns.
+        entries : pa.Table
+            Their changed keys, in any order, in columns ``PLACED_ENTRIES``.
+        """
+        numbers = entries[SHARD].to_numpy()
+        for plan in sorted(plans, key=lambda plan: plan.number):
+            own = entries.take(pa.array(np.flatnonzero(numbers == plan.number)))
+            yield ShardResult(plan.number, self._write(plan, own))
+
+    def write_changes(self, plans: Iterable[ShardPlan], changes: pa.Table) -> Iterator[ShardResult]:
+        """Write the log files of a task's shards; yield the result of each shard.
+
+        Parameters
+        ----------
+        plans : iterable of ShardPlan
+            The shards that the task owns.
+        changes : pa.Table
+            Their keys, in any order, in columns ``KEY_CHANGES``.
+        """
+        changes = changes.unify_dictionaries().combine_chunks()
+        numbers = changes[SHARD].to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+        for plan in sorted(plans, key=lambda plan: plan.number):
+            start, end = np.searchsorted(ordered, [plan.number, plan.number + 1])
+            yield self._write_changes(plan, changes.take(pa.array(order[start:end])))
+
+    def _write_changes(self, plan: ShardPlan, changes: pa.Table) -> ShardResult:
+        if plan.opens:
+            self.logs.open(plan.shard)
+        keys, kinds = changes[KEY].combine_chunks(), changes[CHANGE].to_numpy()
+        groups = changes[GROUP].combine_chunks()
+        codes = groups.indices.to_numpy()
+        places = [parse_group(text) for text in groups.dictionary.to_pylist()]
+        is_put = kinds <= Change.WRITTEN
+        keeps = np.ones(len(keys), np.bool_)
+        elsewhere: dict[Group, str] = {}
+        if plan.stored is not None:
+            found = self._find(plan, keys, kinds)
+            is_found, is_same, is_here = _compared(found, places, codes)
+            is_away = is_found & ~is_here
+            keeps = np.where(is_put, ~is_same, is_found & is_here)
+            keeps |= (kinds == Change.GONE) & ~is_away
+            away = np.flatnonzero(is_put & is_away)
+            for code, rows in rows_by_number(found.codes[away]):
+                location = found.locations[code]
+                group = location.partition_path, location.file_id
+                if plan.replaced is not None and group[0] not in plan.replaced:
+                    # Keys come in any order, and each attempt must name the same.
+                    key = pc.min(keys.take(pa.array(away[rows]))).as_py()
+                    elsewhere[group] = min(key, elsewhere.get(group, key))
+        put = np.flatnonzero(is_put & keeps)
+        new = [
+            NewKeys(keys.take(pa.array(put[rows])), *places[code])
+            for code, rows in rows_by_number(codes[put])
+        ]
+        gone = keys.take(pa.array(np.flatnonzero(~is_put & keeps)))
+        partition = plan.shard.data_partition or ""
+        removed = [GoneKeys(gone, partition), GoneKeys(self._replaced(plan), partition)]
+        stats = self.logs.write(_TASK, new, removed)
+        assert len(stats) <= 1, "keys of another shard"
+        return ShardResult(
+            plan.number,
+            stats[0] if stats else None,
+            tuple((key, *group) for group, key in sorted(elsewhere.items())),
+        )
+
+    def _find(self, plan: ShardPlan, keys: pa.Array, kinds: npt.NDArray[np.int8]) -> KeyLocations:
+        """Look up the keys of which the task of their slot does not know enough."""
+        wanted = np.isin(kinds, (Change.WRITTEN, Change.DELETED))
+        if plan.shard.data_partition is None:  # The key may be in another partition.
+            wanted[:] = True
+        rows = np.flatnonzero(wanted)
+        chosen = keys.take(pa.array(rows))
+        found = self._read(plan, lambda index, held: index.find_in(held, chosen))
+        codes = np.full(len(keys), NOT_FOUND, np.int32)
+        codes[rows] = found.codes
+        return KeyLocations(keys, codes, found.locations)
+
+    def _read(
+        self,
+        plan: ShardPlan,
+        read: Callable[[RecordIndexReader, MetadataSlice], KeyLocations],
+    ) -> KeyLocations:
+        """Read the pinned slice of a shard, or the newest if a clean deleted the files meanwhile.
+
+        Entries of the write's own keys are the same in both: another write to their file groups
+        would conflict.
+        """
+        assert plan.stored is not None
+        try:
+            return read(self.index, plan.stored)
+        except CommitConflictError:
+            newest = self.index.newest()
+            shards = newest.slices.get(plan.shard.data_partition, [])
+            if plan.shard.number >= len(shards):
+                raise  # The index was taken off, or is built again with other shards.
+            return read(newest, shards[plan.shard.number])
+
+    def _write(self, plan: ShardPlan, entries: pa.Table) -> WriteStat | None:
+        keys, slots = entries[KEY].combine_chunks(), entries[SLOT].to_numpy()
+        gone = keys.take(pa.array(np.flatnonzero(slots == GONE)))
+        _require_counted(plan, len(keys) - len(gone), len(gone))
+        if plan.opens:
+            self.logs.open(plan.shard)
+        new = [
+            NewKeys(
+                keys.take(pa.array(np.flatnonzero(slots == group.slot))),
+                group.partition_path,
+                group.file_id,
+            )
+            for group in plan.groups
+        ]
+        partition = plan.shard.data_partition or ""
+        removed = [GoneKeys(gone, partition), GoneKeys(self._replaced(plan), partition)]
+        stats = self.logs.write(_TASK, new, removed)
+        assert len(stats) <= 1, "keys of another shard"
+        return stats[0] if stats else None
+
+    def _replaced(self, plan: ShardPlan) -> pa.Array:
+        """Return the keys whose entries go with their rows, unless the write puts them."""
+        if plan.stored is None or (plan.replaced == () and not plan.left):
+            return pa.array([], pa.string())
+        held = self._read(plan, lambda index, held: index.read_slice(held))
+        left = {*plan.left}
+        is_gone = [
+            plan.replaced is None
+            or location.partition_path in plan.replaced
+            or (location.partition_path, location.file_id) in left
+            for location in held.locations
+        ]
+        rows = np.flatnonzero(np.array([*is_gone, False])[held.codes])
+        return held.keys.take(pa.array(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """What the tasks of a write need to maintain the index; a picklable value that they share.
+
+    Attributes
+    ----------
+    placement : ShardPlacement
+        Finds the shard of each changed key.
+    writer : IndexWriter
+        Writes the entries of shards.
+    """
+
+    placement: ShardPlacement
+    writer: IndexWriter
+
+    def collector(self) -> ChangedKeys:
+        """Return what collects the changed keys of a task."""
+        return ChangedKeys(self.placement)
+
+    def write_shards_here(self, plans: Sequence[ShardPlan]) -> list[ShardResult]:
+        """Write shards in this process: their plans alone tell what changes."""
+        none, storage = KEY_CHANGES.empty_table(), self.writer.logs.metadata
+        written = at_once(
+            storage, lambda plan: list(self.writer.write_changes([plan], none)), plans
+        )
+        return [result for results in written for result in results]
+
+    def write_shards(
+        self, pool: ThreadPoolExecutor, plans: Sequence[ShardPlan], changes: Iterable[pa.Table]
+    ) -> list[ShardResult]:
+        """Write shards in threads of this process, from the changed keys of all tasks."""
+        joined = pa.concat_tables([KEY_CHANGES.empty_table(), *changes]).unify_dictionaries()
+        tasks = self.placement.tasks[joined[SHARD].to_numpy()]
+        of_task: dict[int, list[ShardPlan]] = {}
+        for plan in plans:
+            of_task.setdefault(plan.task, []).append(plan)
+
+        def write(task: int) -> list[ShardResult]:
+            own = joined.take(pa.array(np.flatnonzero(tasks == task)))
+            return list(self.writer.write_changes(of_task[task], own))
+
+        return [result for results in pool.map(write, sorted(of_task)) for result in results]
+
+
+def _compared(
+    found: KeyLocations, places: Sequence[Group], codes: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Compare the entries of keys with the file groups of their records.
+
+    Returns
+    -------
+    tuple of ndarray of bool
+        Whether there is an entry, whether it names the file group, and whether its partition.
+    """
+    stored = [(location.partition_path, location.file_id) for location in found.locations]
+    groups = _numbered([*places, *stored])
+    paths = _numbered([path for path, _ in [*places, *stored]])
+    is_found = found.codes != NOT_FOUND
+    own, other = codes[is_found], found.codes[is_found] + len(places)
+    is_same, is_here = is_found.copy(), is_found.copy()
+    is_same[is_found] = groups[own] == groups[other]
+    is_here[is_found] = paths[own] == paths[other]
+    return is_found, is_same, is_here
+
+
+def _numbered(values: Sequence[object]) -> npt.NDArray[np.int64]:
+    """Return equal numbers for equal values."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+
+
+def _require_counted(plan: ShardPlan, new: int, gone: int) -> None:
+    if (new, gone) != (plan.new, plan.gone):
+        raise IndexStateError(
+            f"the first stage counted {plan.new} new and {plan.gone} deleted keys of shard "
+            f"{plan.shard.file_id}",
+            f"{new} and {gone} arrived: {INPUT_CHANGED}",
+            STABLE_INPUT,
+        )

@@ -1,0 +1,404 @@
+"""The steps of a write under a record-level index, between its begin and its commit.
+
+The records are located, the driver plans which file group gets which of them, and tasks write the
+groups and the changed entries of the index (``write/record_index/locate.py``,
+``write/record_index/group_plan.py``, ``write/record_index/placed.py``). The engine of the records
+runs the two stages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from bucketlake.actions.commit import CommitView, PendingWrite
+from bucketlake.actions.early_conflict import wait_for_writers
+from bucketlake.actions.progress import telling_progress
+from bucketlake.actions.stream_batches import Batch
+from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
+from bucketlake.index.record_layout import PinnedIndex, RecordLayout
+from bucketlake.metadata.location_cache.eviction import Checkpoint
+from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.batch_source import RecordSource, SlotCounts
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
+from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.record_index.group_plan import (
+    GroupPlan,
+    Removal,
+    dead_groups,
+    plan_groups,
+    weight_of_rows,
+)
+from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
+from bucketlake.write.record_index.locate import LocateTask, MovingKeys
+from bucketlake.write.record_index.located import Group, LookupResult
+from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
+from bucketlake.write.record_index.placed import LocatedRecords, PlacedResults, PlacedTask
+from bucketlake.write.tag import Tagger
+from bucketlake.write.write_plan import (
+    SlotResult,
+    WritePlan,
+    file_ids_by_partition,
+    require_new_partitions,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedResult:
+    """What a write under a record-level index did, for its commit.
+
+    Attributes
+    ----------
+    plan : WritePlan
+        The slots, and the replaced groups.
+    slots : list of SlotResult
+        A result for each slot.
+    index_files : tuple of WriteStat
+        Log files of the index, relative to the metadata table.
+    changed : ChangedShards
+        Shards whose entries it changed.
+    looked_at : set of ConflictKey
+        Shards in which it found no entry of a key to delete.
+    inserted : int
+        Records with keys that the index did not have.
+    looked_up : int
+        Keys that were looked up in the index.
+    from_cache : int
+        Those of them that the caches of hosts answered.
+    ignored : int
+        Records that lost to a stored row of another partition by their ordering value.
+    """
+
+    plan: WritePlan
+    slots: list[SlotResult]
+    index_files: tuple[WriteStat, ...]
+    changed: ChangedShards
+    looked_at: frozenset[ConflictKey] = frozenset()
+    inserted: int = 0
+    looked_up: int = 0
+    from_cache: int = 0
+    ignored: int = 0
+
+    def require_alone(self, partitions: frozenset[str] | None, view: CommitView) -> None:
+        """Raise CommitConflictError if another commit changed keys that the write did not find.
+
+        Parameters
+        ----------
+        partitions : set of str, or None
+            Partitions of the batch; None in a global index.
+        view : CommitView
+            The state right before the commit.
+
+        Notes
+        -----
+        A commit of another program does not name its new keys, so it may have added any key to its
+        partitions.
+        """
+        own = self.changed.added | self.looked_at
+        if not own:
+            return
+        for instant, commit in view.since:
+            if commit.compacted or commit.resizes:
+                continue
+            other = ChangedShards.of_commit(commit, instant)
+            if other is None and (partitions is None or commit.partitions & partitions):
+                raise CommitConflictError(
+                    view.write.instant,
+                    f"instant {instant} of another program may have added the same keys meanwhile; "
+                    "retry the write",
+                )
+            common = frozenset() if other is None else own & other.added
+            if common:
+                raise CommitConflictError(
+                    view.write.instant,
+                    f"instant {instant} changed {describe_key(min(common))} meanwhile; retry the "
+                    "write",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedWrite:
+    """A write under a record-level index that has begun.
+
+    Attributes
+    ----------
+    write : PendingWrite
+        The write.
+    snapshot : Snapshot
+        The table as pinned for the write.
+    layout : RecordLayout
+        The pinned layout.
+    tagger : Tagger
+        Finds key and partition of each row.
+    reader : BatchReader
+        Makes incoming records of rows.
+    writer : GroupWriter
+        Writes file groups.
+    upkeep : IndexUpkeep
+        Writes the entries of the index.
+    """
+
+    write: PendingWrite
+    snapshot: Snapshot
+    layout: RecordLayout
+    tagger: Tagger
+    reader: BatchReader
+    writer: GroupWriter
+    upkeep: IndexUpkeep
+
+    @property
+    def _index(self) -> PinnedIndex:
+        return self.upkeep.index
+
+    def run(
+        self,
+        source: RecordSource,
+        counts: SlotCounts,
+        slices: Sequence[FileSlice],
+        batch: Batch | None = None,
+    ) -> IndexedResult:
+        """Locate the records of a source and write them.
+
+        Parameters
+        ----------
+        source : RecordSource
+            The records.
+        counts : mapping of (partition path, slot) to int
+            Records of each partition, whose slot is 0.
+        slices : sequence of FileSlice
+            Live slices of the partitions of the batch; for a table overwrite, of all partitions.
+        batch : Batch, optional
+            The batch of a stream that the records are.
+        """
+        operation = self.write.operation
+        if operation is Operation.BULK_INSERT:
+            require_new_partitions(counts, self.layout.live_slots(slices))
+        records = {path: count for (path, _), count in counts.items()}
+        removal, replaced = self._removal(records), {}
+        if operation.replaces:
+            replaced, slices = file_ids_by_partition(slices), ()
+        self._index.reader.require_shards(held.partition_path for held in slices)
+        looked_up = {
+            path: held for path, held in self._index.stored.items() if not removal.has(path)
+        }
+        lookups = plan_lookups(
+            records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
+        )
+        located, live, first = self._located(source, lookups, removal, slices, batch)
+        found, removed = located.results, cache(self._replaced)
+        try:
+            _require_received(records, lookups, found)
+            plan = plan_groups(
+                lookups,
+                found,
+                live,
+                replaced,
+                self.layout.filling,
+                self._row_bytes(live, found),
+                self._rows_of,
+                used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
+                shards=self._index.shards,
+                stored=self._index.stored,
+                removal=removal,
+                instant=self.write.instant,
+                tasks_wanted=source.tasks_wanted,
+            )
+            self._wait_for_writers(plan)
+            results = self._write(located, plan)
+        finally:
+            located.close()
+        done = _result(plan, results, lookups, found)
+        return replace(
+            done,
+            looked_up=sum(result.looked_up for result in first),
+            from_cache=sum(result.from_cache for result in first),
+        )
+
+    def _located(
+        self,
+        source: RecordSource,
+        lookups: LookupPlan,
+        removal: Removal,
+        slices: Sequence[FileSlice],
+        batch: Batch | None,
+    ) -> tuple[LocatedRecords, dict[Group, FileSlice], list[LookupResult]]:
+        """Locate the records.
+
+        An entry may name a group that is no longer live: the write of another program replaced it
+        and left the entry. Then the records are located again without such entries.
+
+        Returns
+        -------
+        located : LocatedRecords
+            The records.
+        live : dict of (str, FileId) to FileSlice
+            The live groups of the partitions that the records concern.
+        first : list of LookupResult
+            What the lookups found the first time. The second time, the first time has filled the
+            cache, so only the first time tells what the cache had.
+        """
+        replaced = frozenset(removal.partitions or ())
+        task = LocateTask(
+            self.tagger,
+            lookups.placement,
+            RecordIndexReader(self._index.reader.table),
+            self.reader,
+            replaced,
+            removes_entries=not self.writer.appends,
+            moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
+            cache=self.layout.cache,
+            checkpoint=None if batch is None else _checkpoint(batch),
+        )
+        live = {(held.partition_path, held.file_id): held for held in slices}
+        listed = {*lookups.placement.partitions}
+        first: list[LookupResult] | None = None
+        while True:
+            located = source.locate(lookups, task)
+            first = first or located.results
+            found = {path for result in located.results for path, _, n in result.groups if n}
+            if found - listed:
+                more = self.snapshot.listed(sorted(found - listed))
+                more.require_whole(self.write.begun)
+                live |= {(held.partition_path, held.file_id): held for held in more.slices}
+                listed |= found
+            dead = dead_groups(located.results, live)
+            if not dead:
+                return located, live, first
+            assert not dead & task.dead, "an entry that is ignored is not found"
+            located.close()
+            task = replace(task, dead=task.dead | dead)
+
+    def _wait_for_writers(self, plan: GroupPlan) -> None:
+        """Wait for other writes to the same groups, or that add keys to the same shards."""
+        layout, shards = self.layout, [shard for shard in plan.shards if shard.new]
+        wanted = {key_of(shard.shard) for shard in shards}
+        for slot in plan.write.slots:
+            for held in slot.slices:
+                wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
+        wait_for_writers(
+            self.write.storage,
+            self.write.begun,
+            self.write.clock,
+            wanted,
+            group_key=layout.conflict_key_of_group,
+            metadata=self._index.reader.table.storage if shards else None,
+        )
+
+    def _write(self, located: LocatedRecords, plan: GroupPlan) -> PlacedResults:
+        slots = plan.write.slots
+        if not slots:
+            return PlacedResults([], self.upkeep.write_shards(plan.shards))
+        writer = replace(self.writer, slot_count=len(slots))
+        task = PlacedTask(self.tagger, writer, self.reader, self.upkeep.writer)
+        doing = self.write.operation.value.lower().replace("_", " ")
+        with telling_progress(self.write.storage, self.write.instant, doing, len(slots)):
+            return located.write(plan, task)
+
+    def _removal(self, records: Mapping[str, int]) -> Removal:
+        match self.write.operation:
+            case Operation.INSERT_OVERWRITE:
+                return Removal(tuple(sorted(records)))
+            case Operation.INSERT_OVERWRITE_TABLE:
+                return Removal(None)
+        return Removal()
+
+    def _replaced(self) -> dict[str, list[FileId]]:
+        """Return the groups that replace commits removed, by partition."""
+        found: dict[str, list[FileId]] = defaultdict(list)
+        for path, file_id in self.snapshot.timeline.replaced_file_groups(self.write.storage):
+            found[path].append(file_id)
+        return found
+
+    def _rows_of(self, held: FileSlice) -> int:
+        """Return the rows of a group: exact for a base file, estimated for its log files."""
+        base = held.base_file
+        if base is None:
+            return 0
+        rows = self._rows_in(base)
+        logged = held.size_bytes - base.size_bytes
+        return rows + int(logged * rows / base.size_bytes)
+
+    def _row_bytes(self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]) -> float:
+        """Return the stored bytes of a row: from the largest base file, else a guess."""
+        if not any(result.new for result in found):
+            return 1.0
+        bases = [held.base_file for held in live.values() if held.base_file is not None]
+        largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
+        if largest is not None:
+            rows = self._rows_in(largest)
+            if rows:
+                return max(1.0, largest.size_bytes / rows)
+        return weight_of_rows(found)
+
+    def _rows_in(self, base: DataFile) -> int:
+        storage = self.write.storage
+        with (
+            telling_what_is_gone(storage),
+            BaseFileReader(storage, base.path, base.size_bytes) as reader,
+        ):
+            return reader.row_count
+
+
+def _checkpoint(batch: Batch) -> Checkpoint:
+    """Return the progress of a stream: its batches are committed one after the other."""
+    return Checkpoint(batch.query_name, batch.batch_id, batch.batch_id - 1)
+
+
+def _require_received(
+    records: Mapping[str, int], lookups: LookupPlan, found: Sequence[LookupResult]
+) -> None:
+    """Raise IndexStateError if the lookups got other records than were counted."""
+    numbers = [result.number for result in found]
+    assert numbers == [lookup.number for lookup in lookups.lookups], "each lookup has one result"
+    received = Counter[str | None]()
+    for lookup, result in zip(lookups.lookups, found, strict=True):
+        received[lookup.shard.data_partition] += result.records
+    counted = Counter[str | None](records)
+    if None in received:
+        counted = Counter({None: sum(records.values())})
+    for path, count in counted.items():
+        if received[path] != count:
+            where = "" if path is None else f" of partition {path!r}"
+            raise IndexStateError(
+                f"the first pass over the input counted {count} records{where}",
+                f"{received[path]} arrived: {INPUT_CHANGED}",
+                STABLE_INPUT,
+            )
+
+
+def _result(
+    plan: GroupPlan,
+    results: PlacedResults,
+    lookups: LookupPlan,
+    found: Sequence[LookupResult],
+) -> IndexedResult:
+    answered = sorted(result.number for result in results.shards)
+    assert answered == [shard.number for shard in plan.shards], "each shard has one result"
+    looked_at = {
+        key_of(lookup.shard)
+        for lookup, result in zip(lookups.lookups, found, strict=True)
+        if result.unknown
+    }
+    return IndexedResult(
+        plan.write,
+        results.slots,
+        files_of(results.shards),
+        ChangedShards(
+            frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
+            frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),
+        ),
+        frozenset(looked_at),
+        sum(count for result in found for _, count in result.new),
+        ignored=sum(result.ignored for result in found),
+    )

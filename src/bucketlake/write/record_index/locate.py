@@ -1,0 +1,373 @@
+"""Locating the records of a batch: the first stage of a write under a record-level index.
+
+The task of a lookup reduces the records with one key to one record, looks their keys up, and adds
+to each record the place of its key (``write/record_index/located.py``). A delete of a key that the
+index does not have is dropped. The rows depend on the records and on the pinned index alone, so a
+repeated task returns the same rows. Only the number of keys that the cache of the host answered may
+differ.
+
+In a global index a key may be stored in another partition than its record. Then the key moves: one
+row deletes it there, and another inserts it here. The rows of a moved key are in two file groups,
+so the task compares the ordering values: it reads those of stored rows, which other lookups do not
+need to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.merge.incoming import (
+    BoolArray,
+    IntArray,
+    codes_of_repeated_keys,
+    distinct_rows,
+    key_order,
+)
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
+from bucketlake.model.field_path import roots_of
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.schema import RECORD_KEY
+from bucketlake.read.slice_reader import SliceReader
+from bucketlake.read.snapshot import Snapshot
+from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.record_index.located import (
+    ENTRIES,
+    LOOKUP,
+    MOVED,
+    NO_RANK,
+    PLACE,
+    RANK,
+    Group,
+    Located,
+    LookupResult,
+)
+from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
+from bucketlake.write.tag import TaggedRecords, Tagger
+
+if TYPE_CHECKING:  # Only dynamic buckets have a cache.
+    from bucketlake.metadata.location_cache.cache import LocationCache
+    from bucketlake.metadata.location_cache.eviction import Checkpoint
+
+PlaceArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingKeys:
+    """Decides which incoming records win over stored rows in other partitions.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+        The pinned table.
+    """
+
+    snapshot: Snapshot
+
+    def winners(
+        self, reader: BatchReader, rows: pa.Table, keys: pa.Array, stored: Sequence[Group]
+    ) -> BoolArray:
+        """Return which records win over the stored row of their key.
+
+        Parameters
+        ----------
+        reader : BatchReader
+            Makes incoming records of the rows.
+        rows : pa.Table
+            The rows.
+        keys : pa.StringArray
+            Their keys.
+        stored : sequence of (str, FileId)
+            The group that has the key of each row.
+        """
+        wins = np.ones(len(keys), np.bool_)
+        if not reader.rule.compares:
+            return wins
+        incoming, fields = reader.read(rows, keys), reader.rule.ordering_fields
+        of_group: dict[Group, list[int]] = {}
+        for row, group in enumerate(stored):
+            of_group.setdefault(group, []).append(row)
+        slices = self._slices({path for path, _ in of_group})
+        slice_reader = SliceReader.of_snapshot(self.snapshot)
+        columns = [RECORD_KEY, *roots_of(fields, self.snapshot.schema.names)]
+        for group, numbers in sorted(of_group.items()):
+            held = slices.get(group)
+            if held is None:  # The driver finds that the group is gone.
+                continue
+            own = np.array(numbers, np.int64)
+            wanted = keys.take(pa.array(own))
+            for chunk in slice_reader.read(held, columns):
+                found = pc.index_in(chunk[RECORD_KEY].combine_chunks(), value_set=wanted)
+                at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+                positions = own[found.drop_null().to_numpy()]
+                wins[positions] = incoming.wins_over(chunk, at, positions, fields)
+        return wins
+
+    def _slices(self, partitions: set[str]) -> Mapping[Group, FileSlice]:
+        held = self.snapshot.partition_slices(sorted(partitions))
+        return {(found.partition_path, found.file_id): found for found in held}
+
+
+@dataclass(frozen=True, slots=True)
+class LocateTask:
+    """Locates the records of a task; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    tagger : Tagger
+        Finds key and partition of each row.
+    placement : LookupPlacement
+        Finds the lookup of each row.
+    index : RecordIndexReader
+        The pinned index.
+    reader : BatchReader
+        Makes incoming records of rows.
+    replaced : set of str
+        Partitions whose stored rows the write replaces; only of a global index.
+    dead : set of (str, FileId)
+        File groups that are no longer live, though the index has entries with them.
+    removes_entries : bool
+        Whether deletes that are certain to win remove the entry of their key.
+    moving : MovingKeys or None
+        For a global index.
+    cache : LocationCache or None
+        The cache of shards on the host of the task.
+    checkpoint : Checkpoint or None
+        The batch of a stream that the records are, for the cache.
+    """
+
+    tagger: Tagger
+    placement: LookupPlacement
+    index: RecordIndexReader
+    reader: BatchReader
+    replaced: frozenset[str] = frozenset()
+    dead: frozenset[Group] = frozenset()
+    removes_entries: bool = False
+    moving: MovingKeys | None = None
+    cache: LocationCache | None = None
+    checkpoint: Checkpoint | None = None
+
+    def locate(
+        self,
+        lookups: Sequence[Lookup],
+        rows: pa.Table,
+        positions: IntArray | None,
+        tagged: TaggedRecords | None = None,
+    ) -> Iterator[Located]:
+        """Locate the records of some lookups; yield the result of each lookup.
+
+        Parameters
+        ----------
+        lookups : sequence of Lookup
+            The lookups of the task.
+        rows : pa.Table
+            Their records, in any order.
+        positions : ndarray of int64 or None
+            Positions of the rows in an ordered input, see ``collapse_duplicates``.
+        tagged : TaggedRecords, optional
+            Keys and partitions of the rows, if the caller has them.
+        """
+        tagged = tagged or self.tagger.tag(rows)
+        numbers = self.placement.numbers(tagged)
+        for lookup in lookups:
+            chosen = np.flatnonzero(numbers == lookup.number)
+            if len(chosen) == rows.num_rows:
+                yield self._locate(lookup, rows, tagged, positions)
+            else:
+                own = None if positions is None else positions[chosen]
+                yield self._locate(lookup, rows.take(pa.array(chosen)), tagged.take(chosen), own)
+
+    def _locate(
+        self, lookup: Lookup, rows: pa.Table, tagged: TaggedRecords, positions: IntArray | None
+    ) -> Located:
+        received = rows.num_rows
+        if codes_of_repeated_keys(tagged.keys) is not None:
+            records = self.reader.read(rows, tagged.keys)
+            rows, tagged = _taken(rows, tagged, distinct_rows(records, positions))
+        found = self._find(lookup, tagged.keys)
+        places, groups = found.places, found.groups
+        deleted = self.reader.delete_flags(rows)
+        unknown = deleted & (places == NOT_FOUND)
+        if unknown.any():
+            kept = np.flatnonzero(~unknown)
+            rows, tagged = _taken(rows, tagged, kept)
+            places, deleted = places[kept], deleted[kept]
+        moved: BoolArray | None = None
+        ignored = 0
+        if self.moving is not None:
+            rows, tagged, places, moved, ignored = self._move(rows, tagged, places, deleted, groups)
+            deleted = self.reader.delete_flags(rows) | moved
+        new = np.flatnonzero(places == NOT_FOUND)
+        places[new] = -1 - self._partitions(tagged)[new]
+        ranks = np.full(len(places), NO_RANK, np.int32)
+        ranks[new] = _ranks(tagged.keys.take(pa.array(new)), places[new])
+        gone = self._gone(rows, tagged.keys, deleted if moved is None else deleted & ~moved)
+        result = LookupResult(
+            lookup.number,
+            received,
+            rows.nbytes,
+            rows.num_rows,
+            tuple((*group, count) for group, count in _counts(groups, places)),
+            tuple(
+                (-1 - place, count)
+                for place, count in zip(
+                    *(each.tolist() for each in np.unique(places[new], return_counts=True)),
+                    strict=True,
+                )
+            ),
+            len(gone),
+            int(unknown.sum()),
+            found.looked_up,
+            found.from_cache,
+            ignored,
+        )
+        rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
+        rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
+        if moved is not None:
+            rows = rows.append_column(MOVED, pa.array(moved))
+        entries = _entries(lookup.number, tagged.keys, places, ranks, np.concatenate([new, gone]))
+        return Located(result, rows, entries)
+
+    def _find(self, lookup: Lookup, keys: pa.Array) -> _Found:
+        """Find the place of each key among the groups of all keys.
+
+        A lost task must find the same places again, with or without the cache.
+        """
+        if lookup.stored is None or len(keys) == 0:
+            return _Found(np.full(len(keys), NOT_FOUND, np.int32), [], 0, 0)
+        codes, known, from_cache = self._codes(lookup.stored, keys)
+        wanted = {
+            code: known[code]
+            for code in np.unique(codes[codes != NOT_FOUND]).tolist()
+            if known[code][0] not in self.replaced and known[code] not in self.dead
+        }
+        groups = sorted({*wanted.values()})
+        numbers = {group: place for place, group in enumerate(groups)}
+        places = np.full(len(known) + 1, NOT_FOUND, np.int32)  # The last is for NOT_FOUND, -1.
+        for code, group in wanted.items():  # Entries of several instants may name one group.
+            places[code] = numbers[group]
+        return _Found(places[codes], groups, len(keys), from_cache)
+
+    def _codes(
+        self, held: MetadataSlice, keys: pa.Array
+    ) -> tuple[PlaceArray, Sequence[Group], int]:
+        """Return for each key the position of its group among the groups of the shard.
+
+        The third value is the number of keys that the cache answered.
+        """
+        if self.cache is not None:
+            cached = self.cache.find(self.index, held, keys, self.checkpoint)
+            return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
+        found = self.index.find_in(held, keys)
+        return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
+
+    def _partitions(self, tagged: TaggedRecords) -> PlaceArray:
+        """Return the position of each record's partition in the plan."""
+        known = {path: place for place, path in enumerate(self.placement.partitions)}
+        places = np.array([known[path] for path in tagged.partitions], np.int32)
+        return places[tagged.partition_codes]
+
+    def _move(
+        self,
+        rows: pa.Table,
+        tagged: TaggedRecords,
+        places: PlaceArray,
+        deleted: BoolArray,
+        groups: Sequence[Group],
+    ) -> tuple[pa.Table, TaggedRecords, PlaceArray, BoolArray, int]:
+        """Replace each record whose key is stored in another partition by a delete and an insert.
+
+        The last value is the number of dropped records, which lost by their ordering value. A
+        delete goes to the stored row, whatever its own partition columns say.
+        """
+        assert self.moving is not None
+        numbers: dict[str, int] = {path: n for n, path in enumerate(tagged.partitions)}
+        held = [numbers.setdefault(path, len(numbers)) for path, _ in groups]
+        stored = np.array([*held, NOT_FOUND], np.int32)[places]
+        moving = np.flatnonzero(
+            (places != NOT_FOUND) & ~deleted & (stored != tagged.partition_codes)
+        )
+        if len(moving) == 0:
+            return rows, tagged, places, np.zeros(len(places), np.bool_), 0
+        own_rows, own = _taken(rows, tagged, moving)
+        of_rows = [groups[place] for place in places[moving].tolist()]
+        wins = self.moving.winners(self.reader, own_rows, own.keys, of_rows)
+        kept = np.ones(len(places), np.bool_)
+        kept[moving[~wins]] = False
+        inserted = places.copy()
+        inserted[moving] = NOT_FOUND
+        order = np.concatenate([np.flatnonzero(kept), moving[wins]])
+        moved = np.zeros(len(order), np.bool_)
+        moved[int(kept.sum()) :] = True
+        rows, tagged = _taken(rows, tagged, order)
+        places = np.where(moved, places[order], inserted[order])
+        return rows, tagged, places, moved, int((~wins).sum())
+
+    def _gone(self, rows: pa.Table, keys: pa.Array, deleted: BoolArray) -> IntArray:
+        """Return the rows whose keys are certain to be gone after the write."""
+        certain = np.flatnonzero(deleted) if self.removes_entries else np.empty(0, np.int64)
+        if len(certain) == 0 or self.reader.deletes_by_key or not self.reader.rule.compares:
+            return certain
+        indices = pa.array(certain)
+        return certain[self.reader.read(rows.take(indices), keys.take(indices)).is_reset]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """What was found of the keys of a lookup.
+
+    Attributes
+    ----------
+    places : ndarray of int32, shape (n_keys,)
+        For each key, the position of its group in ``groups``, or ``NOT_FOUND``.
+    groups : list of (str, FileId)
+        In order.
+    looked_up, from_cache : int
+        See :class:`LookupResult`.
+    """
+
+    places: PlaceArray
+    groups: list[Group]
+    looked_up: int
+    from_cache: int
+
+
+def _taken(
+    rows: pa.Table, tagged: TaggedRecords, chosen: IntArray
+) -> tuple[pa.Table, TaggedRecords]:
+    return rows.take(pa.array(chosen)), tagged.take(chosen)
+
+
+def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
+    """Return the rank of each key among the sorted keys of its partition."""
+    ranks = np.empty(len(keys), np.int32)
+    for place in np.unique(places):
+        own = np.flatnonzero(places == place)
+        ordered = own[key_order(keys.take(pa.array(own)))]
+        ranks[ordered] = np.arange(len(own), dtype=np.int32)
+    return ranks
+
+
+def _counts(groups: Sequence[Group], places: PlaceArray) -> Iterator[tuple[Group, int]]:
+    """Yield all groups, in order, with the number of their records."""
+    counts = np.bincount(places[places >= 0], minlength=len(groups)).tolist()
+    yield from zip(groups, counts, strict=True)
+
+
+def _entries(
+    number: int, keys: pa.Array, places: PlaceArray, ranks: PlaceArray, chosen: IntArray
+) -> pa.Table:
+    columns = [
+        keys.take(pa.array(chosen)),
+        pa.array(np.full(len(chosen), number, np.int32)),
+        pa.array(places[chosen]),
+        pa.array(ranks[chosen]),
+    ]
+    return pa.Table.from_arrays(columns, schema=ENTRIES)

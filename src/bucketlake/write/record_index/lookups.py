@@ -1,0 +1,209 @@
+"""The plan of lookups: which task looks up the stored locations of which keys.
+
+Under a record-level index a file group may hold any key of its partition, so records are located
+before they are placed. All records of a key belong to one *lookup*: a shard of the index, or a part
+of a shard if it gets more records than a task should hold. The driver makes the plan from the
+records of each partition and the shards of the index; tasks get their lookups as rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.hashing.java_hash import hash_strings
+from bucketlake.hashing.key_parts import parts_of_keys
+from bucketlake.index.layout import WHOLE_SLOT, SlotPart
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.write import write_plan
+from bucketlake.write.tag import TaggedRecords
+from bucketlake.write.write_plan import NO_TASK, spread, task_count_of
+
+LOOKED_UP_MAX = 1 << 20
+"""Greatest number of records in one task that looks keys up in a stored shard.
+
+Each part of a shard reads the blocks of the shard again, so there are fewer parts than for a shard
+without entries.
+"""
+
+_RECORD_WEIGHT = 100  # Weighs records against stored bytes, of which a key takes some 15.
+
+StoredShards = Mapping[str | None, Sequence[MetadataSlice]]
+"""Slices of the index by data partition, in the order of shards; None in a global index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A shard of the index, or a part of it, whose keys one task looks up.
+
+    Attributes
+    ----------
+    number : int
+        Position in the plan.
+    shard : Shard
+        The shard.
+    stored : MetadataSlice or None
+        The entries of the shard; None if a data partition is new.
+    part : SlotPart
+        The part of the shard's keys.
+    records : int
+        Estimated number of records.
+    task : int
+        The task that looks the keys up.
+    """
+
+    number: int
+    shard: Shard
+    stored: MetadataSlice | None
+    part: SlotPart
+    records: int
+    task: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Estimated work: each part of a shard reads the whole shard, if keys are spread."""
+        stored = sum(file.size_bytes for file in self.stored.files) if self.stored else 0
+        return self.records * _RECORD_WEIGHT + stored
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        stored = (
+            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
+        )
+        shard = [self.shard.number, self.shard.data_partition]
+        part = [self.part.number, self.part.count]
+        return json.dumps([self.number, shard, stored, part, self.records, self.task])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        number, shard, stored, part, records, task = json.loads(text)
+        held = None if stored is None else MetadataSlice.from_text(stored)
+        return cls(number, Shard(*shard), held, SlotPart(*part), records, task)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookupPlacement:
+    """Which lookup each record belongs to; small enough to travel with the task's code.
+
+    Attributes
+    ----------
+    partitions : tuple of str
+        Data partitions of the batch, sorted.
+    shard_counts : ndarray of int32, shape (n_partitions,)
+        Shards of the index for keys of each partition.
+    part_counts : ndarray of int32, shape (n_partitions,)
+        Parts of each of these shards.
+    first : ndarray of int32, shape (n_partitions,)
+        Number of the first lookup of each partition; the same for all in a global index.
+    tasks : ndarray of int32, shape (n_lookups,)
+        Tasks of the lookups.
+    """
+
+    partitions: tuple[str, ...]
+    shard_counts: npt.NDArray[np.int32]
+    part_counts: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int32]
+    tasks: npt.NDArray[np.int32]
+
+    def numbers(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
+        """Return the lookup of each record; ``NO_TASK`` if its partition is not in the plan."""
+        known = {path: place for place, path in enumerate(self.partitions)}
+        places = np.array([known.get(path, NO_TASK) for path in tagged.partitions], np.int32)
+        codes = places[tagged.partition_codes]
+        numbers = self.first[codes].copy()
+        if (self.shard_counts > 1).any():
+            hashes = np.abs(hash_strings(tagged.keys).astype(np.int64))
+            shards = (hashes % self.shard_counts[codes]).astype(np.int32)
+            numbers += shards * self.part_counts[codes]
+        if (self.part_counts > 1).any():
+            numbers += parts_of_keys(tagged.keys, self.part_counts[codes])
+        numbers[codes == NO_TASK] = NO_TASK
+        return numbers
+
+    def place(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the tasks of lookups; ``NO_TASK`` for ``NO_TASK``."""
+        tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[numbers]
+        return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """All lookups of a write.
+
+    Attributes
+    ----------
+    lookups : tuple of Lookup
+        In order of their numbers.
+    placement : LookupPlacement
+        Places records.
+    task_count : int
+        Number of tasks.
+    """
+
+    lookups: tuple[Lookup, ...]
+    placement: LookupPlacement
+    task_count: int
+
+
+def plan_lookups(
+    counts: Mapping[str, int], shards: IndexShards, stored: StoredShards, *, tasks_wanted: int
+) -> LookupPlan:
+    """Plan the lookups of a batch.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Records of each data partition.
+    shards : IndexShards
+        The shards of the index, with those of new data partitions.
+    stored : mapping
+        Slices of the shards in which keys are looked up; data partitions that are new, or that the
+        write replaces, have none.
+    tasks_wanted : int
+        Number of tasks that the engine prefers; there are fewer tasks if there are fewer lookups,
+        more if a task would hold too many records.
+    """
+
+    def parts(records: int, shard_count: int, path: str | None) -> int:
+        records_max = LOOKED_UP_MAX if stored.get(path) else write_plan.RECORDS_PER_TASK_MAX
+        return max(1, -(-records // (shard_count * records_max)))
+
+    partitions = tuple(sorted(counts))
+    shard_counts = np.array([shards.count(path) for path in partitions], np.int32)
+    groups: list[tuple[str | None, int, int, int]]
+    if shards.is_partitioned:
+        held = [counts[path] for path in partitions]
+        part_counts = np.array([*map(parts, held, shard_counts.tolist(), partitions)], np.int32)
+        numbers = shard_counts * part_counts
+        first = (np.cumsum(numbers) - numbers).astype(np.int32)
+        groups = [*zip(partitions, held, shard_counts.tolist(), part_counts.tolist(), strict=True)]
+    else:
+        total, count = sum(counts.values()), shards.count("")
+        part_count = parts(total, count, None)
+        part_counts = np.full(len(partitions), part_count, np.int32)
+        first = np.zeros(len(partitions), np.int32)
+        groups = [(None, total, count, part_count)]
+    lookups: list[Lookup] = []
+    for path, records, shard_count, part_count in groups:
+        slices: Sequence[MetadataSlice | None] = stored.get(path) or [None] * shard_count
+        share = -(-records // (shard_count * part_count))
+        for number, held_slice in enumerate(slices):
+            for part in range(part_count):
+                cut = SlotPart(part, part_count) if part_count > 1 else WHOLE_SLOT
+                shard = Shard(number, path)
+                lookups.append(Lookup(len(lookups), shard, held_slice, cut, share))
+    task_count = task_count_of(len(lookups), sum(counts.values()), wanted=tasks_wanted)
+    tasks = spread([lookup.weight for lookup in lookups], task_count)
+    placed = tuple(replace(held, task=task) for held, task in zip(lookups, tasks, strict=True))
+    placement = LookupPlacement(
+        partitions, shard_counts, part_counts, first, np.array(tasks, np.int32)
+    )
+    return LookupPlan(placed, placement, task_count)

@@ -1,0 +1,357 @@
+"""The plan of a write: which slots it writes, what each slot holds, and which task writes it.
+
+The driver makes the plan from the record counts of the batch and the live slices of the touched
+partitions; it reads nothing else of the table. Tasks get their slots as rows (:class:`SlotPlan`
+prints itself as text), not in a closure. The task chooses the file groups of a slot's records
+(``Layout.choose``) from the plan alone, so no task draws a random file id.
+
+A slot without stored rows, such as a slot of a first load, may be cut into parts with a task each,
+if the layout allows parts (``Layout.parts_max``). The part of a record follows from its key.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.errors import InputError
+from bucketlake.hashing.key_parts import parts_of_keys
+from bucketlake.index.layout import WHOLE_SLOT, Layout, Slot, SlotPart
+from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import FileSlice
+from bucketlake.model.table_type import Operation
+from bucketlake.model.write_stat import WriteStat
+from bucketlake.write.tag import TaggedRecords, slot_codes
+
+if TYPE_CHECKING:  # Most writes do not maintain a record-level index.
+    from bucketlake.write.record_index.index_writer import ShardPlan
+
+RECORDS_PER_TASK_MAX = 131_072
+"""Greatest number of incoming records in one task, unless the task holds a single file group.
+
+A slot with more records is cut into parts, if the layout allows it.
+"""
+
+NO_TASK = -1
+
+RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; weighs records against stored and full files.
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """What one write does to one slot, or to a part of it; sent to the task that writes it.
+
+    Attributes
+    ----------
+    partition_path, slot
+        The slot.
+    slices : tuple of FileSlice
+        Live slices of its file groups, oldest group first; empty if the slot is new, or if the
+        write replaces its content.
+    records : int
+        Number of incoming records that the driver counted, or ``UNCOUNTED``; for a part, its equal
+        share of the number.
+    number : int
+        Position in the plan, unique among the slots and parts of the write.
+    task : int
+        The task that writes the slot.
+    part : SlotPart
+        Which part of the slot this is.
+    """
+
+    partition_path: str
+    slot: int
+    slices: tuple[FileSlice, ...]
+    records: int
+    number: int
+    task: int = 0
+    part: SlotPart = WHOLE_SLOT
+
+    @property
+    def key(self) -> Slot:
+        """Partition path and slot."""
+        return self.partition_path, self.slot
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes to read and write; only compared with the weights of other slots."""
+        stored = sum(file_slice.size_bytes for file_slice in self.slices)
+        return stored + self.records * RECORD_SIZE_BYTES_ESTIMATE
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        slices = [file_slice.to_text() for file_slice in self.slices]
+        facts = [self.partition_path, self.slot, slices, self.records, self.number, self.task]
+        return json.dumps([*facts, self.part.number, self.part.count])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        partition_path, slot, slices, records, number, task, *part = json.loads(text)
+        held = tuple(FileSlice.from_text(file_slice) for file_slice in slices)
+        return cls(partition_path, slot, held, records, number, task, SlotPart(*part))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotResult:
+    """What a task did to one slot, or to a part of it; sent to the driver.
+
+    Attributes
+    ----------
+    number : int
+        Position of the slot or part in the plan.
+    records : int
+        Number of incoming records that the task received for it.
+    stats : tuple of WriteStat
+        Files that were written; empty if there was nothing to write.
+    ignored : int
+        Records that lost to a stored row by their ordering value.
+    """
+
+    number: int
+    records: int
+    stats: tuple[WriteStat, ...]
+    ignored: int = 0
+
+    def to_text(self) -> str:
+        """Print as JSON."""
+        stats = [stat.to_facts() for stat in self.stats]
+        return json.dumps([self.number, self.records, stats, self.ignored])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Parse what :meth:`to_text` printed."""
+        number, records, stats, ignored = json.loads(text)
+        return cls(number, records, tuple(map(WriteStat.from_facts, stats)), ignored)
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """All slots and parts of one write, and the file groups that it removes from the table.
+
+    Attributes
+    ----------
+    slots : tuple of SlotPlan
+        The slots and parts, in order of their numbers.
+    replaced : mapping of partition path to file ids
+        The removed file groups.
+    task_count : int
+        Number of tasks that share the slots.
+    shards : tuple of ShardPlan
+        Shards of the record-level index whose entries the write may change, in order of their
+        numbers; empty if the write does not maintain an index.
+    """
+
+    slots: tuple[SlotPlan, ...]
+    replaced: Mapping[str, tuple[FileId, ...]]
+    task_count: int
+    shards: tuple[ShardPlan, ...] = ()
+
+    def placement(self) -> Placement:
+        """Return what places records: 12 bytes per slot, or 20 bytes if any slot is cut."""
+        return Placement.of_slots(self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which slot of a plan each record belongs to; small enough to travel with the task's code.
+
+    Attributes
+    ----------
+    partitions : tuple of str
+        Partition paths of the slots.
+    codes : ndarray of int64, shape (n_slots,)
+        Partition and slot as one number, ascending; see :func:`slot_codes`. Parts of one slot
+        have the same number, and stand in order.
+    tasks : ndarray of int32, shape (n_slots,)
+        Tasks of the slots.
+    parts : ndarray of int32, shape (n_slots, 2), or None
+        Number of the part and count of parts; None if no slot is cut.
+    """
+
+    partitions: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+    tasks: npt.NDArray[np.int32]
+    parts: npt.NDArray[np.int32] | None = None
+    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _part_codes: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = {path: i for i, path in enumerate(self.partitions)}
+        object.__setattr__(self, "_numbers", numbers)
+        first = np.searchsorted(self.codes, self.codes)
+        own = np.zeros(len(first), np.int32) if self.parts is None else self.parts[:, 0]
+        part_codes = slot_codes(first, own)
+        is_ordered = (np.diff(self.codes) >= 0).all() and (np.diff(part_codes) > 0).all()
+        assert is_ordered, "a plan is in order, and names a slot or a part of it once"
+        object.__setattr__(self, "_part_codes", part_codes)
+
+    @classmethod
+    def of_slots(cls, slots: Sequence[SlotPlan]) -> Self:
+        """Return the placement of slots and parts that are sorted by number."""
+        partitions = tuple(sorted({slot.partition_path for slot in slots}))
+        numbers = {path: i for i, path in enumerate(partitions)}
+        codes = slot_codes(
+            np.array([numbers[slot.partition_path] for slot in slots], np.int64),
+            np.array([slot.slot for slot in slots], np.int32),
+        )
+        parts = np.array([(slot.part.number, slot.part.count) for slot in slots], np.int32)
+        is_cut = any(slot.part.count > 1 for slot in slots)
+        tasks = np.array([slot.task for slot in slots], np.int32)
+        return cls(partitions, codes, tasks, parts if is_cut else None)
+
+    def positions(self, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
+        """Return the position of each record's slot or part; ``NO_TASK`` for records of none."""
+        found = _find(self.codes, tagged.codes(self._numbers))
+        if self.parts is not None:
+            cut = np.flatnonzero((found != NO_TASK) & (self.parts[found, 1] > 1))
+            first = found[cut]  # Any part of a slot tells how many there are.
+            own = parts_of_keys(tagged.keys.take(pa.array(cut)), self.parts[first, 1])
+            found[cut] = _find(self._part_codes, slot_codes(first, own))
+        return found
+
+    def place(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
+        """Return the task of each record; ``NO_TASK`` for records that the write ignores."""
+        positions = self.positions(tagged)
+        tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
+        return tasks
+
+
+def plan_write(
+    operation: Operation,
+    counts: Mapping[Slot, int],
+    slices: Sequence[FileSlice],
+    layout: Layout,
+    *,
+    tasks_wanted: int,
+) -> WritePlan:
+    """Plan a write of records.
+
+    Parameters
+    ----------
+    operation : Operation
+        Operation of the write.
+    counts : mapping of (partition path, slot) to int
+        Incoming records per slot.
+    slices : sequence of FileSlice
+        Live slices of the partitions that the write touches; a table overwrite touches all.
+    layout : Layout
+        The table's layout.
+    tasks_wanted : int
+        Number of tasks that share the slots; the plan has fewer if there are fewer slots, more if
+        a task would hold too many records.
+
+    Raises
+    ------
+    IndexStateError
+        If the file groups contradict the layout.
+    InputError
+        If a bulk insert writes to a partition that already holds records.
+    """
+    if operation.replaces:
+        live: dict[Slot, tuple[FileSlice, ...]] = {}
+        replaced = file_ids_by_partition(slices)
+    else:
+        live, replaced = layout.live_slots(slices), {}
+    if operation is Operation.BULK_INSERT:
+        require_new_partitions(counts, live)
+    # A delete does nothing in a slot without file groups.
+    wanted = [
+        (slot, part, records)
+        for slot, counted in sorted(counts.items())
+        if operation is not Operation.DELETE or slot in live
+        for part, records in _parts(counted, layout, is_new=slot not in live)
+    ]
+    slots = [
+        SlotPlan(*slot, live.get(slot, ()), records, number, part=part)
+        for number, (slot, part, records) in enumerate(wanted)
+    ]
+    records_total = sum(slot.records for slot in slots)
+    task_count = task_count_of(len(slots), records_total, wanted=tasks_wanted)
+    return WritePlan(tuple(_place(slots, task_count)), replaced, task_count)
+
+
+def _parts(records: int, layout: Layout, *, is_new: bool) -> Iterator[tuple[SlotPart, int]]:
+    """Yield the parts that a slot is cut into, each with its share of the records.
+
+    Keys that are stored must be looked up in all groups of a slot, so only a new slot is cut.
+    """
+    count = 1
+    if is_new and records > RECORDS_PER_TASK_MAX:
+        wanted = -(-records // RECORDS_PER_TASK_MAX)
+        count = min(wanted, layout.parts_max(records * RECORD_SIZE_BYTES_ESTIMATE))
+    for number in range(count):
+        yield SlotPart(number, count), records * (number + 1) // count - records * number // count
+
+
+def require_new_partitions(counts: Mapping[Slot, int], live: Mapping[Slot, object]) -> None:
+    """Raise InputError if a bulk insert writes to a partition that already holds records."""
+    held = sorted({partition for partition, _ in live} & {partition for partition, _ in counts})
+    if held:
+        raise InputError(
+            f"bulk_insert into partition {held[0]!r}",
+            f"{len(held)} of the partitions already hold records, which bulk_insert would ignore",
+            "use upsert or insert, or insert_overwrite to replace them",
+        )
+
+
+def _find(codes: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the first position of each wanted code; ``NO_TASK`` for codes that are not there."""
+    if not len(codes):
+        return np.full(len(wanted), NO_TASK, np.int64)
+    found = np.searchsorted(codes, wanted)
+    held = codes[np.minimum(found, len(codes) - 1)] == wanted
+    return np.where(held, found, NO_TASK)
+
+
+def file_ids_by_partition(slices: Sequence[FileSlice]) -> dict[str, tuple[FileId, ...]]:
+    """Return the file groups of slices, by partition path."""
+    ids: dict[str, list[FileId]] = defaultdict(list)
+    for file_slice in slices:
+        ids[file_slice.partition_path].append(file_slice.file_id)
+    return {partition: tuple(sorted(held)) for partition, held in ids.items()}
+
+
+def task_count_of(count: int, records: int, *, wanted: int) -> int:
+    """Return a number of tasks for some slots or lookups, equally many each.
+
+    Parameters
+    ----------
+    count : int
+        Number of slots or lookups.
+    records : int
+        Number of their records; a task does not get too many, unless it has a single slot.
+    wanted : int
+        Number of tasks that the engine prefers.
+    """
+    if count == 0:
+        return 1
+    needed = max(1, wanted, -(-records // RECORDS_PER_TASK_MAX))
+    return -(-count // max(1, count // needed))
+
+
+def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:
+    """Spread slots over tasks by weight."""
+    if len(slots) == task_count:
+        return [replace(slot, task=i) for i, slot in enumerate(slots)]
+    tasks = spread([slot.weight for slot in slots], task_count)
+    return [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=True)]
+
+
+def spread(weights: Sequence[int], task_count: int) -> list[int]:
+    """Return a task for each weight: in descending order, each to the task with the least load."""
+    loads = [(0, task) for task in range(task_count)]
+    tasks = [0] * len(weights)
+    for place in sorted(range(len(weights)), key=lambda i: -weights[i]):
+        load, task = heapq.heappop(loads)
+        tasks[place] = task
+        heapq.heappush(loads, (load + weights[place], task))
+    return tasks

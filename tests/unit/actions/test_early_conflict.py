@@ -1,0 +1,156 @@
+"""A write that sees another at work on its buckets waits for its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.actions import conflict, early_conflict, recovery
+from bucketlake.actions.early_conflict import WAIT_SECONDS_MAX, wait_for_writers
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.errors import CommitConflictError
+from bucketlake.index.conflict_keys import key_of_slot
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.storage.subfolder import Subfolder
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.transitions import create_requested
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string())])
+T = InstantTime("20991231235959999")  # Of the other writer.
+FILE = f"00000001-aaaa-0_1-0-1_{T}.parquet"
+
+
+@dataclass
+class Other:
+    """Another process that writes bucket 1 of partition x."""
+
+    storage: Storage
+    now_ms: int = 0
+    waited_ms: list[int] = field(default_factory=list)
+    lives_until_ms: float = float("inf")
+
+    def pass_(self, seconds: float) -> None:
+        """Stand in for ``sleep``."""
+        self.waited_ms.append(int(seconds * 1000))
+        self.now_ms += int(seconds * 1000)
+
+    def is_alive(self, *_: object) -> bool:
+        return self.now_ms < self.lives_until_ms
+
+    def wait(self, bucket_id: int = 1, partition: str = "x") -> None:
+        """Do as a write of a bucket does before it begins."""
+        config = bl.Table(self.storage.root).config()
+        timeline = load_timeline(self.storage, config)
+        clock = InstantClock(config.timeline_timezone)
+        slots = {key_of_slot(partition, bucket_id), key_of_slot(partition, 7)}
+        wait_for_writers(self.storage, timeline, clock, slots)
+
+
+@pytest.fixture
+def other(new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Other:
+    table = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["p"], index=bl.SimpleBucket(2)
+    )
+    made = Other(open_storage(table.path))
+    create_requested(made.storage, table.config(), T, Action.COMMIT)
+    write_marker(made.storage, T, Marker("x", FILE, MarkerType.MERGE))
+    monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=made.pass_))
+    monkeypatch.setattr(early_conflict, "is_alive", made.is_alive)
+    return made
+
+
+def test_a_write_waits_until_the_other_one_has_ended_and_then_begins_anew(
+    other: Other, caplog: pytest.LogCaptureFixture
+) -> None:
+    other.lives_until_ms = 2_000
+    with (
+        caplog.at_level(logging.INFO, logger="bucketlake"),
+        pytest.raises(CommitConflictError, match=r"bucket 1 of partition 'x'.*retry") as caught,
+    ):
+        other.wait()
+    assert caught.value.instant == T
+    assert sum(other.waited_ms) == 2_000
+    assert [one.getMessage() for one in caplog.records] == [
+        f"waiting for {T}, which writes bucket 1 of partition 'x'"
+    ]
+
+
+def test_it_waits_ten_minutes_at_most(other: Other) -> None:
+    with pytest.raises(CommitConflictError, match="bucket 1"):
+        other.wait()
+    assert sum(other.waited_ms) == WAIT_SECONDS_MAX * 1000 == 600_000
+
+
+@pytest.mark.parametrize(("bucket_id", "partition"), [(0, "x"), (1, "y")])
+def test_it_does_not_wait_for_one_at_other_buckets(
+    other: Other, bucket_id: int, partition: str
+) -> None:
+    other.wait(bucket_id, partition)
+    assert not other.waited_ms
+
+
+def test_it_does_not_wait_for_one_that_died(other: Other) -> None:
+    other.lives_until_ms = 0
+    other.wait()
+    assert not other.waited_ms
+
+
+@pytest.mark.parametrize(
+    ("key", "waits"),
+    [("new", True), ("held", True), ("other", False), ("elsewhere", False)],
+)
+def test_under_a_record_index_it_waits_for_groups_and_for_shards_with_new_keys(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, key: str, waits: bool
+) -> None:
+    """Another process writes the group of the key ``held``, and adds keys to partition x."""
+    index = bl.RecordIndex(small_file_limit=0)
+    table = bl.create_table(
+        new_path(), schema=SCHEMA, record_key=["id"], partition_by=["p"], index=index
+    )
+    for held in ("held", "other"):
+        table.upsert(_row(held))
+    storage = open_storage(table.path)
+    [group] = [found.file_id for found in table.locate("held")]
+    create_requested(storage, table.config(), T, Action.COMMIT)
+    write_marker(storage, T, Marker("x", f"{group}_1-0-1_{T}.parquet", MarkerType.MERGE))
+    log = f".record-index-x-0000-0_{T}.log.1_1-0-1"
+    metadata = Subfolder(storage, METADATA_TABLE_FOLDER)
+    write_marker(metadata, T, Marker("record_index", log, MarkerType.CREATE))
+    waited: list[float] = []
+    monkeypatch.setattr(early_conflict, "time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr(early_conflict, "is_alive", lambda *_: True)
+    monkeypatch.setattr(recovery, "is_alive", lambda *_: True)
+    if waits:
+        with pytest.raises(CommitConflictError, match="at the same time"):
+            table.upsert(_row(key))
+    else:
+        table.upsert(_row(key, "y" if key == "elsewhere" else "x"))
+    assert bool(waited) is waits
+
+
+def _row(key: str, partition: str = "x") -> pa.Table:
+    return pa.table({"id": [key], "p": [partition]}, SCHEMA)
+
+
+def test_a_write_in_conflict_is_tried_four_times() -> None:
+    met: list[InstantTime] = []
+
+    def write() -> None:
+        met.append(InstantTime(f"{len(met)}"))
+        raise CommitConflictError(met[-1], "met another one")
+
+    with pytest.raises(CommitConflictError) as caught:
+        conflict.retried(write)
+    assert len(met) == 4
+    assert caught.value.instant == met[-1]

@@ -1,0 +1,243 @@
+"""Every action of a table maintains its metadata table: it lists what storage holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.write.test_completion import (
+    BROKEN,
+    COW,
+    INDEX,
+    MOR,
+    PASSES,
+    RINGS,
+    SCHEMA,
+    rows,
+)
+
+import bucketlake as bl
+from bucketlake.actions import turns
+from bucketlake.actions.completion import complete_instant
+from bucketlake.config.table_config import TableConfig
+from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.metadata.record_index.definition_file import read_index_definitions
+from bucketlake.services.metadata import rebuild as building
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline import commit_order
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.instant import State
+from bucketlake.timeline.outcome import read_outcome
+from bucketlake.timeline.table_properties import read_table_config
+from tests.faulty_storage import SimulatedCrash
+from tests.metadata_truth import listed_files, stored_files
+from tests.ring_tables import SPLIT_ALL
+
+
+def make(path: str, table_type: str = COW, *, metadata_table: bool = True) -> bl.Table:
+    """Make a table of a type with two commits, and a savepoint of the first."""
+    table = bl.create_table(
+        path, schema=SCHEMA, record_key=["id"], partition_by=["day"],
+        index=bl.ConsistentBucket(2) if table_type == RINGS else INDEX,
+        table_type={RINGS: MOR}.get(table_type, table_type), metadata_table=metadata_table,
+    )  # fmt: skip
+    table.upsert(rows(0))
+    table.savepoint()
+    table.upsert(rows(1))
+    return table
+
+
+def opened(table: bl.Table) -> tuple[Storage, TableConfig]:
+    storage = open_storage(table.path)
+    return storage, read_table_config(storage)
+
+
+def listed(table: bl.Table) -> dict[str, int]:
+    storage, config = opened(table)
+    assert "files" in config.metadata_partitions
+    return listed_files(storage)
+
+
+def stored(table: bl.Table) -> dict[str, int]:
+    return stored_files(open_storage(table.path))
+
+
+WAYS = [
+    pytest.param(table_type, run, id=f"{name}-{table_type}")
+    for name, ways in PASSES.items()
+    for table_type, run, _ in ways
+    if table_type != BROKEN
+]
+
+
+@pytest.mark.parametrize("built", ["from the beginning", "later"])
+@pytest.mark.parametrize(("table_type", "run"), WAYS)
+def test_after_every_operation_the_metadata_table_lists_what_storage_holds(
+    new_path: Callable[[], str], table_type: str, run: Callable[[bl.Table], Any], built: str
+) -> None:
+    table = make(new_path(), table_type, metadata_table=built == "from the beginning")
+    if built == "later":
+        table.rebuild_metadata_table()
+    run(table)
+    assert listed(table) == stored(table)
+    before = table.to_arrow().sort_by("id")
+    table.upsert(rows(7, "abc"))
+    assert listed(table) == stored(table)
+    table.rebuild_metadata_table()
+    assert listed(table) == stored(table)
+    table.drop_metadata_table()
+    table.rollback(table.timeline()[-1].requested_at)
+    assert table.to_arrow().sort_by("id") == before
+
+
+def test_commit_of_a_writer_that_opened_the_table_before_the_build_is_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), metadata_table=False)
+    take = turns.last_turn
+
+    def build_first(storage: Storage) -> object:
+        monkeypatch.setattr(turns, "last_turn", take)
+        table.rebuild_metadata_table()
+        return take(storage)
+
+    monkeypatch.setattr(turns, "last_turn", build_first)
+    table.upsert(rows(2))
+    assert listed(table) == stored(table)
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_commit_between_the_turn_of_a_build_and_its_end_is_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_on: bool
+) -> None:
+    table = make(new_path(), metadata_table=is_on)
+    groups = building._Found.groups
+
+    def write_first(*arguments: Any) -> Any:
+        found = groups(*arguments)
+        monkeypatch.setattr(building._Found, "groups", groups)
+        table.upsert(rows(2, "abc"))
+        table.clean(retain_versions=1)
+        return found
+
+    monkeypatch.setattr(building._Found, "groups", write_first)
+    table.rebuild_metadata_table()
+    assert listed(table) == stored(table)
+    assert set(table.to_arrow()["v"].to_pylist()) == {1, 2}
+
+
+def test_build_that_died_is_continued_and_readers_list_storage_meanwhile(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path(), metadata_table=False)
+
+    def die(*_: Any) -> Any:
+        raise SimulatedCrash("in the build")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building._Found, "groups", die)
+        with pytest.raises(SimulatedCrash):
+            table.rebuild_metadata_table()
+    table.upsert(rows(2))
+    assert opened(table)[1].metadata_partitions == ()
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+    turned_off = []
+    monkeypatch.setattr(building._Work, "turn_off", lambda *_: turned_off.append(1))
+    assert table.rebuild_metadata_table() == ("column_stats", "files", "partition_stats")
+    assert (listed(table), turned_off) == (stored(table), [])
+
+
+def test_commit_of_a_writer_that_opened_the_table_before_the_removal_leaves_no_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    take = turns.last_turn
+
+    def drop_first(storage: Storage) -> object:
+        monkeypatch.setattr(turns, "last_turn", take)
+        table.drop_metadata_table()
+        return take(storage)
+
+    monkeypatch.setattr(turns, "last_turn", drop_first)
+    table.upsert(rows(2))
+    storage, config = opened(table)
+    assert config.metadata_partitions == ()
+    assert [*storage.list(".hoodie/metadata")] == []
+    assert set(table.to_arrow()["v"].to_pylist()) == {2}
+
+
+def test_late_helper_of_a_commit_whose_metadata_table_is_gone_finds_it_completed(
+    new_path: Callable[[], str],
+) -> None:
+    table = make(new_path())
+    storage, config = opened(table)
+    newest = load_timeline(storage, config).completed_commits()[-1]
+    outcome = read_outcome(storage, newest.requested_at)
+    assert outcome is not None
+    assert outcome.publication is not None
+    table.drop_metadata_table()
+    pending = replace(newest, state=State.INFLIGHT, completed_at=None)
+    assert complete_instant(storage, config, pending, outcome.publication) == newest
+    assert [*storage.list(".hoodie/metadata")] == []
+
+
+def test_write_that_conflicts_leaves_nothing_in_the_metadata_table(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(new_path())
+    storage, _ = opened(table)
+    before = {stored.path for stored in storage.list(".hoodie/metadata")}
+    take = commit_order.take_turn
+
+    def lose(*_: Any, **__: Any) -> bool:
+        monkeypatch.setattr(commit_order, "take_turn", take)
+        raise CommitConflictError("20240101000000000", "simulated")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commit_order, "take_turn", lose)
+    monkeypatch.setattr("bucketlake.services.metadata.needed_index.retried", lambda write: write())
+    with pytest.raises(BucketLakeError, match="simulated"):
+        table.upsert(rows(2))
+    after = {stored.path for stored in storage.list(".hoodie/metadata")}
+    assert {path for path in after - before if ".marker." not in path} == set()
+    assert listed(table) == stored(table)
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("table_type", [COW, MOR])
+def test_record_index_is_built_beside_a_table_and_kept_by_its_writes(
+    new_path: Callable[[], str], table_type: str, *, partitioned: bool
+) -> None:
+    table = make(new_path(), table_type, metadata_table=False)
+    built = table.rebuild_metadata_table(["record_index"], partitioned=partitioned)
+    assert built == ("files", "record_index")
+    keys = {f"k{n}" for n in range(0, 12, 2)}
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+    table.upsert(rows(2))
+    assert opened(table)[1].metadata_partitions == ("files", "record_index")
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+    assert table.rebuild_metadata_table(["record_index"]) == ("files", "record_index")
+    storage, config = opened(table)
+    assert read_index_definitions(storage, config)["record_index"].is_partitioned == partitioned
+    assert {*table.record_locations("a")["record_key"].to_pylist()} == keys
+
+
+@pytest.mark.parametrize("lists_copies", [True, False], ids=["by bucketlake", "by Hudi"])
+def test_copies_for_a_resize_that_is_pending_at_a_build_are_listed_once_it_completes(
+    new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch, lists_copies: bool
+) -> None:
+    table = make(new_path(), RINGS, metadata_table=False)
+    table.resize(**SPLIT_ALL, schedule_only=True)
+    table.upsert(rows(2))
+    with monkeypatch.context() as patched:
+        if not lists_copies:  # Hudi lists the files of completed instants.
+            patched.setattr(building, "committed_copies", lambda *_: [])
+        table.rebuild_metadata_table()
+    table.upsert(rows(3, "b"))
+    before = table.to_arrow().sort_by("id")
+    table.resize()
+    assert listed(table) == stored(table)
+    assert table.to_arrow().sort_by("id") == before

@@ -1,0 +1,130 @@
+"""What a write does with the remains of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.actions import recovery
+from bucketlake.actions.pending import begin_instant
+from bucketlake.errors import UnsupportedFeatureError
+from bucketlake.model.file_name import InstantTime
+from bucketlake.storage.base import Storage
+from bucketlake.storage.location import open_storage
+from bucketlake.timeline.active import load_timeline
+from bucketlake.timeline.clock import InstantClock, system_now_ms
+from bucketlake.timeline.instant import Action
+from bucketlake.timeline.markers import Marker, MarkerType, write_marker
+from bucketlake.timeline.transitions import to_inflight
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
+
+
+@pytest.fixture
+def table(new_path: Callable[[], str]) -> bl.Table:
+    """A table with one commit."""
+    made = bl.create_table(new_path(), schema=SCHEMA, record_key=["id"], index=bl.SimpleBucket(1))
+    upsert(made)
+    return made
+
+
+def upsert(table: bl.Table) -> InstantTime:
+    result = table.upsert(pa.table({"id": ["a"], "v": [1]}, SCHEMA))
+    assert result.instant is not None
+    return result.instant
+
+
+def storage_of(table: bl.Table) -> Storage:
+    return open_storage(table.path)
+
+
+def leave_file(table: bl.Table, instant: InstantTime) -> str:
+    """Do as a task of that instant does: a marker, then a file of a bucket that is new."""
+    name = f"00000000-0000-4000-8000-000000000000-0_1-0-1_{instant}.parquet"
+    storage = storage_of(table)
+    write_marker(storage, instant, Marker("", name, MarkerType.CREATE))
+    storage.put(name, b"rows")
+    return name
+
+
+def later(instant: InstantTime) -> InstantTime:
+    return InstantTime(f"{int(instant) + 1}")
+
+
+def test_files_of_a_late_task_go_after_another_program_rolled_its_write_back(
+    table: bl.Table,
+) -> None:
+    instant = later(upsert(table))
+    left = leave_file(table, instant)
+    upsert(table)
+    storage = storage_of(table)
+    assert storage.stat(left) is None
+    assert not list(storage.list(f".hoodie/.temp/{instant}"))
+
+
+def test_a_file_that_came_after_the_rollback_goes_once_no_task_can_be_at_work(
+    table: bl.Table,
+) -> None:
+    """Whoever slept since before the rollback put it, and died before it looked once more."""
+    storage, config, waited_ms = storage_of(table), table.config(), 0
+    clock = InstantClock(config.timeline_timezone, lambda: system_now_ms() + waited_ms)
+    timeline = load_timeline(storage, config)
+    with begin_instant(storage, config, timeline, clock, Action.COMMIT) as (instant, _):
+        to_inflight(storage, config, instant, Action.COMMIT)
+        name = leave_file(table, instant)
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is None
+    storage.put(name, b"rows")
+    waited_ms = 240_000
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is not None
+    waited_ms = 301_000
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(name) is None
+    assert not list(storage.list(".hoodie/.temp"))
+
+
+def test_a_second_action_that_stayed_at_the_time_of_a_commit_goes(table: bl.Table) -> None:
+    """Its writer had to draw another time, and storage did not let it take this one off."""
+    storage, [committed] = storage_of(table), table.timeline()
+    stray = f".hoodie/timeline/{committed.requested_at}.replacecommit.requested"
+    storage.put(stray, b"")
+    upsert(table)
+    assert storage.stat(stray) is None
+    assert [one.action for one in table.timeline()] == [Action.COMMIT, Action.COMMIT]
+
+
+def test_files_of_an_archived_commit_stay(table: bl.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Archival may leave older instants behind, so an archived one may be newer than they are."""
+    instant = later(upsert(table))
+    left = leave_file(table, instant)
+    archived = {instant: later(instant)}
+    monkeypatch.setattr(recovery, "archived_completion_times", lambda *_, **__: archived)
+    upsert(table)
+    assert storage_of(table).stat(left) is not None
+
+
+def test_files_older_than_the_timeline_stay(table: bl.Table) -> None:
+    """They may belong to a commit that was archived."""
+    left = leave_file(table, InstantTime("20200101000000000"))
+    storage, config = storage_of(table), table.config()
+    clock = InstantClock(config.timeline_timezone)
+    recovery.settle_failed_writes(storage, config, load_timeline(storage, config), clock)
+    assert storage.stat(left) is not None
+
+
+def test_pending_work_of_another_program_is_refused_and_nothing_is_settled(
+    table: bl.Table,
+) -> None:
+    """What is pending may be a commit that the other program is about to take back."""
+    storage = storage_of(table)
+    instant = later(table.timeline()[-1].requested_at)
+    storage.put(f".hoodie/timeline/{instant}.commit.requested", b"")
+    storage.put(f".hoodie/timeline/{instant}.inflight", b"")
+    storage.put(f".hoodie/timeline/{later(instant)}.clustering.requested", b"")
+    with pytest.raises(UnsupportedFeatureError, match="a clustering of another program"):
+        upsert(table)
+    assert storage.stat(f".hoodie/timeline/{instant}.inflight") is not None

@@ -1,0 +1,200 @@
+"""Where the new keys of a write go: plans of file groups, cuts, and the tasks of shards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketlake.hashing.shard import shards_of_keys
+from bucketlake.index.groups_for_new_keys import SmallGroups
+from bucketlake.index.layout import SlotPart
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.shards import IndexShards, Shard
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.write.record_index import lookups as lookups_module
+from bucketlake.write.record_index.group_plan import GroupPlan, Removal, dead_groups, plan_groups
+from bucketlake.write.record_index.index_writer import NewGroupKeys, ShardPlan
+from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
+from bucketlake.write.record_index.lookups import Lookup, LookupPlan, plan_lookups
+from bucketlake.write.tag import TaggedRecords
+
+INSTANT = InstantTime("20240101120000000")
+LIMITS = SmallGroups(1_000, 800)
+ROW_BYTES = 10.0
+
+
+def live(*groups: tuple[str, str, int]) -> dict[tuple[str, FileId], FileSlice]:
+    """Return live slices by group; of each its partition, file id and size."""
+    found = {}
+    for path, name, size in groups:
+        file_id = FileId(name)
+        base = DataFile(path, BaseFileName(file_id, "1-0-1", INSTANT), size)
+        found[path, file_id] = FileSlice(path, file_id, INSTANT, base)
+    return found
+
+
+def lookup_plan(counts: dict[str, int], shards: IndexShards) -> LookupPlan:
+    return plan_lookups(counts, shards, {}, tasks_wanted=4)
+
+
+def result(number: int, new: dict[int, int] | None = None, **groups: Any) -> LookupResult:
+    """Return what a lookup found: new keys by partition, and records by group ``partition__id``."""
+    held = tuple((*name.split("__"), count) for name, count in groups.items())
+    total = sum(groups.values()) + sum((new or {}).values())
+    return LookupResult(number, total, 0, total, held, tuple((new or {}).items()), 0, 0)  # type: ignore[arg-type]
+
+
+def plan(
+    lookups: LookupPlan,
+    found: list[LookupResult],
+    held: dict[tuple[str, FileId], FileSlice],
+    shards: IndexShards,
+    **settings: Any,
+) -> GroupPlan:
+    defaults: dict[str, Any] = {
+        "stored": {},
+        "removal": Removal(),
+        "instant": INSTANT,
+        "tasks_wanted": 4,
+        "used": lambda _: (),
+    }
+    given = defaults | settings
+    filling, rows_of = given.pop("filling", LIMITS), given.pop("rows_of", lambda _: 0)
+    return plan_groups(
+        lookups, found, held, {}, filling, ROW_BYTES, rows_of, shards=shards, **given
+    )
+
+
+def slots_of(planned: GroupPlan, lookup: int, place: int, ranks: list[int]) -> list[int]:
+    count = len(ranks)
+    located = pa.table(
+        {
+            LOOKUP: pa.array([lookup] * count, pa.int32()),
+            PLACE: pa.array([place] * count, pa.int32()),
+            RANK: pa.array(ranks, pa.int32()),
+        }
+    )
+    return planned.routes.slots(located).tolist()
+
+
+def test_new_keys_fill_small_groups_with_updates_first_and_then_new_groups() -> None:
+    held = live(("p", "with", 600), ("p", "without", 700), ("p", "large", 900), ("q", "other", 1))
+    shards = IndexShards(None, {"p": 1})
+    lookups = lookup_plan({"p": 260}, shards)
+    planned = plan(lookups, [result(0, {0: 250}, p__with=10)], held, shards)
+    records = {
+        slot.slices[0].file_id if slot.slices else slot.slot: slot.records
+        for slot in planned.write.slots
+    }
+    # 40 rows fit into the group with updates, 30 into the other one, 100 into each new group.
+    assert records == {"with": 50, "without": 30, 0: 100, 1: 80}
+    assert slots_of(planned, 0, -1, [0, 39, 40, 69, 70, 169, 170, 249]) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert slots_of(planned, 0, 0, [-1]) == [0]
+
+
+def test_the_new_keys_of_several_lookups_share_groups() -> None:
+    shards = IndexShards(None, {"p": 3, "q": 1})
+    lookups = lookup_plan({"p": 130, "q": 5}, shards)
+    found = [result(0, {0: 60}), result(1, {0: 50}), result(2), result(3, {1: 5})]
+    planned = plan(lookups, found, {}, shards)
+    assert [(s.partition_path, s.slot, s.records) for s in planned.write.slots] == [
+        ("p", 0, 100),
+        ("p", 1, 10),
+        ("q", 0, 5),
+    ]
+    assert slots_of(planned, 0, -1, [0, 59]) == [0, 0]
+    assert slots_of(planned, 1, -1, [0, 39, 40, 49]) == [0, 0, 1, 1]
+    assert slots_of(planned, 3, -2, [0, 4]) == [2, 2]
+
+
+def test_each_shard_with_changed_keys_has_a_plan_and_new_partitions_open_all_theirs() -> None:
+    shards = IndexShards(None, {"new": 2, "old": 2})
+    stored = {"old": [MetadataSlice(Shard(n, "old").file_id, None, ()) for n in range(2)]}
+    lookups = lookup_plan({"new": 4, "old": 4}, shards)
+    found = [result(0, {0: 3}), result(1), result(2, {1: 2}), result(3, old__a=1)]
+    planned = plan(lookups, found, live(("old", "a", 900)), shards, stored=stored)
+    assert [(p.shard, p.new, p.opens) for p in planned.shards] == [
+        (Shard(0, "new"), 3, True),
+        (Shard(1, "new"), 0, True),
+        (Shard(0, "old"), 2, False),
+    ]
+    assert planned.shard_of_lookup == (0, 1, 2, -1)
+    (group,) = planned.shards[0].groups
+    assert (group.slot, group.partition_path) == (0, "new")
+    tasks = {slot.task for slot in planned.write.slots} | {p.task for p in planned.shards}
+    assert max(tasks) < planned.write.task_count
+
+
+def test_entries_of_replaced_partitions_are_removed_by_their_shards() -> None:
+    partitioned = {
+        path: [MetadataSlice(Shard(0, path).file_id, None, ())] for path in ("gone", "kept")
+    }
+    assert [s.data_partition for s, _ in Removal(("gone",)).shards(partitioned)] == ["gone"]
+    assert [s.data_partition for s, _ in Removal(None).shards(partitioned)] == ["gone", "kept"]
+    assert list(Removal().shards(partitioned)) == []
+    in_one = {None: [MetadataSlice(Shard(n).file_id, None, ()) for n in range(3)]}
+    assert len(list(Removal(("gone",)).shards(in_one))) == 3
+
+
+def test_groups_of_entries_that_are_not_live_are_dead() -> None:
+    found = [result(0, p__a=2, p__b=1), result(1, q__c=0)]
+    assert dead_groups(found, live(("p", "a", 1))) == {("p", "b")}
+
+
+@given(
+    counts=st.dictionaries(st.sampled_from("abc"), st.integers(1, 60), min_size=1),
+    shard_count=st.integers(1, 4),
+    is_global=st.booleans(),
+    records_max=st.integers(1, 20),
+)
+def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
+    counts: dict[str, int], shard_count: int, is_global: bool, records_max: int
+) -> None:
+    shards = (
+        IndexShards(shard_count)
+        if is_global
+        else IndexShards(None, {path: shard_count + n for n, path in enumerate(sorted(counts))})
+    )
+    before = lookups_module.plan.RECORDS_PER_TASK_MAX
+    lookups_module.plan.RECORDS_PER_TASK_MAX = records_max
+    try:
+        planned = lookup_plan(counts, shards)
+    finally:
+        lookups_module.plan.RECORDS_PER_TASK_MAX = before
+    paths = sorted(counts)
+    rows = [(path, f"k{path}{n}") for path in paths for n in range(counts[path])]
+    codes = np.array([paths.index(path) for path, _ in rows], np.int32)
+    keys = pa.array([key for _, key in rows])
+    tagged = TaggedRecords(keys, paths, codes, np.zeros(len(rows), np.int32))
+    numbers = planned.placement.numbers(tagged)
+    for (path, key), number in zip(rows, numbers.tolist(), strict=True):
+        lookup = planned.lookups[number]
+        (shard,) = shards_of_keys(pa.array([key]), shards.count(path)).tolist()
+        assert lookup.shard == shards.shard(shard, path)
+    parts = Counter((lookup.shard, lookup.part.number) for lookup in planned.lookups)
+    assert set(parts.values()) == {1}, "each part of a shard is looked up once"
+    assert [lookup.number for lookup in planned.lookups] == list(range(len(planned.lookups)))
+
+
+def test_what_is_sent_to_tasks_and_back_survives_as_text() -> None:
+    at = InstantTime("20240101120000001")
+    shard = Shard(3, "a=1/b-2")
+    base = DataFile("record_index", BaseFileName(shard.file_id, "0-0-1", at, "hfile"), 9)
+    log = DataFile("record_index", LogFileName(shard.file_id, at, 1, "1-0-1"), 7)
+    stored = MetadataSlice(shard.file_id, base, (log,))
+    for held in (stored, MetadataSlice(shard.file_id, None, (log,)), None):
+        lookup = Lookup(5, shard, held, SlotPart(1, 3), 12, 2)
+        assert Lookup.from_text(lookup.to_text()) == lookup
+        for replaced in ((), ("x", "y"), None):
+            groups = (NewGroupKeys(4, "x", FileId("f")),)
+            left = (("a=1", FileId("g")),)
+            planned = ShardPlan(1, Shard(0), groups, 2, 3, False, held, replaced, left, 6)
+            assert ShardPlan.from_text(planned.to_text()) == planned
+    found = LookupResult(1, 2, 3, 4, (("p", FileId("f"), 5),), ((0, 6),), 7, 8)
+    assert LookupResult.from_text(found.to_text()) == found
