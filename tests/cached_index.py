@@ -17,7 +17,7 @@ from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexRea
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.file_slice import FileSlice
 from tests.metadata_tables import ROOT, at, put_instant
-from tests.unit.metadata.test_record_locations import MadeIndex, texts
+from tests.unit.metadata.record_index.test_locations import MadeIndex, texts
 
 RECORD_INDEX = "record_index"
 

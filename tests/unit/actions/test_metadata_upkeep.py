@@ -7,16 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.write.test_completion import (
-    BROKEN,
-    COW,
-    INDEX,
-    MOR,
-    PASSES,
-    RINGS,
-    SCHEMA,
-    rows,
-)
 
 import bucketlake as bl
 from bucketlake.actions import turns
@@ -35,6 +25,16 @@ from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_truth import listed_files, stored_files
 from tests.ring_tables import SPLIT_ALL
+from tests.unit.actions.test_completion import (
+    BROKEN,
+    COW,
+    INDEX,
+    MOR,
+    PASSES,
+    RINGS,
+    SCHEMA,
+    rows,
+)
 
 
 def make(path: str, table_type: str = COW, *, metadata_table: bool = True) -> bl.Table:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from tests.unit.write.test_completion import INDEX, SCHEMA, rows
 
 import bucketlake as bl
 from bucketlake.actions.turns import head
@@ -25,6 +24,7 @@ from bucketlake.timeline.instant import Action, Instant, shift_instant
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
 from tests.metadata_truth import listed_files, stored_files
+from tests.unit.actions.test_completion import INDEX, SCHEMA, rows
 
 
 @pytest.fixture

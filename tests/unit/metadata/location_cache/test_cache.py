@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.metadata.test_record_locations import texts
 
 from bucketlake.errors import MetadataTableError
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
@@ -24,6 +23,7 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.timeline import active
 from tests.cached_index import PlannedIndex, folder_of, look
 from tests.metadata_tables import at, data_block
+from tests.unit.metadata.record_index.test_locations import texts
 
 ONE_SHARD = IndexShards(None, {"eu": 1})
 NAMES = [f"k{number}" for number in range(40)]

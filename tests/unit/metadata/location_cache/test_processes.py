@@ -8,8 +8,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.metadata.test_record_locations import texts
-
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.metadata_table import open_metadata_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
@@ -18,6 +16,7 @@ from bucketlake.storage.local import LocalStorage
 from bucketlake.timeline.active import load_timeline
 from tests.cached_index import PlannedIndex, directly, groups_of
 from tests.metadata_tables import CONFIG
+from tests.unit.metadata.record_index.test_locations import texts
 
 SECONDS = 3.0
 NAMES = [f"key{number:05d}" for number in range(3000)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.metadata.test_compaction import clock_at, compact, seen, table_of, write
 
 from bucketlake.metadata.changes import MetadataChange, undo_change, write_change
 from bucketlake.metadata.slices.clean_slices import KEPT_COMMITS, KEPT_MS, clean_metadata
@@ -16,6 +15,13 @@ from bucketlake.timeline.markers import Marker, MarkerType, write_marker
 from tests.choices import DEEP
 from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.storages import objects_of
+from tests.unit.metadata.slices.test_slice_compaction import (
+    clock_at,
+    compact,
+    seen,
+    table_of,
+    write,
+)
 from tests.unit.metadata.test_creation import sizes_of
 from tests.written_metadata import FILES, WrittenTable, at
 
