@@ -8,29 +8,21 @@ from __future__ import annotations
 
 import sys
 import warnings
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError, InputError
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.index.setting import TableIndex
-from bucketlake.metadata.slices.rewriter import Runner as RewriteRunner
-from bucketlake.metadata.slices.rewriter import rewrite_here
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.read_plan import ReadPlan, plan_read
 from bucketlake.read.request import PinnedRead
-from bucketlake.services.compaction import Runner, compact_here
-from bucketlake.services.metadata.index_builder import Runner as IndexRunner
-from bucketlake.services.metadata.index_builder import build_here
-from bucketlake.services.rebucket.rescale import rehash_here
-from bucketlake.services.resize.resize import resize_here
-from bucketlake.services.resize.service import Runner as ResizeRunner
 from bucketlake.storage.base import Storage
 from bucketlake.write.arrow_rows import arrow_rows
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.batch_source import RecordSource
-from bucketlake.write.rehash import RehashRunner
+from bucketlake.write.pack import RecordSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,46 +170,10 @@ def read_frame(
     return read_files(session, root, plan)
 
 
-def rehash_runner(session: SparkSession | None) -> RehashRunner:
-    """Return the function that moves the rows of a rescale bucket by bucket."""
+def engine_of(session: SparkSession | None) -> Engine:
+    """Return what runs the tasks of a call: Spark, or threads of this process."""
     if session is None:
-        return rehash_here
-    from bucketlake.spark.slices import rehash_in
+        return HERE
+    from bucketlake.spark.flow import SparkEngine
 
-    return partial(rehash_in, session)
-
-
-def resize_runner(session: SparkSession | None) -> ResizeRunner:
-    """Return the function that executes the jobs of a resize."""
-    if session is None:
-        return resize_here
-    from bucketlake.spark.slices import resize_in
-
-    return partial(resize_in, session)
-
-
-def compaction_runner(session: SparkSession | None) -> Runner:
-    """Return the function that merges the slices of a compaction."""
-    if session is None:
-        return compact_here
-    from bucketlake.spark.slices import compact_in
-
-    return partial(compact_in, session)
-
-
-def index_runner(session: SparkSession | None) -> IndexRunner:
-    """Return the function that builds the shards of a record-level index."""
-    if session is None:
-        return build_here
-    from bucketlake.spark.build_index_tasks import build_in
-
-    return partial(build_in, session)
-
-
-def rewrite_runner(session: SparkSession | None) -> RewriteRunner:
-    """Return the function that rewrites the slices of a compaction of the metadata table."""
-    if session is None:
-        return rewrite_here
-    from bucketlake.spark.metadata_compaction import rewrite_in
-
-    return partial(rewrite_in, session)
+    return SparkEngine(session)

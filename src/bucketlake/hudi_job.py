@@ -23,9 +23,8 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.config.write_options import JobOptions, parse_job_options
 from bucketlake.engine import (
     arrow_schema,
-    index_runner,
+    engine_of,
     readable_records,
-    rewrite_runner,
     session_of,
     source_of,
 )
@@ -62,7 +61,6 @@ from bucketlake.timeline.lock_options import lock_from_options
 from bucketlake.timeline.locks import TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.batch_schema import schema_after
-from bucketlake.write.batch_source import RecordSource
 from bucketlake.write.create import (
     NewTable,
     make_table,
@@ -71,6 +69,7 @@ from bucketlake.write.create import (
     unmake_table,
 )
 from bucketlake.write.ingest import CountedRecords, count_records, write_records
+from bucketlake.write.pack import RecordSource
 from bucketlake.write.target import Target, open_target
 from bucketlake.write.unwritten import (
     is_unwritten,
@@ -346,7 +345,7 @@ class _Save:
             return write_records(target, operation, self.source, merge=self.merge, counted=counted)
 
         return with_needed_index(
-            self.storage, write, run=index_runner(session_of(self.records)), lock=self.lock
+            self.storage, write, engine=engine_of(session_of(self.records)), lock=self.lock
         )
 
     def _target(self, table: Table, config: TableConfig) -> Target:
@@ -356,7 +355,7 @@ class _Save:
             index_when_opened(table),
             log_format=table.log_format,
             lock=table.lock,
-            rewrite=rewrite_runner(session_of(self.records)),
+            engine=engine_of(session_of(self.records)),
             job_marker=self.job.merging.marker,
         )
 

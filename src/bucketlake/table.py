@@ -22,13 +22,9 @@ from bucketlake.config.support import check_readable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.engine import (
     active_session,
-    compaction_runner,
-    index_runner,
+    engine_of,
     read_frame,
-    rehash_runner,
     require_session,
-    resize_runner,
-    rewrite_runner,
     session_of,
     source_of,
     stored_rows,
@@ -120,8 +116,8 @@ from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.read_time import ReadTime
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.batch_source import RecordSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import RecordSource
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.target import Target, open_target
 
@@ -418,7 +414,7 @@ class Table:
         return with_needed_index(
             storage,
             lambda: delete_partitions(self._target(storage, config), paths),
-            run=index_runner(active_session()),
+            engine=engine_of(active_session()),
             lock=self.lock,
         )
 
@@ -744,7 +740,7 @@ class Table:
         warn_of_surprises(plan)
         session = spark or active_session()
         rows_of = partial(self._rows_of, target.snapshot, session)
-        return run_rescale(target, plan, rows_of, rehash_runner(session))
+        return run_rescale(target, plan, rows_of, engine_of(session))
 
     def convert(
         self,
@@ -799,8 +795,8 @@ class Table:
         if isinstance(index, DynamicBucket):
             if dry_run:
                 return plan_kind_conversion(self._snapshot(), index)
-            run = index_runner(spark or active_session())
-            return run_kind_conversion(self._open()[0], index, run=run, lock=self.lock)
+            engine = engine_of(spark or active_session())
+            return run_kind_conversion(self._open()[0], index, engine=engine, lock=self.lock)
         if dry_run:
             snapshot = self._snapshot()
             held = require_index(snapshot.storage, snapshot.timeline, self._given_index)
@@ -811,7 +807,7 @@ class Table:
         def convert_once() -> ConversionReport:
             target = self._target(storage, config)
             rows_of = partial(self._rows_of, target.snapshot, session)
-            return run_conversion(target, index, rows_of, rehash_runner(session))
+            return run_conversion(target, index, rows_of, engine_of(session))
 
         return retried(convert_once)
 
@@ -906,7 +902,7 @@ class Table:
             *self._open(),
             self._given_index,
             limits,
-            resize_runner(spark or active_session()),
+            engine_of(spark or active_session()),
             schedule_only=schedule_only,
             dry_run=dry_run,
             lock=self.lock,
@@ -971,7 +967,7 @@ class Table:
         return compact(
             *self._open(),
             limits,
-            compaction_runner(spark or active_session()),
+            engine_of(spark or active_session()),
             schedule_only=schedule_only,
             dry_run=dry_run,
             lock=self.lock,
@@ -1106,7 +1102,7 @@ class Table:
             undone,
             cascade=cascade,
             dry_run=dry_run,
-            run=index_runner(active_session()),
+            engine=engine_of(active_session()),
             lock=self.lock,
         )
 
@@ -1190,7 +1186,7 @@ class Table:
             *self._open(),
             InstantTime(instant),
             dry_run=dry_run,
-            run=index_runner(active_session()),
+            engine=engine_of(active_session()),
             lock=self.lock,
         )
 
@@ -1257,7 +1253,7 @@ class Table:
             storage,
             names,
             is_partitioned=partitioned,
-            run=index_runner(spark or active_session()),
+            engine=engine_of(spark or active_session()),
             lock=self.lock,
         )
 
@@ -1370,7 +1366,7 @@ class Table:
             files=check_files,
             min_age_seconds=min_age_seconds,
             dry_run=dry_run,
-            run=index_runner(active_session()),
+            engine=engine_of(active_session()),
             lock=self.lock,
         )
 
@@ -1394,7 +1390,7 @@ class Table:
             self._given_index,
             log_format=self.log_format,
             lock=self.lock,
-            rewrite=rewrite_runner(session_of(data)),
+            engine=engine_of(session_of(data)),
             job_marker=self._job_marker,
         )
 
@@ -1433,7 +1429,7 @@ class Table:
                     batch=batch,
                     merge=merge,
                 ),
-                run=index_runner(session_of(data)),
+                engine=engine_of(session_of(data)),
                 lock=self.lock,
             )
         finally:

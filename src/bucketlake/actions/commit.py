@@ -45,6 +45,8 @@ from bucketlake.errors import (
     CommitConflictError,
     ServiceWarning,
 )
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.partition_metadata import (
     partition_marker_path,
@@ -57,7 +59,6 @@ from bucketlake.index.conflict_keys import (
     looked_at_metadata,
 )
 from bucketlake.metadata.slices.clean_slices import clean_metadata
-from bucketlake.metadata.slices.rewriter import Runner, rewrite_here
 from bucketlake.metadata.slices.slice_compaction import compact_metadata
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.table_type import Operation, TableType
@@ -208,9 +209,7 @@ def begin_write(
         yield PendingWrite(storage, config, clock, instant, operation, timeline, begun, lock)
 
 
-def commit_write(
-    write: PendingWrite, plan: CommitPlan, rewrite: Runner = rewrite_here
-) -> InstantTime:
+def commit_write(write: PendingWrite, plan: CommitPlan, engine: Engine = HERE) -> InstantTime:
     """Publish a write; return its completion time.
 
     Parameters
@@ -219,8 +218,8 @@ def commit_write(
         From :func:`begin_write`.
     plan : CommitPlan
         What to commit.
-    rewrite : callable
-        Rewrites slices of the metadata table on an engine, if their compaction is due.
+    engine : Engine
+        Rewrites slices of the metadata table, if their compaction is due.
 
     Raises
     ------
@@ -244,7 +243,7 @@ def commit_write(
             require_held,
         )
     if prepared is not None and prepared.is_compaction_next:
-        _serve_metadata_table(write, checked.head.timeline, rewrite)
+        _serve_metadata_table(write, checked.head.timeline, engine)
     return completed_at
 
 
@@ -321,7 +320,7 @@ def _metadata(view: CommitView, plan: CommitPlan, copies: Sequence[LogCopyFile])
     return CommitMetadata(write.operation.value, by_partition(stats), extra, dict(plan.replaced))
 
 
-def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runner) -> None:
+def _serve_metadata_table(write: PendingWrite, timeline: Timeline, engine: Engine) -> None:
     """Compact and clean the metadata table; a failure does not undo the commit.
 
     ``timeline`` is that of the table right before the commit.
@@ -332,7 +331,7 @@ def _serve_metadata_table(write: PendingWrite, timeline: Timeline, rewrite: Runn
         if timeline.pending_cleans():
             end_dead_cleans(storage, config, clock, write.lock)
         look = partial(head, storage, config, clock)
-        compact_metadata(storage, config, clock, look, lock=write.lock, run=rewrite)
+        compact_metadata(storage, config, clock, look, lock=write.lock, engine=engine)
         clean_metadata(storage, config, clock, lock=write.lock)
     except BucketLakeError as error:
         warnings.warn(

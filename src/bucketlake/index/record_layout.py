@@ -2,7 +2,7 @@
 
 A file group may hold any key of its partition, and the index knows which key is where
 (``metadata/record_index/locations.py``). So a write has two stages: it locates its records, and
-then places them (``write/record_index/locate.py``, ``write/record_index/placed.py``). For the rest
+then places them (``write/record_index/locate.py``, ``write/record_index/place.py``). For the rest
 of bucketlake, a partition is one slot with any number of file groups. In the plan of a write, each
 slot is one file group.
 """

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from bucketlake.config.paths_of_table import HOODIE_FOLDER, METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
@@ -68,17 +68,6 @@ class MetadataSlice:
     def files(self) -> tuple[DataFile, ...]:
         """The base file and the log files."""
         return self.logs if self.base is None else (self.base, *self.logs)
-
-    def to_text(self, partition: MetadataPartition) -> str:
-        """Return the slice of a partition as text, to send it to a task."""
-        at = InstantTime("")  # Its files tell the slice.
-        return FileSlice(partition, self.file_id, at, self.base, self.logs).to_text()
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse a slice; undoes :meth:`to_text`."""
-        held = FileSlice.from_text(text)
-        return cls(held.file_id, held.base_file, held.log_files)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Self
 
@@ -71,24 +70,3 @@ class FileSlice:
     def size_bytes(self) -> int:
         """Size of the base file and the log files."""
         return sum(file.size_bytes for file in self.files)
-
-    def to_text(self) -> str:
-        """Return the slice as text, to send it to a task."""
-        named = [[file.name.to_file_name(), file.size_bytes] for file in self.files]
-        return json.dumps([self.partition_path, self.file_id, self.instant, named])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse a slice; undoes :meth:`to_text`."""
-        partition_path, file_id, instant, named = json.loads(text)
-        base, logs = None, []
-        for file_name, size_bytes in named:
-            log = LogFileName.from_file_name(file_name)
-            name = log or BaseFileName.from_file_name(file_name)
-            assert name is not None, file_name
-            file = DataFile(partition_path, name, size_bytes)
-            if log is None:
-                base = file
-            else:
-                logs.append(file)
-        return cls(partition_path, file_id, instant, base, tuple(logs))

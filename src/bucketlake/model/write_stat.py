@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
 
 from bucketlake.model.file_name import FileId, InstantTime
 
@@ -50,16 +49,6 @@ class WriteStat:
     # Statistics of the file's columns, packed (``metadata/statistics/of_file.py``). Until the
     # commit, which writes them to the metadata table; None if it has none.
     statistics: str | None = None
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return the fields by name, to travel as JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Undo :meth:`to_facts`."""
-        copy = facts.get("log_copy")
-        return cls(**{**facts, "log_copy": None if copy is None else LogCopy(**copy)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,7 @@ several times gives the same rows. No row changes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -28,6 +26,7 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     TimelineError,
 )
+from bucketlake.flow.stage import Engine
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.index.setting import resolve_index
@@ -64,9 +63,6 @@ _LEAST = {
     "after_delta_commits": 0,
     "after_seconds": 0,
 }
-
-Runner = Callable[[Compactor, Sequence[FileSlice]], list[WriteStat]]
-"""A function that compacts slices on an engine, several at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +143,7 @@ def compact(
     storage: Storage,
     config: TableConfig,
     limits: CompactionLimits,
-    run: Runner,
+    engine: Engine,
     *,
     schedule_only: bool = False,
     dry_run: bool = False,
@@ -162,7 +158,7 @@ def compact(
         The table.
     limits : CompactionLimits
         Which slices to compact.
-    run : callable
+    engine : Engine
         Compacts slices on an engine.
     schedule_only : bool
         Whether to only put a plan on the timeline, for another process to execute.
@@ -199,18 +195,12 @@ def compact(
     if not schedule_only:
         for pending in timeline.pending_compactions():
             if pending.action is Action.COMPACTION:
-                done.append(_carry_out(storage, config, clock, pending.requested_at, run, lock))
+                done.append(_carry_out(storage, config, clock, pending.requested_at, engine, lock))
     with lock.held(storage) as require_held:
         scheduled, slices = _schedule(storage, config, clock, limits, require_held)
     if scheduled is not None and not schedule_only:
-        done.append(_carry_out(storage, config, clock, scheduled, run, lock))
+        done.append(_carry_out(storage, config, clock, scheduled, engine, lock))
     return CompactionReport(_described(slices), tuple(done), scheduled)
-
-
-def compact_here(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:
-    """Compact slices in threads of this process."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(compactor.compact, slices))
 
 
 def _schedule(
@@ -329,7 +319,7 @@ def _carry_out(
     config: TableConfig,
     clock: InstantClock,
     instant: InstantTime,
-    run: Runner,
+    engine: Engine,
     lock: TableLock,
 ) -> InstantTime:
     """Execute a plan, and complete the compaction."""
@@ -350,7 +340,8 @@ def _carry_out(
         indexed = indexed_columns(storage, config, snapshot.schema)
         compactor = Compactor(reader, instant, snapshot.schema, inflight, filters, indexed)
         with telling_progress(storage, instant, "compaction", len(slices)):
-            stats = run(compactor, slices)
+            sizes = [held.size_bytes for held in slices]
+            stats = engine.start(compactor, slices, sizes).results()
         with lock.held(storage) as require_held:
             _complete(snapshot, clock, instant, stats, require_held)
     return instant

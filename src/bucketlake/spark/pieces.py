@@ -40,7 +40,7 @@ def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def pack(
-    rows: pa.Table, tasks: npt.NDArray[np.int32]
+    rows: pa.Table, tasks: npt.NDArray[np.int32], *, is_ordered: bool = False
 ) -> tuple[npt.NDArray[np.int32], pa.BinaryArray]:
     """Cut rows into pieces by task.
 
@@ -50,6 +50,8 @@ def pack(
         Rows of any columns.
     tasks : ndarray of int32, shape (n_rows,)
         Tasks of the rows; rows with a negative task are dropped.
+    is_ordered : bool
+        Whether the tasks are ascending and none is negative, so that no row is copied.
 
     Returns
     -------
@@ -58,14 +60,16 @@ def pack(
     pyarrow.BinaryArray
         The pieces; the rows of a task keep their order.
     """
-    # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
-    narrow = tasks.astype(np.int16) if tasks.max(initial=0) < _INT16_MAX else tasks
-    order = np.argsort(narrow, kind="stable")
-    order = order[np.searchsorted(tasks[order], 0) :]
-    ordered = tasks[order]
-    packed = rows.combine_chunks().take(pa.array(order))
-    rows_max = max(1, PIECE_BYTES_MAX * len(order) // max(1, packed.nbytes))
-    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(order))
+    packed, ordered = rows.combine_chunks(), tasks
+    if not is_ordered:
+        # NumPy uses radix sort for two-byte integers, which takes a tenth of the time.
+        narrow = tasks.astype(np.int16) if tasks.max(initial=0) < _INT16_MAX else tasks
+        order = np.argsort(narrow, kind="stable")
+        order = order[np.searchsorted(tasks[order], 0) :]
+        ordered = tasks[order]
+        packed = packed.take(pa.array(order))
+    rows_max = max(1, PIECE_BYTES_MAX * len(ordered) // max(1, packed.nbytes))
+    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(ordered))
     sink = pa.BufferOutputStream()
     offsets, tasks_of_pieces, start = [0], [], 0
     for end in ends:

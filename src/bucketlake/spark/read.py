@@ -6,8 +6,6 @@ several slices per task.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,21 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's
 
 from bucketlake.errors import ConfigError, InputError
 from bucketlake.model.field_path import roots_of
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import cast_table
 from bucketlake.read.read_plan import ReadPlan
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.spark.address import spark_address
 from bucketlake.spark.arrow_tasks import map_in_arrow
-from bucketlake.spark.facts import facts_in_tasks, facts_of
+from bucketlake.spark.facts import facts_of, in_tasks
 from bucketlake.spark.parquet_files import read_parquet
 from bucketlake.spark.reports import Batches, BatchFunction, noting
 from bucketlake.spark.spark_schema import spark_columns, spark_from_arrow
 from bucketlake.where.spark_settings import SPARK_SETTINGS
-from bucketlake.write.write_plan import spread
-
-_TASK_BYTES = 32 * 2**20  # Size of a task's files; a Python task itself costs about 40 ms.
-_TASKS_LEAST = 8  # Fewer only if there are fewer slices.
 
 
 def active_session(spark: SparkSession | None) -> SparkSession:
@@ -100,33 +93,15 @@ def _merged(spark: SparkSession, plan: ReadPlan) -> DataFrame:
         text = (plan.where or "").lower()
         needed = [f for f in schema if f.name.lower() in asked or f.name.lower() in text]
         schema = pa.schema(needed)
-    texts, sizes = [s.to_text() for s in plan.merged], [s.size_bytes for s in plan.merged]
-    slices = in_tasks(spark, texts, sizes)
+    slices = in_tasks(spark, plan.merged, [held.size_bytes for held in plan.merged])
     return map_in_arrow(slices, _reading(plan.reader, schema), schema)
-
-
-def in_tasks(spark: SparkSession, work: Sequence[str], sizes: Sequence[int]) -> DataFrame:
-    """Return pieces of work as facts for few tasks, because each task costs time.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    work : sequence of str
-        Pieces of work, as text.
-    sizes : sequence of int
-        Number of bytes that each piece reads.
-    """
-    count = max(1, min(len(work), max(_TASKS_LEAST, -(-sum(sizes) // _TASK_BYTES))))
-    facts = facts_in_tasks(spark, work, spread(sizes, count), count)
-    return facts.repartition(count, "task")
 
 
 def _reading(reader: SliceReader, schema: pa.Schema) -> BatchFunction:
     def read(batches: Batches) -> Batches:
-        texts = [text for batch in batches for text in facts_of(batch.column("facts"))]
-        for text in texts:
-            for chunk in reader.read(FileSlice.from_text(text), schema.names):
+        slices = [held for batch in batches for held in facts_of(batch.column("facts"))]
+        for held in slices:
+            for chunk in reader.read(held, schema.names):
                 yield from cast_table(chunk, schema).to_batches()
 
     return noting(read)

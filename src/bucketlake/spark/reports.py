@@ -39,8 +39,12 @@ NOTE = f"bucketlake-error-{secrets.token_hex(16)}:"
 _NOTED = re.compile(NOTE + "([A-Za-z0-9+/=]+)")
 
 
-def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
-    """Let a task return errors and warnings in rows of ``schema``, which has ``REPORT_FIELD``."""
+def reporting(function: BatchFunction, schema: pa.Schema, *, raises: bool = False) -> BatchFunction:
+    """Let a task return errors and warnings in rows of ``schema``, which has ``REPORT_FIELD``.
+
+    With ``raises``, an error fails the task, as it must where other tasks would go on with the
+    rows that the task has yielded before; only warnings are rows.
+    """
     noted = noting(function)
 
     def run(batches: Batches) -> Batches:
@@ -52,6 +56,8 @@ def reporting(function: BatchFunction, schema: pa.Schema) -> BatchFunction:
             except StorageError:
                 raise
             except BucketLakeError as error:
+                if raises:
+                    raise
                 yield _row(error, schema)
         for warning in caught:
             assert isinstance(warning.message, NullElementWarning), warning

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
-from typing import TYPE_CHECKING
-
-import numpy as np
 import pyarrow as pa
 
+from bucketlake.flow.threads import ThreadFlow, Threads, cpu_count
 from bucketlake.model.cast import cast_table
 from bucketlake.model.column_type import stored_type
 from bucketlake.model.field_path import columns_at
-from bucketlake.write.batch_source import SlotCounts, TaskResult, WriteTask, written_in_threads
-from bucketlake.write.tag import TaggedRecords, Tagger
-from bucketlake.write.write_plan import SlotPlan, SlotResult, WritePlan
-
-if TYPE_CHECKING:  # Most writes do not need the record-level index.
-    from bucketlake.write.record_index.key_changes import ChangedKeys
-    from bucketlake.write.record_index.locate import LocateTask
-    from bucketlake.write.record_index.lookups import LookupPlan
-    from bucketlake.write.record_index.placed import LocatedRecords
+from bucketlake.write.pack import PackedRecords, pack_records
+from bucketlake.write.tag import Tagger
 
 
 class ArrowSource:
@@ -28,8 +17,7 @@ class ArrowSource:
 
     def __init__(self, rows: pa.Table, threads: int | None = None) -> None:
         self._rows = _selectable(rows)
-        self._threads = threads or _cpu_count()
-        self._tagged: TaggedRecords | None = None
+        self._threads = Threads(threads)
 
     @property
     def names(self) -> list[str]:
@@ -50,54 +38,15 @@ class ArrowSource:
         """Keep only the values at these paths."""
         self._rows = columns_at(self._rows, paths)
 
-    @property
-    def tasks_wanted(self) -> int:
-        """A small multiple of the number of threads."""
-        return 4 * self._threads
-
-    def count_slots(self, tagger: Tagger) -> SlotCounts:
-        """Count the records of each slot."""
-        # The placement and the tasks use the locations again.
-        self._tagged = tagger.tag_first(self._rows)
-        counts = self._tagged.counts()
-        names, slots, records = (column.to_pylist() for column in counts.columns)
-        return dict(zip(zip(names, slots, strict=True), records, strict=True))
-
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
-        """Write the slots of the plan in several threads."""
-        tagged = self._tagged or task.tagger.tag(self._rows)
-        rows_of_task = _split(tagged, plan)
-        slots_of_task: dict[int, list[SlotPlan]] = defaultdict(list)
-        for slot in plan.slots:
-            slots_of_task[slot.task].append(slot)
-
-        def run(number: int, changed: ChangedKeys | None) -> list[SlotResult]:
-            chosen = rows_of_task[number]
-            rows, own = self._rows.take(pa.array(chosen)), tagged.take(chosen)
-            return list(task.write(slots_of_task[number], rows, chosen, own, changed))
-
-        numbers = sorted(slots_of_task)
-        return written_in_threads(run, numbers, plan.shards, task.index, self._threads)
-
-    def locate(self, plan: LookupPlan, task: LocateTask) -> LocatedRecords:
-        """Locate all records in several threads, and keep them in memory."""
-        from bucketlake.write.record_index.located_arrow import LocatedArrow
-
-        return LocatedArrow.of(self._rows, self._tagged, plan, task, self._threads)
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        """Tag and count the records."""
+        items = list(pack_records(tagger, [self._rows], is_ordered=True))
+        flow = ThreadFlow(self._threads, items).kept()
+        tasks_wanted = 4 * (self._threads.count or cpu_count())
+        return PackedRecords(flow, self._rows.schema, tasks_wanted)
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""
-
-
-def _split(tagged: TaggedRecords, plan: WritePlan) -> dict[int, np.ndarray]:
-    numbers = plan.placement().place(tagged)
-    order = np.argsort(numbers, kind="stable")
-    bounds = np.searchsorted(numbers[order], np.arange(plan.task_count + 1))
-    return {i: order[bounds[i] : bounds[i + 1]] for i in range(plan.task_count)}
-
-
-def _cpu_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _selectable(rows: pa.Table) -> pa.Table:

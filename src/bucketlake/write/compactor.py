@@ -7,11 +7,12 @@ and the file is published by put-if-absent while the compaction is pending, as i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bucketlake.flow.stage import JobStage
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.metadata.statistics.of_file import packed_base_file_statistics
 from bucketlake.model.file_name import BaseFileName, InstantTime, file_path
@@ -19,13 +20,13 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.write.data_file import put_data_file
 from bucketlake.write.group_writer import WRITE_TOKEN
 
 
 @dataclass(frozen=True, slots=True)
-class Compactor:
+class Compactor(JobStage):
     """The values that all tasks of one compaction share; small and picklable.
 
     Attributes
@@ -51,6 +52,10 @@ class Compactor:
     inflight: str
     key_filters: bool = False
     indexed: pa.Schema | None = None
+
+    def run(self, plans: Sequence[FileSlice], received: object) -> Iterator[WriteStat]:  # noqa: ARG002
+        """Compact slices."""
+        yield from map(self.compact, plans)
 
     def compact(self, file_slice: FileSlice) -> WriteStat:
         """Write the new base file of a slice, unless another attempt has written it."""

@@ -43,9 +43,9 @@ from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.stored_keys import StoredKeyReader
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.write.adopt import require_own_keys
-from bucketlake.write.data_file import put_data_file
 from bucketlake.write.log_file import encode_log_file
 from bucketlake.write.record_index.key_changes import (
     ChangedKeys,

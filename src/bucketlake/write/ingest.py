@@ -38,19 +38,13 @@ from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.batch_schema import schema_after, schema_text
-from bucketlake.write.batch_source import (
-    RecordSource,
-    SlotCounts,
-    SlotSource,
-    TaskResult,
-    WriteTask,
-    require_counted,
-)
 from bucketlake.write.commit_checks import require_same_index, require_same_settings
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
 from bucketlake.write.record_index.indexed_write import IndexedWrite
-from bucketlake.write.tag import Tagger
+from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
+from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
 from bucketlake.write.write_plan import SlotResult, WritePlan, plan_write
@@ -66,13 +60,13 @@ class CountedRecords:
         The index of the table.
     schema : pa.Schema
         The table's schema after the write.
-    counts : mapping of (str, int) to int
-        The records of each slot.
+    packed : PackedRecords
+        The records.
     """
 
     index: TableIndex
     schema: pa.Schema
-    counts: SlotCounts
+    packed: PackedRecords
 
     def hold_for(self, target: Target, schema: pa.Schema) -> bool:
         """Return whether the counts are those of a write to a table."""
@@ -91,7 +85,9 @@ def count_records(
         As :func:`write_records`.
     """
     schema = schema_after(target, operation, source, merge)
-    return CountedRecords(target.index, schema, source.count_slots(target.tagger(schema)))
+    packed = source.pack(target.tagger(schema))
+    _ = packed.counts  # Raises InputError.
+    return CountedRecords(target.index, schema, packed)
 
 
 def write_records(
@@ -131,9 +127,10 @@ def write_records(
     source, schema = _fitting(target, operation, source, merge)
     tagger = target.tagger(schema)
     if counted is not None and counted.hold_for(target, schema):
-        counts = counted.counts
+        packed = counted.packed
     else:
-        counts = source.count_slots(tagger)
+        packed = source.pack(tagger)
+    counts = packed.counts
     listed = _touched(target, operation, counts)
     if target.adopts:  # Checking the setting needs all files.
         listed.require_whole(load_timeline(target.storage, target.config))
@@ -145,8 +142,8 @@ def write_records(
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
         if target.layout.locates:
-            return write_located(write, target, source, tagger, counts, listed.slices, batch)
-        return write_into_slots(write, target, source, tagger, counts, listed.slices, batch=batch)
+            return write_located(write, target, packed, tagger, listed.slices, batch)
+        return write_into_slots(write, target, packed, tagger, listed.slices, batch=batch)
 
 
 def _fitting(
@@ -168,24 +165,23 @@ def _fitting(
 def write_into_slots(
     write: PendingWrite,
     target: Target,
-    source: SlotSource,
+    packed: Packed,
     tagger: Tagger,
-    counts: SlotCounts,
     slices: Sequence[FileSlice],
     check: CommitStep | None = None,
     batch: Batch | None = None,
 ) -> WriteResult:
     """Plan, let tasks write the file groups, and commit."""
-    operation = write.operation
+    operation, counts = write.operation, packed.counts
     slots = _slots_by_partition(counts)
     layout = layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     tagger = replace(tagger, layout=layout)
-    plan = plan_write(operation, counts, slices, layout, tasks_wanted=source.tasks_wanted)
+    plan = plan_write(operation, counts, slices, layout, tasks_wanted=packed.tasks_wanted)
     touched = {slot.partition_path for slot in plan.slots} | {*plan.replaced}
     upkeep = upkeep_of(write, target, layout, touched, slices)
     if upkeep is not None:
         shards = upkeep.plan(
-            plan, operation, looks_up=target.appends, tasks_wanted=source.tasks_wanted
+            plan, operation, looks_up=target.appends, tasks_wanted=packed.tasks_wanted
         )
         plan = replace(plan, shards=shards)
     writer = _group_writer(write, target, layout, tagger.schema, len(plan.slots))
@@ -194,7 +190,7 @@ def write_into_slots(
     task = WriteTask(tagger, writer, deletes_by_key, target.marker, index)
     doing = operation.value.lower().replace("_", " ")
     with telling_progress(target.storage, write.instant, doing, len(plan.slots)):
-        results = _written(source, plan, task)
+        results = _written(packed, plan, task)
     slot_results = [result for result in results if isinstance(result, SlotResult)]
     _require_complete(plan, slot_results)
 
@@ -221,30 +217,29 @@ def write_into_slots(
     return commit_planned(write, target, plan, tagger.schema, own, ignored)
 
 
-def _written(source: SlotSource, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
+def _written(packed: Packed, plan: WritePlan, task: WriteTask) -> Sequence[TaskResult]:
     """Let tasks write the slots and shards of a plan; without slots, the plan is enough."""
     if plan.slots:
-        return source.write_slots(plan, task)
+        return packed.write(plan, task)
     return [] if task.index is None else task.index.write_shards_here(plan.shards)
 
 
 def write_located(
     write: PendingWrite,
     target: Target,
-    source: RecordSource,
+    packed: PackedRecords,
     tagger: Tagger,
-    counts: SlotCounts,
     slices: Sequence[FileSlice],
     batch: Batch | None = None,
 ) -> WriteResult:
     """Locate the records, let tasks write file groups and the index, and commit."""
-    slots = _slots_by_partition(counts)
+    slots = _slots_by_partition(packed.counts)
     layout = layout_of_write(target, write, {*slots, *(held.partition_path for held in slices)})
     assert isinstance(layout, RecordLayout), layout
     upkeep = upkeep_of(write, target, layout, slots, slices)
     assert upkeep is not None, "the layout is that of an index"
     indexed = _indexed(write, target, layout, replace(tagger, layout=layout.unpinned), upkeep)
-    done = indexed.run(source, counts, slices, batch)
+    done = indexed.run(packed, slices, batch)
     _require_complete(done.plan, done.slots)
     own = CommitPlan(
         [stat for result in done.slots for stat in result.stats],

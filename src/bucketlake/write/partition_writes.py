@@ -15,7 +15,7 @@ from bucketlake.model.names import did_you_mean
 from bucketlake.model.result import WriteResult
 from bucketlake.model.table_type import Operation
 from bucketlake.timeline.markers import mark_instant
-from bucketlake.write.batch_source import RecordSource, SlotCounts, SlotSource
+from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.commit_checks import (
     require_same_index,
     require_same_setting,
@@ -28,6 +28,8 @@ from bucketlake.write.ingest import (
     write_into_slots,
     write_located,
 )
+from bucketlake.write.pack import RecordSource, SlotSource
+from bucketlake.write.tag import SlotCounts
 from bucketlake.write.target import Target, adopt_index
 from bucketlake.write.transaction import begun_write, commit_planned
 from bucketlake.write.write_plan import plan_write
@@ -60,15 +62,17 @@ def overwrite_partitions(
     renewed = replace(target, index=index)
     tagger = renewed.tagger(target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
-    counts = source.count_slots(tagger) if partitions else {}
-    _require_own_rows(counts, partitions)
+    if not partitions:
+        source = ArrowSource(tagger.schema.empty_table())
+    packed = source.pack(tagger)
+    _require_own_rows(packed.counts, partitions)
     adopt_index(target, slices)
     held = latest_setting(target.storage, target.snapshot.timeline)
     check = partial(require_same_setting, target.layout, renewed.layout, held)
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         mark_instant(target.storage, write.instant)
         save_setting(target.storage, target.index, index, write.instant)
-        return write_into_slots(write, renewed, source, tagger, counts, slices, check)
+        return write_into_slots(write, renewed, packed, tagger, slices, check)
 
 
 def rewrite_partitions(
@@ -96,12 +100,12 @@ def rewrite_partitions(
     """
     tagger = target.tagger(target.snapshot.schema)
     slices = target.snapshot.partition_slices(partitions)
-    counts = source.count_slots(tagger)
-    _require_own_rows(counts, partitions)
+    packed = source.pack(tagger)
+    _require_own_rows(packed.counts, partitions)
     with begun_write(target, Operation.INSERT_OVERWRITE) as write:
         if target.layout.locates:
-            return write_located(write, target, source, tagger, counts, slices)
-        return write_into_slots(write, target, source, tagger, counts, slices)
+            return write_located(write, target, packed, tagger, slices)
+        return write_into_slots(write, target, packed, tagger, slices)
 
 
 def delete_partitions(target: Target, partitions: Sequence[str]) -> WriteResult:

@@ -6,26 +6,25 @@ From 4 to 8 buckets, each job splits one file group (RFC-29, multiple rehash).
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
+from bucketlake.flow.stage import NO_TASK, Engine, JobStage, Rows
 from bucketlake.index.layout import Layout, Moves, Slot
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.write.batch_source import SlotCounts, TaskResult, WriteTask
 from bucketlake.write.counted import UNCOUNTED
-from bucketlake.write.tag import Tagger
-from bucketlake.write.write_plan import NO_TASK, Placement, SlotPlan, SlotResult, WritePlan
-
-if TYPE_CHECKING:  # Most writes do not maintain a record-level index.
-    from bucketlake.write.record_index.index_writer import ShardPlan
-    from bucketlake.write.record_index.key_changes import ChangedKeys
+from bucketlake.write.record_index.index_writer import with_index
+from bucketlake.write.slot_stage import TaskResult, WriteTask, with_numbers
+from bucketlake.write.tag import SlotCounts, TaggedRecords, Tagger
+from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
 
 JOB_BYTES_MAX = 128 * 2**20
 """Greatest size of the files that one job reads; a job holds its rows in memory."""
@@ -38,20 +37,6 @@ class RehashJob:
     slices: tuple[FileSlice, ...]
     slots: tuple[SlotPlan, ...]
 
-    def to_text(self) -> str:
-        """Print the job as text, to send it to a task."""
-        slices, slots = ([part.to_text() for part in parts] for parts in (self.slices, self.slots))
-        return json.dumps([slices, slots])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        slices, slots = json.loads(text)
-        return cls(
-            tuple(FileSlice.from_text(file_slice) for file_slice in slices),
-            tuple(SlotPlan.from_text(slot) for slot in slots),
-        )
-
     @property
     def size_bytes(self) -> int:
         """Size of the files that the job reads."""
@@ -59,25 +44,33 @@ class RehashJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehash:
-    """The values that all jobs of one rehash share; small and picklable."""
+class Rehash(JobStage):
+    """The stage of a rehash: each job writes the new slots of a part from its old file groups."""
 
     reader: SliceReader
     task: WriteTask
 
-    def run(self, job: RehashJob, changed: ChangedKeys | None = None) -> list[SlotResult]:
-        """Write the new slots of a job, and add their keys to the changed keys."""
+    def run(self, plans: Sequence[RehashJob], received: object) -> Iterator[SlotResult | Rows]:  # noqa: ARG002
+        """Run jobs; the keys of their rows go on to the shards of the index."""
+        for job in plans:
+            changed = None if self.task.index is None else self.task.index.collector()
+            yield from self.task.write(job.slots, self._rows(job), changed)
+            if changed is not None:
+                yield changed.rows()
+
+    def _rows(self, job: RehashJob) -> pa.Table:
+        """Return the rows of a job, with the numbers of their new slots."""
         names = self.task.writer.schema.names
         chunks = [
             chunk for file_slice in job.slices for chunk in self.reader.read(file_slice, names)
         ]
         rows = pa.concat_tables(chunks) if chunks else self.task.writer.schema.empty_table()
-        self._require_own(job, rows)
-        return list(self.task.write(list(job.slots), rows, None, changed=changed))
+        tagger = self.task.tagger
+        tagged = tagger.tag(rows)
+        return with_numbers(tagger.with_tags(rows, tagged), self._numbers(job, tagged))
 
-    def _require_own(self, job: RehashJob, rows: pa.Table) -> None:
+    def _numbers(self, job: RehashJob, tagged: TaggedRecords) -> npt.NDArray[np.int64]:
         """Raise IndexStateError for rows without a slot in the job: they would be lost."""
-        tagged = self.task.tagger.tag(rows)
         partition = job.slices[0].partition_path
         strayed = [path for path in tagged.partitions if path != partition]
         if strayed:
@@ -87,16 +80,15 @@ class Rehash:
                 "overwrite the partition with its own rows first",
             )
         slots = sorted(job.slots, key=lambda slot: slot.number)
-        if (Placement.of_slots(slots).positions(tagged) == NO_TASK).any():
+        places = Placement.of_slots(slots).positions(tagged)
+        if (places == NO_TASK).any():
             raise IndexStateError(
                 f"the keys of {job.slices[0].file_id} belong to its bucket",
                 "some keys belong to another bucket",
                 "a writer used another bucket count: overwrite the partition first",
             )
-
-
-RehashRunner = Callable[[Rehash, "Sequence[RehashJob]", "Sequence[ShardPlan]"], "list[TaskResult]"]
-"""A function that runs jobs on an engine, several at once, and then writes shards of the index."""
+        numbers: npt.NDArray[np.int64] = np.array([slot.number for slot in slots])[places]
+        return numbers
 
 
 class RehashSource:
@@ -107,9 +99,9 @@ class RehashSource:
         reader: SliceReader,
         live: dict[Slot, tuple[FileSlice, ...]],
         moves: dict[str, Moves],
-        run: RehashRunner,
+        engine: Engine,
     ) -> None:
-        self._reader, self._run, self._moves = reader, run, moves
+        self._reader, self._engine, self._moves = reader, engine, moves
         self._slices: dict[tuple[str, int], list[FileSlice]] = defaultdict(list)
         for (partition, slot), slices in live.items():
             self._slices[partition, moves[partition].part_of_old[slot]] += slices
@@ -121,7 +113,7 @@ class RehashSource:
         new: Layout,
         slices: Sequence[FileSlice],
         reader: SliceReader,
-        run: RehashRunner,
+        engine: Engine,
     ) -> Self | None:
         """Return a source that moves the rows of some slices from one layout to another.
 
@@ -139,7 +131,7 @@ class RehashSource:
             if found is None:
                 return None
             moves[partition] = found
-        source = cls(reader, old.live_slots(slices), moves, run)
+        source = cls(reader, old.live_slots(slices), moves, engine)
         return source if slices and source._fits else None
 
     @property
@@ -153,8 +145,13 @@ class RehashSource:
         """One task per job."""
         return max(1, len(self._slices))
 
-    def count_slots(self, tagger: Tagger) -> SlotCounts:  # noqa: ARG002 -- nothing is counted.
-        """Return every new slot that may get rows; the number of rows is not known before."""
+    def pack(self, tagger: Tagger) -> Self:  # noqa: ARG002 -- the jobs tag their own rows.
+        """Return the source: its rows are read when they are written."""
+        return self
+
+    @property
+    def counts(self) -> SlotCounts:
+        """Every new slot that may get rows; the number of rows is not known before."""
         return {
             (partition, slot): UNCOUNTED
             for partition, moves in self._moves.items()
@@ -162,14 +159,16 @@ class RehashSource:
             if (partition, part) in self._slices
         }
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Run the jobs of the plan."""
         slots: dict[tuple[str, int], list[SlotPlan]] = defaultdict(list)
         for slot in plan.slots:
             part = self._moves[slot.partition_path].part_of_new[slot.slot]
             slots[slot.partition_path, part].append(slot)
         jobs = [RehashJob(tuple(self._slices[part]), tuple(held)) for part, held in slots.items()]
-        return self._run(Rehash(self._reader, task), jobs, plan.shards)
+        sizes = [job.size_bytes for job in jobs]
+        flow = self._engine.start(Rehash(self._reader, task), jobs, sizes)
+        return with_index(flow, task.index, plan.shards).results()
 
     def close(self) -> None:
         """Do nothing: the source keeps nothing."""

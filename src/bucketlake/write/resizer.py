@@ -8,15 +8,15 @@ Rows keep the time of the commit that wrote them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.flow.stage import JobStage, Rows
 from bucketlake.format.base_file import BaseFileEncoder, BaseFileReader
 from bucketlake.format.hashing_metadata import QUANTILE_COUNT, NodeStats
 from bucketlake.hashing.ring import Ring
@@ -29,8 +29,8 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.schema import FILE_NAME, META_NAMES, RECORD_KEY
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.slice_reader import SliceReader
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.write.data_file import put_data_file
 from bucketlake.write.group_writer import CHUNK_ROWS, WRITE_TOKEN
 from bucketlake.write.record_index.key_changes import Change, ChangedKeys
 
@@ -63,20 +63,6 @@ class ResizeJob:
         """Bytes that are read."""
         return sum(file_slice.size_bytes for file_slice in self.slices)
 
-    def to_text(self) -> str:
-        """Return the job as text, to send it to a task."""
-        return json.dumps([[held.to_text() for held in self.slices], self.nodes, self.start])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse a job; undoes :meth:`to_text`."""
-        slices, nodes, start = json.loads(text)
-        return cls(
-            tuple(FileSlice.from_text(held) for held in slices),
-            tuple((value, prefix) for value, prefix in nodes),
-            start,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ResizeResult:
@@ -94,26 +80,9 @@ class ResizeResult:
     stats: tuple[WriteStat, ...]
     distributions: Mapping[str, NodeStats]
 
-    def to_text(self) -> str:
-        """Return the result as text."""
-        found = {
-            prefix: [stats.row_count, list(stats.quantiles)]
-            for prefix, stats in self.distributions.items()
-        }
-        return json.dumps([[stat.to_facts() for stat in self.stats], found])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse a result; undoes :meth:`to_text`."""
-        stats, found = json.loads(text)
-        return cls(
-            tuple(WriteStat.from_facts(facts) for facts in stats),
-            {prefix: NodeStats(rows, tuple(points)) for prefix, (rows, points) in found.items()},
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Resizer:
+class Resizer(JobStage):
     """What all tasks of one resize share; a small picklable value.
 
     Attributes
@@ -145,6 +114,14 @@ class Resizer:
     indexed: pa.Schema | None = None
     index: IndexTask | None = None
     engine: RingEngine = CONSISTENT
+
+    def run(self, plans: Sequence[ResizeJob], received: object) -> Iterator[ResizeResult | Rows]:  # noqa: ARG002
+        """Run jobs; the keys of their rows go on to the shards of the index."""
+        for job in plans:
+            changed = None if self.index is None else self.index.collector()
+            yield self.resize(job, changed)
+            if changed is not None:
+                yield changed.rows()
 
     def resize(self, job: ResizeJob, changed: ChangedKeys | None = None) -> ResizeResult:
         """Write the base file of each new node that gets rows, unless another attempt has.

@@ -14,17 +14,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.index.layout import Layout, SlotArray
+from bucketlake.index.layout import Layout, Slot, SlotArray
 from bucketlake.model.cast import require_valid
 from bucketlake.model.field_path import columns_at, fields_at
 from bucketlake.model.keys import KeySpec, record_keys
 from bucketlake.model.partition_path import partition_paths
 from bucketlake.model.schema import cast_batch
 
-SLOT_COUNTS = pa.schema(
-    [("partition_path", pa.string()), ("slot", pa.int32()), ("records", pa.int64())]
-)
-"""Number of records of a batch in each slot: one row per slot."""
+KEY = "_bucketlake_key"
+"""Hidden column: the record key, unless a column of the records has the same text."""
+
+PARTITION = "_bucketlake_partition"
+"""Hidden column: the partition path."""
+
+SLOT = "_bucketlake_slot"
+"""Hidden column: the slot within the partition; in a task that writes, the slot's number."""
+
+POSITION = "_bucketlake_position"
+"""Hidden column: the position of a record in an input whose order decides between equals."""
+
+MOVED = "_bucketlake_moved"
+"""Hidden column: whether the row deletes a key that moves to another partition."""
+
+_HIDDEN = {KEY, PARTITION, SLOT, POSITION, MOVED}
+
+SlotCounts = Mapping[Slot, int]
+"""Incoming records by partition path and slot."""
 
 _SLOT_BITS = np.int64(32)
 _SLOT_MASK = (np.int64(1) << _SLOT_BITS) - 1
@@ -71,16 +86,14 @@ class TaggedRecords:
             self.slots[positions],
         )
 
-    def counts(self) -> pa.RecordBatch:
-        """Return the number of records in each slot, as a batch of ``SLOT_COUNTS``."""
+    def counts(self) -> dict[Slot, int]:
+        """Return the number of records in each slot."""
         codes, counts = np.unique(
             slot_codes(self.partition_codes.astype(np.int64), self.slots), return_counts=True
         )
-        partitions = pa.array(self.partitions, pa.string()).take(pa.array(codes >> _SLOT_BITS))
-        slots = (codes & _SLOT_MASK).astype(np.int32)
-        return pa.RecordBatch.from_arrays(
-            [partitions, pa.array(slots), pa.array(counts)], schema=SLOT_COUNTS
-        )
+        paths = [self.partitions[code] for code in (codes >> _SLOT_BITS).tolist()]
+        slots = (codes & _SLOT_MASK).tolist()
+        return dict(zip(zip(paths, slots, strict=True), counts.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +124,6 @@ class Tagger:
     def _stored(self) -> pa.Schema:
         return fields_at(self.schema, self.columns)
 
-    def count(self, columns: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
-        """Count the records of each slot; see :meth:`tag_first`."""
-        return self.tag_first(columns).counts()
-
     def tag_first(self, columns: pa.Table | pa.RecordBatch) -> TaggedRecords:
         """Locate records that were not checked before.
 
@@ -138,10 +147,47 @@ class Tagger:
         slots = self.layout.slots_of_keys(keys, partitions, codes)
         return TaggedRecords(keys, partitions, codes, slots)
 
-    def keys(self, columns: pa.Table | pa.RecordBatch) -> pa.StringArray:
-        """Return the record keys alone; raise InputError if a key is missing."""
-        names = list(dict.fromkeys(self.key_spec.record_key_fields))
-        return self._keys(cast_batch(columns_at(columns, names), fields_at(self.schema, names)))
+    def with_tags(self, rows: pa.Table, tagged: TaggedRecords) -> pa.Table:
+        """Return rows with their tags as hidden columns, which travel with them."""
+        partitions = pa.DictionaryArray.from_arrays(
+            pa.array(tagged.partition_codes), pa.array(tagged.partitions, pa.string())
+        )
+        rows = rows.append_column(PARTITION, partitions)
+        rows = rows.append_column(SLOT, pa.array(tagged.slots))
+        return rows if self.key_column(rows.schema) else rows.append_column(KEY, tagged.keys)
+
+    def no_rows(self, schema: pa.Schema) -> pa.Table:
+        """Return a table of such records with tags, and without rows."""
+        nothing = np.empty(0, np.int32)
+        return self.with_tags(
+            schema.empty_table(), TaggedRecords(pa.array([], pa.string()), [], nothing, nothing)
+        )
+
+    def key_column(self, schema: pa.Schema) -> str | None:
+        """Return the column of records that has the text of their key; None if there is none."""
+        fields = self.key_spec.record_key_fields
+        if len(fields) > 1 or self.key_spec.has_composite_keys:
+            return None
+        (name,) = fields
+        at = schema.get_field_index(name)
+        is_text = at >= 0 and schema.field(at).type == pa.string()
+        return name if is_text and self.schema.field(name).type == pa.string() else None
+
+    def keys_of(self, rows: pa.Table) -> pa.StringArray:
+        """Return the record keys of rows with hidden columns."""
+        name = KEY if KEY in rows.column_names else self.key_column(rows.schema)
+        keys = rows[name]
+        return keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+
+    def tags_of(self, rows: pa.Table) -> TaggedRecords:
+        """Return the tags of rows with hidden columns."""
+        paths = rows[PARTITION].unify_dictionaries().combine_chunks()
+        return TaggedRecords(
+            self.keys_of(rows),
+            paths.dictionary.to_pylist(),
+            paths.indices.to_numpy(),
+            rows[SLOT].to_numpy(),
+        )
 
     def _keys(self, columns: pa.Table) -> pa.StringArray:
         keys = record_keys(columns, self.key_spec)
@@ -154,3 +200,8 @@ def slot_codes(
     """Combine partition number and slot into one number."""
     codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
     return codes
+
+
+def without_tags(rows: pa.Table) -> pa.Table:
+    """Return rows without hidden columns."""
+    return rows.drop_columns([name for name in rows.column_names if name in _HIDDEN])

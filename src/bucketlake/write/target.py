@@ -11,6 +11,8 @@ from bucketlake.actions.recovery import settle_failed_writes
 from bucketlake.config.merge_entries import Marker
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.index.layout import Layout
 from bucketlake.index.setting import (
     StoredSetting,
@@ -21,7 +23,6 @@ from bucketlake.index.setting import (
     store_index,
 )
 from bucketlake.merge.group_merge import MergeRule
-from bucketlake.metadata.slices.rewriter import Runner, rewrite_here
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import LogFormat, Operation, TableType
 from bucketlake.read.snapshot import Snapshot, load_snapshot
@@ -55,7 +56,7 @@ class Target:
         The lock that Hudi's writers share.
     job_marker : (field, text) or None
         The delete marker of a job, for a table that stores none.
-    rewrite : callable
+    engine : Engine
         Rewrites slices of the metadata table on an engine.
     """
 
@@ -66,7 +67,7 @@ class Target:
     adopts: bool = False
     log_format: LogFormat = LogFormat.PARQUET
     lock: TableLock = NO_LOCK
-    rewrite: Runner = rewrite_here
+    engine: Engine = HERE
     job_marker: Marker | None = None
 
     @property
@@ -113,7 +114,7 @@ def open_target(
     now_ms: Callable[[], int] = system_now_ms,
     log_format: LogFormat = LogFormat.PARQUET,
     lock: TableLock = NO_LOCK,
-    rewrite: Runner = rewrite_here,
+    engine: Engine = HERE,
     job_marker: Marker | None = None,
 ) -> Target:
     """Open a table for a write: check that it can be written, settle failed writes, pin it.
@@ -137,7 +138,7 @@ def open_target(
         known = require_index(storage, timeline, index, stored)
     pinned = load_snapshot(storage, config, timeline)
     adopts = not is_stored(storage, timeline, stored)
-    return Target(pinned, clock, known, stored, adopts, log_format, lock, rewrite, job_marker)
+    return Target(pinned, clock, known, stored, adopts, log_format, lock, engine, job_marker)
 
 
 def adopt_index(target: Target, slices: Sequence[FileSlice]) -> None:

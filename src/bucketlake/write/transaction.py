@@ -75,7 +75,7 @@ def commit_planned(
             "schema": schema_text(target, schema),
         },
     )
-    completed_at = commit_write(write, commit, target.rewrite)
+    completed_at = commit_write(write, commit, target.engine)
     stats = commit.stats
     inserted = sum(s.insert_count for s in stats)
     updated = sum(s.update_count for s in stats)

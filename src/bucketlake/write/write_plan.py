@@ -1,9 +1,9 @@
 """The plan of a write: which slots it writes, what each slot holds, and which task writes it.
 
 The driver makes the plan from the record counts of the batch and the live slices of the touched
-partitions; it reads nothing else of the table. Tasks get their slots as rows (:class:`SlotPlan`
-prints itself as text), not in a closure. The task chooses the file groups of a slot's records
-(``Layout.choose``) from the plan alone, so no task draws a random file id.
+partitions; it reads nothing else of the table. Tasks get their slots as rows, not in a
+closure. The task chooses the file groups of a slot's records (``Layout.choose``) from the plan
+alone, so no task draws a random file id.
 
 A slot without stored rows, such as a slot of a first load, may be cut into parts with a task each,
 if the layout allows parts (``Layout.parts_max``). The part of a record follows from its key.
@@ -11,8 +11,6 @@ if the layout allows parts (``Layout.parts_max``). The part of a record follows 
 
 from __future__ import annotations
 
-import heapq
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import InputError
+from bucketlake.flow.spread import spread
+from bucketlake.flow.stage import NO_TASK
 from bucketlake.hashing.key_parts import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, Layout, Slot, SlotPart
 from bucketlake.model.file_name import FileId
@@ -39,8 +39,6 @@ RECORDS_PER_TASK_MAX = 131_072
 
 A slot with more records is cut into parts, if the layout allows it.
 """
-
-NO_TASK = -1
 
 RECORD_SIZE_BYTES_ESTIMATE = 50  # Compressed; weighs records against stored and full files.
 
@@ -86,19 +84,6 @@ class SlotPlan:
         stored = sum(file_slice.size_bytes for file_slice in self.slices)
         return stored + self.records * RECORD_SIZE_BYTES_ESTIMATE
 
-    def to_text(self) -> str:
-        """Print as JSON."""
-        slices = [file_slice.to_text() for file_slice in self.slices]
-        facts = [self.partition_path, self.slot, slices, self.records, self.number, self.task]
-        return json.dumps([*facts, self.part.number, self.part.count])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        partition_path, slot, slices, records, number, task, *part = json.loads(text)
-        held = tuple(FileSlice.from_text(file_slice) for file_slice in slices)
-        return cls(partition_path, slot, held, records, number, task, SlotPart(*part))
-
 
 @dataclass(frozen=True, slots=True)
 class SlotResult:
@@ -120,17 +105,6 @@ class SlotResult:
     records: int
     stats: tuple[WriteStat, ...]
     ignored: int = 0
-
-    def to_text(self) -> str:
-        """Print as JSON."""
-        stats = [stat.to_facts() for stat in self.stats]
-        return json.dumps([self.number, self.records, stats, self.ignored])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        number, records, stats, ignored = json.loads(text)
-        return cls(number, records, tuple(map(WriteStat.from_facts, stats)), ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +192,8 @@ class Placement:
             found[cut] = _find(self._part_codes, slot_codes(first, own))
         return found
 
-    def place(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
-        """Return the task of each record; ``NO_TASK`` for records that the write ignores."""
-        positions = self.positions(tagged)
+    def tasks_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the task of each slot or part; ``NO_TASK`` for ``NO_TASK``."""
         tasks: npt.NDArray[np.int32] = np.append(self.tasks, np.int32(NO_TASK))[positions]
         return tasks
 
@@ -344,14 +317,3 @@ def _place(slots: Sequence[SlotPlan], task_count: int) -> list[SlotPlan]:
         return [replace(slot, task=i) for i, slot in enumerate(slots)]
     tasks = spread([slot.weight for slot in slots], task_count)
     return [replace(slot, task=task) for slot, task in zip(slots, tasks, strict=True)]
-
-
-def spread(weights: Sequence[int], task_count: int) -> list[int]:
-    """Return a task for each weight: in descending order, each to the task with the least load."""
-    loads = [(0, task) for task in range(task_count)]
-    tasks = [0] * len(weights)
-    for place in sorted(range(len(weights)), key=lambda i: -weights[i]):
-        load, task = heapq.heappop(loads)
-        tasks[place] = task
-        heapq.heappush(loads, (load + weights[place], task))
-    return tasks

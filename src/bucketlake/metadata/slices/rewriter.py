@@ -2,15 +2,15 @@
 
 The driver plans the slices (``metadata/slices/slice_compaction.py``), and publishes the compaction
 after all are rewritten. Each slice becomes one base file, whose name and bytes follow from the
-plan, so a task may run twice. An engine that runs several slices at once is a :data:`Runner`.
+plan, so a task may run twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from bucketlake.flow.stage import JobStage
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.creation import base_file_name
 from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
@@ -19,7 +19,9 @@ from bucketlake.metadata.slices.rewrite import rewrite_slice
 from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.write_stat import NO_PREVIOUS_COMMIT, WriteStat
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import Action, Instant, State
+from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.transitions import instant_path
 
 
@@ -41,16 +43,6 @@ class PlannedSlice:
     def size_bytes(self) -> int:
         """Size of the files."""
         return sum(file.size_bytes for file in self.held.files)
-
-    def to_text(self) -> str:
-        """Return the slice as text, to send it to a task."""
-        return self.held.to_text(self.partition)
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse a slice; undoes :meth:`to_text`."""
-        held = MetadataSlice.from_text(text)
-        return cls(MetadataPartition(held.files[0].partition_path), held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +96,35 @@ class SliceRewriter:
         )
         return stat, made.data
 
+    def write(self, planned: PlannedSlice) -> WriteStat | None:
+        """Write the new base file of a slice, in this process."""
+        made = self.rewrite(planned)
+        if made is None:
+            return None
+        stat, data = made
+        self.table.storage.put(stat.path, data)
+        return stat
 
-Runner = Callable[[SliceRewriter, Sequence[PlannedSlice]], list[WriteStat]]
-"""A function that writes the new base files of slices on an engine, several at once."""
 
+@dataclass(frozen=True, slots=True)
+class RewriteStage(JobStage):
+    """Writes new base files in tasks that may run twice or late."""
 
-def rewrite_here(rewriter: SliceRewriter, slices: Sequence[PlannedSlice]) -> list[WriteStat]:
-    """Rewrite slices in this process, one after the other."""
-    stats = []
-    for planned in slices:
-        made = rewriter.rewrite(planned)
-        if made is not None:
-            stat, data = made
-            rewriter.table.storage.put(stat.path, data)
-            stats.append(stat)
-    return stats
+    rewriter: SliceRewriter
+
+    def run(self, plans: Sequence[PlannedSlice], received: object) -> Iterator[WriteStat]:  # noqa: ARG002
+        """Write the base file of each slice, with its marker."""
+        for planned in plans:
+            made = self.rewriter.rewrite(planned)
+            if made is not None:
+                yield self._put(*made)
+
+    def _put(self, stat: WriteStat, data: bytes) -> WriteStat:
+        storage, name = self.rewriter.table.storage, stat.path.rpartition("/")[2]
+        marker = Marker(stat.partition_path, name, MarkerType.CREATE)
+        instant, inflight = self.rewriter.instant, self.rewriter.inflight
+        if not put_data_file(storage, instant, inflight, marker, data, place=storage):
+            stored = storage.stat(stat.path)  # Another deflate library makes another size.
+            if stored is not None:
+                return replace(stat, file_size_bytes=stored.size_bytes)
+        return stat

@@ -26,7 +26,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.config.table_config import TableConfig
-from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError
+from bucketlake.errors import AlreadyExistsError, BucketLakeError, CommitConflictError, StorageError
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.commit_metadata import encode_commit_metadata
 from bucketlake.format.compaction_plan import encode_compaction_plan
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -38,7 +40,7 @@ from bucketlake.metadata.metadata_table import (
     load_metadata_table,
 )
 from bucketlake.metadata.slices.log_files import is_birth_log
-from bucketlake.metadata.slices.rewriter import PlannedSlice, Runner, SliceRewriter, rewrite_here
+from bucketlake.metadata.slices.rewriter import PlannedSlice, RewriteStage, SliceRewriter
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
 from bucketlake.storage.base import Storage
@@ -53,6 +55,12 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested, remove_pending, to_inflight
 
 OPERATION = "COMPACT"
+HERE_BYTES_MAX = 64 * 2**20
+"""Up to this size of their files, slices are rewritten in the driver, in a few seconds.
+
+50 MB, an index of 4 million keys, took 3.2 processor seconds in the driver and 5.3 in tasks.
+"""
+
 DELTA_COMMITS = 10
 """Delta commits after which a compaction is due, as in Hudi."""
 
@@ -118,7 +126,7 @@ def compact_metadata(
     *,
     delta_commits: int = DELTA_COMMITS,
     lock: TableLock = NO_LOCK,
-    run: Runner = rewrite_here,
+    engine: Engine = HERE,
 ) -> InstantTime | None:
     """Compact the metadata table if that is due.
 
@@ -134,7 +142,7 @@ def compact_metadata(
         Number of delta commits after which a compaction is due.
     lock : TableLock
         Held while the compaction is planned, and while it is published.
-    run : callable
+    engine : Engine
         Rewrites slices on an engine; by default in this process.
 
     Returns
@@ -163,7 +171,7 @@ def compact_metadata(
             require_held()
             if not work.begin(plan, stack):
                 return None
-        stats = work.rewrite_all(plan, run)
+        stats = work.rewrite_all(plan, engine)
         with lock.held(storage) as require_held:
             require_held()
             work.complete(plan.instant, stats)
@@ -262,10 +270,15 @@ class _Work:
             known.is_completed(included) for included in plan.included
         )
 
-    def rewrite_all(self, plan: _Plan, run: Runner) -> list[WriteStat]:
+    def rewrite_all(self, plan: _Plan, engine: Engine) -> list[WriteStat]:
         """Write the new base files; a compaction that fails withdraws itself."""
+        rewriter = SliceRewriter(plan.metadata, plan.instant)
+        sizes = [planned.size_bytes for planned in plan.slices]
         try:
-            return run(SliceRewriter(plan.metadata, plan.instant), plan.slices)
+            if engine.in_memory or sum(sizes) <= HERE_BYTES_MAX:
+                written = map(rewriter.write, plan.slices)
+                return [stat for stat in written if stat is not None]
+            return _rewritten_in_tasks(engine, rewriter, plan.slices, sizes)
         except BucketLakeError:
             with suppress(BucketLakeError):  # The next compaction tries again.
                 _end(self.table, Instant(plan.instant, Action.COMPACTION, State.INFLIGHT))
@@ -317,6 +330,22 @@ class _Work:
             if time.monotonic() > deadline:
                 return None
             time.sleep(_LOOK_SECONDS)
+
+
+def _rewritten_in_tasks(
+    engine: Engine,
+    rewriter: SliceRewriter,
+    slices: Sequence[PlannedSlice],
+    sizes: Sequence[int],
+) -> list[WriteStat]:
+    try:
+        stats: list[WriteStat] = engine.start(RewriteStage(rewriter), slices, sizes).results()
+    except BucketLakeError:
+        raise
+    except Exception as error:  # The commit before the compaction is complete, and must not fail.
+        folder, doing = rewriter.table.storage.folder, "compact in tasks"
+        raise StorageError(folder, doing, str(error)) from error
+    return stats
 
 
 def _is_due(known: Timeline, delta_commits: int) -> bool:

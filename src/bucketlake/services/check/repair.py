@@ -33,6 +33,8 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     UnsupportedFeatureError,
 )
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.format.partition_metadata import partition_marker_path, render_partition_metadata
 from bucketlake.index.record import RecordIndex
@@ -54,7 +56,6 @@ from bucketlake.services.check.findings import (
 )
 from bucketlake.services.check.metadata_checks import partition_to_rebuild
 from bucketlake.services.check.properties_repair import mend_properties
-from bucketlake.services.metadata.index_builder import Runner, build_here
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage, StoredObject, clear_staging
 from bucketlake.timeline.active import load_timeline
@@ -153,7 +154,7 @@ def repair(
     files: bool = False,
     min_age_seconds: int = MIN_AGE_SECONDS,
     dry_run: bool = False,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RepairReport:
@@ -165,7 +166,7 @@ def repair(
         As for :func:`~bucketlake.services.check.doctor.diagnose`.
     dry_run : bool
         Whether to change nothing.
-    run : callable
+    engine : Engine
         Builds shards of a record-level index on an engine.
     lock : TableLock
         Held while properties change, and while commits are published.
@@ -193,7 +194,7 @@ def repair(
             not_checked=found.not_checked,
         )
     clear_staging(storage, now_ms() - min_age_seconds * 1000)
-    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, run)
+    work = _Repair(storage, given, min_age_seconds * 1000, lock, now_ms, engine)
     tried: dict[Finding, None] = {}
     for remedies, step in (
         ({Remedy.RECOVER}, work.recover_properties),
@@ -229,7 +230,7 @@ class _Repair:
     min_age_ms: int
     lock: TableLock
     now_ms: Callable[[], int]
-    run: Runner
+    engine: Engine
     met_key_twice: bool = False  # A build did.
     quarantine: str | None = None
     commits: list[InstantTime] = field(default_factory=list)
@@ -265,7 +266,7 @@ class _Repair:
                 partitions,
                 is_partitioned=index.partitioned if isinstance(index, INDEXED_KINDS) else None,
                 keeps_one=keeps_one,
-                run=self.run,
+                engine=self.engine,
                 lock=self.lock,
                 now_ms=self.now_ms,
             )

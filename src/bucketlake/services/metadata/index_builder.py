@@ -10,12 +10,9 @@ index in the properties of the table.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +21,8 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
+from bucketlake.flow.spread import spread
+from bucketlake.flow.stage import Engine, IntArray, JobStage, Rows
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX, encode_hfile
 from bucketlake.format.metadata_record.record_index import (
     IndexedLocation,
@@ -48,12 +47,14 @@ from bucketlake.services.metadata.index_plan import (
     stat_of_stored,
 )
 from bucketlake.storage.base import Storage
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import read_outcome
-from bucketlake.write.data_file import put_data_file
 
 _KEYS_PER_PASS = 8_000_000
+_TASK_KEYS = 2_000_000  # A larger shard has a task of its own.
+_TASKS_LEAST = 8  # Fewer only if there are fewer shards.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,15 +160,95 @@ class IndexBuilder:
         return stat_of_base_file(path, len(keys), len(data))
 
 
-Runner = Callable[[IndexBuilder, IndexBuildPlan], list[WriteStat]]
-"""A function that builds the missing shards of a plan on an engine, several at once."""
+_KEYS = "keys"
+_KEY_BATCHES = pa.schema(
+    [
+        ("key", pa.string()),
+        ("shard", pa.int32()),  # Position among the shards of the build.
+        ("value", pa.dictionary(pa.int32(), pa.binary())),
+        ("deleted", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadKeys(JobStage):
+    """Reads the keys of slices; keys of other shards are dropped."""
+
+    builder: IndexBuilder
+    numbers: Mapping[Shard, int]
+
+    def run(self, plans: Sequence[FileSlice], received: object) -> Iterator[Rows]:  # noqa: ARG002
+        for file_slice in plans:
+            for shard, batch in self.builder.keys_by_shard(file_slice):
+                number = self.numbers.get(shard)
+                if number is not None:
+                    yield Rows(_KEYS, _key_batch(batch, number))
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardBuild:
+    """A shard to build."""
+
+    number: int
+    shard: Shard
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class _BuildShards:
+    """Writes the base files of shards."""
+
+    builder: IndexBuilder
+    tasks: IntArray
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Send keys to the tasks of their shards."""
+        return self.tasks[rows.table["shard"].to_numpy()], rows.table
+
+    def run(
+        self, plans: Sequence[_ShardBuild], received: Mapping[str, pa.Table]
+    ) -> Iterator[WriteStat]:
+        """Build the shards of a task."""
+        keys = received.get(_KEYS, _KEY_BATCHES.empty_table())
+        keys = keys.unify_dictionaries().combine_chunks()
+        rows = dict(rows_by_number(keys["shard"].to_numpy()))
+        for plan in sorted(plans, key=lambda plan: plan.number):
+            if plan.number in rows:
+                own = keys.take(pa.array(rows[plan.number]))
+                stat = self.builder.build_shard(plan.shard, _batches_of(own))
+                if stat is not None:
+                    yield stat
+
+
+def _key_batch(batch: KeyBatch, shard: int) -> pa.Table:
+    count = len(batch.keys)
+    values = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(count, np.int32)), pa.array([batch.value], pa.binary())
+    )
+    shards = pa.array(np.full(count, shard, np.int32))
+    columns = [batch.keys, shards, values, pa.repeat(batch.deleted, count)]
+    return pa.Table.from_arrays(columns, schema=_KEY_BATCHES)
+
+
+def _batches_of(keys: pa.Table) -> list[KeyBatch]:
+    """Divide the keys of a shard by their value, and by whether they are deleted."""
+    own = keys.combine_chunks()
+    values = own["value"].combine_chunks()
+    deleted = own["deleted"].to_numpy()
+    codes = values.indices.to_numpy() * 2 + deleted
+    texts = own["key"].combine_chunks()
+    return [
+        KeyBatch(texts.take(pa.array(rows)), values.dictionary[code // 2].as_py(), bool(code % 2))
+        for code, rows in rows_by_number(codes)
+    ]
 
 
 def build_index(
     snapshot: Snapshot,
     table: InnerTable,
     plan: IndexBuildPlan,
-    run: Runner,
+    engine: Engine,
     *,
     keeps_one: bool = False,
     is_needed: bool = False,
@@ -182,8 +263,8 @@ def build_index(
         Its metadata table.
     plan : IndexBuildPlan
         The plan.
-    run : callable
-        Builds shards on an engine.
+    engine : Engine
+        Builds the shards.
     keeps_one, is_needed : bool
         As for :class:`IndexBuilder`.
 
@@ -214,34 +295,26 @@ def build_index(
         )
         shard_count = len(plan.written) + len(plan.missing)
         with telling_progress(storage, instant, "record index", shard_count):
-            built = run(builder, plan)
+            built = _build(engine, builder, plan)
     return sorted([*plan.written, *built], key=lambda stat: stat.file_id)
 
 
-def build_here(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
-    """Build shards in threads of this process, some shards in each pass over the keys."""
-    stats: list[WriteStat | None] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for shards, slices in _passes(plan):
-            wanted = set(shards)
-            batches: dict[Shard, list[KeyBatch]] = defaultdict(list)
-
-            def read(
-                file_slice: FileSlice, wanted: set[Shard] = wanted
-            ) -> list[tuple[Shard, KeyBatch]]:
-                split = builder.keys_by_shard(file_slice)
-                return [(shard, batch) for shard, batch in split if shard in wanted]
-
-            for shard, batch in chain.from_iterable(pool.map(read, slices)):
-                batches[shard].append(batch)
-
-            def build(
-                shard: Shard, held: dict[Shard, list[KeyBatch]] = batches
-            ) -> WriteStat | None:
-                return builder.build_shard(shard, held.pop(shard))
-
-            stats += pool.map(build, list(batches))
-    return [stat for stat in stats if stat is not None]
+def _build(engine: Engine, builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
+    """Build the missing shards; where memory holds all keys, some shards in each pass."""
+    passes = _passes(plan) if engine.in_memory else [([*plan.missing], [*plan.slices])]
+    counts = dict(zip(plan.missing, plan.key_counts, strict=True))
+    stats: list[WriteStat] = []
+    for shards, slices in passes:
+        keys = [counts[shard] for shard in shards]
+        wanted = -(-sum(keys) // _TASK_KEYS)
+        task_count = max(1, min(len(shards), max(_TASKS_LEAST, wanted)))
+        tasks = spread(keys, task_count)
+        builds = [_ShardBuild(n, *own) for n, own in enumerate(zip(shards, tasks, strict=True))]
+        reading = _ReadKeys(builder, {shard: number for number, shard in enumerate(shards)})
+        building = _BuildShards(builder, np.array(tasks, np.int32))
+        read = engine.start(reading, slices, [held.size_bytes for held in slices])
+        stats += read.then(building, builds, task_count).results()
+    return stats
 
 
 def _passes(plan: IndexBuildPlan) -> Iterator[tuple[list[Shard], list[FileSlice]]]:

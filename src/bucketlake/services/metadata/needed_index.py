@@ -27,11 +27,12 @@ from bucketlake.errors import (
     IndexStateError,
     MetadataTableWarning,
 )
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import IndexedKind, needed_index
 from bucketlake.metadata.metadata_table import load_metadata_table
 from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.services.metadata.index_builder import Runner, build_here
 from bucketlake.services.metadata.rebuild import build_metadata_table, builder_at_work
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline, load_timeline
@@ -55,7 +56,7 @@ def with_needed_index(
     storage: Storage,
     write: Callable[[], _Result],
     *,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> _Result:
@@ -67,7 +68,7 @@ def with_needed_index(
         The table.
     write : callable
         The write; it opens the table itself.
-    run : callable
+    engine : Engine
         Builds shards of a record-level index on an engine.
     lock : TableLock
         The lock that Hudi's writers share.
@@ -94,14 +95,14 @@ def with_needed_index(
                 MetadataTableWarning,
                 stacklevel=2,
             )
-            build_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+            build_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
     return retried(write)
 
 
 def build_needed_index(
     storage: Storage,
     *,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> None:
@@ -120,7 +121,7 @@ def build_needed_index(
                 storage,
                 [_RECORD_INDEX],
                 is_partitioned=kind.partitioned,
-                run=run,
+                engine=engine,
                 lock=lock,
                 now_ms=now_ms,
             )
@@ -138,7 +139,7 @@ def build_needed_index(
 def keep_needed_index(
     storage: Storage,
     *,
-    run: Runner,
+    engine: Engine,
     lock: TableLock,
     now_ms: Callable[[], int],
 ) -> None:
@@ -147,7 +148,7 @@ def keep_needed_index(
     They stay undone if that fails; then a warning says why, and the next write tries again.
     """
     try:
-        build_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+        build_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
     except BucketLakeError as error:
         warnings.warn(
             f"the commits were undone, but the record-level index of {storage.root} could not be "

@@ -43,6 +43,8 @@ from bucketlake.errors import (
     ConfigError,
     ObjectNotFoundError,
 )
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, needed_index, setting_at
@@ -86,7 +88,7 @@ from bucketlake.model.names import one_of
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.file_system_view import list_partitions
 from bucketlake.read.snapshot import ListedSlices, Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import Runner, build_here, build_index
+from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Storage
@@ -111,7 +113,7 @@ def build_metadata_table(
     is_partitioned: bool | None = None,
     limits: ShardLimits | None = None,
     keeps_one: bool = False,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ def build_metadata_table(
     keeps_one : bool
         Whether a key that is stored twice gets the place of one of its rows in the record-level
         index. Writes then change only this row, so the caller removes the others at once.
-    run : callable
+    engine : Engine
         Builds shards of a record-level index on an engine.
     lock : TableLock
         Held while the properties change.
@@ -162,7 +164,7 @@ def build_metadata_table(
     index = None
     if MetadataPartition.RECORD_INDEX in chosen:
         partitioned = _is_partitioned(storage, config, needed, is_partitioned)
-        index = _IndexBuild(storage, config, partitioned, limits, keeps_one, run)
+        index = _IndexBuild(storage, config, partitioned, limits, keeps_one, engine)
     content = _BuildContent(
         tuple(chosen), None if index is None else index.is_partitioned, keeps_one
     )
@@ -404,7 +406,7 @@ class _IndexBuild:
     is_partitioned: bool
     limits: ShardLimits | None
     keeps_one: bool
-    run: Runner
+    engine: Engine
 
     def new_file_ids(self, instant: InstantTime) -> list[FileId]:
         """Return the file groups of a new index, which an initialisation opens."""
@@ -432,7 +434,7 @@ class _IndexBuild:
                 snapshot,
                 self._inner,
                 plan,
-                self.run,
+                self.engine,
                 keeps_one=self.keeps_one,
                 is_needed=needed_index(self.storage, snapshot.timeline) is not None,
             )

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bucketlake.errors import ConfigError
+from bucketlake.flow.stage import Engine
 from bucketlake.index.setting import INDEXED_KINDS, IndexedKind, TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.services.rebucket.rescale import move_partitions
-from bucketlake.write.batch_source import SlotSource
-from bucketlake.write.rehash import RehashRunner
+from bucketlake.write.pack import SlotSource
 from bucketlake.write.target import Target
 
 
@@ -100,7 +100,7 @@ def run_conversion(
     target: Target,
     index: TableIndex,
     rows_of: Callable[[Sequence[str]], SlotSource],
-    run: RehashRunner,
+    engine: Engine,
 ) -> ConversionReport:
     """Convert a table; see :func:`plan_conversion`.
 
@@ -110,7 +110,7 @@ def run_conversion(
         The table, pinned.
     index : TableIndex
         The new index of the table.
-    rows_of, run : callable
+    rows_of, engine
         See ``run_rescale``.
 
     Raises
@@ -122,5 +122,5 @@ def run_conversion(
     if target.index == index:
         return plan
     renewed = target.index.with_max_file_size(index.max_file_size)
-    result = move_partitions(target, renewed, plan.partitions, rows_of, run)
+    result = move_partitions(target, renewed, plan.partitions, rows_of, engine)
     return replace(plan, instant=result.instant)

@@ -24,13 +24,14 @@ from dataclasses import replace
 from bucketlake.actions.conflict import retried
 from bucketlake.config.support import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, IndexStateError
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.index.dynamic import DynamicBucket
 from bucketlake.index.setting import TableIndex, setting_at
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import Runner, build_here
 from bucketlake.services.metadata.index_plan import estimated_keys
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket.file_size_conversion import ConversionReport
@@ -60,7 +61,7 @@ def run_kind_conversion(
     storage: Storage,
     index: DynamicBucket,
     *,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> ConversionReport:
@@ -72,7 +73,7 @@ def run_kind_conversion(
         The table.
     index : DynamicBucket
         The new index.
-    run : callable
+    engine : Engine
         Builds shards of the record-level index on an engine.
     lock : TableLock
         The lock that Hudi's writers share.
@@ -105,7 +106,7 @@ def run_kind_conversion(
                 [_RECORD_INDEX],
                 is_partitioned=True,
                 limits=index.shard_limits,
-                run=run,
+                engine=engine,
                 lock=lock,
                 now_ms=now_ms,
             )

@@ -7,7 +7,6 @@ partition, the second to commit raises ``CommitConflictError``.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.actions.progress import LOGGER
 from bucketlake.errors import IndexStateError, StorageError
+from bucketlake.flow.stage import Engine
 from bucketlake.index.hashing_config import archive_configs
 from bucketlake.index.partition import PartitionBucket
 from bucketlake.index.setting import TableIndex
@@ -25,10 +25,9 @@ from bucketlake.model.shown import Shown
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.timeline.active import load_timeline
-from bucketlake.write.batch_source import SlotSource, TaskResult, written_in_threads
+from bucketlake.write.pack import SlotSource
 from bucketlake.write.partition_writes import overwrite_partitions
-from bucketlake.write.record_index.index_writer import ShardPlan
-from bucketlake.write.rehash import Rehash, RehashJob, RehashRunner, RehashSource
+from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import Target
 
 _SHOWN = 5  # Names in a warning.
@@ -133,7 +132,7 @@ def run_rescale(
     target: Target,
     plan: RescaleReport,
     rows_of: Callable[[Sequence[str]], SlotSource],
-    run: RehashRunner,
+    engine: Engine,
 ) -> RescaleReport:
     """Rewrite partitions and save the rules, in one commit.
 
@@ -145,11 +144,11 @@ def run_rescale(
         From :func:`plan_rescale`.
     rows_of : callable
         Returns all rows of given partitions, as ``target`` pins them.
-    run : callable
-        Moves rows bucket by bucket on an engine; used if the rows of each bucket fit into a task.
+    engine : Engine
+        Moves rows bucket by bucket; if the rows of each bucket fit into a task.
     """
     partitions = [change.partition_path for change in plan.partitions]
-    result = move_partitions(target, plan.index, partitions, rows_of, run)
+    result = move_partitions(target, plan.index, partitions, rows_of, engine)
     with suppress(StorageError):  # The rescale is done; the next rescale archives the rest.
         archive_configs(target.storage, load_timeline(target.storage, target.config))
     return replace(plan, instant=result.instant)
@@ -160,30 +159,23 @@ def move_partitions(
     index: TableIndex,
     partitions: Sequence[str],
     rows_of: Callable[[Sequence[str]], SlotSource],
-    run: RehashRunner,
+    engine: Engine,
 ) -> WriteResult:
     """Rewrite partitions with another index, without a shuffle if the layouts allow it."""
-    source: SlotSource = _in_place(target, index, partitions, run) or rows_of(partitions)
+    source: SlotSource = _in_place(target, index, partitions, engine) or rows_of(partitions)
     try:
         return overwrite_partitions(target, index, partitions, source)
     finally:
         source.close()
 
 
-def rehash_here(
-    rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
-) -> list[TaskResult]:
-    """Run jobs in threads of this process."""
-    return written_in_threads(rehash.run, jobs, shards, rehash.task.index, os.cpu_count())
-
-
 def _in_place(
-    target: Target, index: TableIndex, partitions: Sequence[str], run: RehashRunner
+    target: Target, index: TableIndex, partitions: Sequence[str], engine: Engine
 ) -> SlotSource | None:
     snapshot = target.snapshot
     slices = snapshot.partition_slices(partitions)
     reader = SliceReader.of_snapshot(snapshot)
     try:
-        return RehashSource.between(target.layout, index.layout(), slices, reader, run)
+        return RehashSource.between(target.layout, index.layout(), slices, reader, engine)
     except IndexStateError:  # A shuffle finds the slot of every row, also of misplaced rows.
         return None

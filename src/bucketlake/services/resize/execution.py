@@ -53,7 +53,7 @@ from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.transitions import instant_path
 from bucketlake.write.group_writer import WRITE_TOKEN
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of
-from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult, with_index
 from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
 OPERATION = "CLUSTER"
@@ -109,7 +109,8 @@ def carry_out(service: ResizeService, instant: InstantTime, *, is_held: bool = F
         )
         jobs = _jobs(timeline, layout, instant, slices)
         with telling_progress(storage, instant, "resize", len(jobs)):
-            results = service.run(resizer, jobs, shards)
+            flow = service.engine.start(resizer, jobs, [job.size_bytes for job in jobs])
+            results = with_index(flow, resizer.index, shards).results()
         with service.lock.held(storage) as require_held:
             _complete(service, snapshot, instant, plan, results, upkeep, require_held)
 

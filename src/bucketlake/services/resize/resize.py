@@ -16,8 +16,7 @@ completes, and is made again, too.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -27,21 +26,18 @@ from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError
+from bucketlake.flow.stage import Engine
 from bucketlake.index.setting import TableIndex
 from bucketlake.model.file_name import InstantTime
 from bucketlake.services.resize.execution import carry_out, carry_out_pending
 from bucketlake.services.resize.limits import ResizeLimits
 from bucketlake.services.resize.planning import described, is_due, schedule, worth_it
 from bucketlake.services.resize.report import ResizeReport
-from bucketlake.services.resize.service import OvertakenError, ResizeService, Runner
+from bucketlake.services.resize.service import OvertakenError, ResizeService
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import system_now_ms, table_clock
 from bucketlake.timeline.locks import NO_LOCK, TableLock
-from bucketlake.write.batch_source import written_in_threads
-from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
-from bucketlake.write.record_index.key_changes import ChangedKeys
-from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 
 ROUNDS_MAX = 10
 ROUNDS_BESIDE_WRITERS = 3
@@ -53,7 +49,7 @@ def resize(
     config: TableConfig,
     index: TableIndex | None,
     limits: ResizeLimits,
-    run: Runner,
+    engine: Engine,
     *,
     schedule_only: bool = False,
     dry_run: bool = False,
@@ -70,7 +66,7 @@ def resize(
         What the caller knows of the index.
     limits : ResizeLimits
         What to split and merge.
-    run : callable
+    engine : Engine
         Has an engine do it.
     schedule_only : bool
         Whether to leave the new plan to another process.
@@ -95,7 +91,7 @@ def resize(
     check_writable(config, storage.root)
     timeline = load_timeline(storage, config)
     clock = table_clock(storage.root, config.timeline_timezone, now_ms)
-    service = ResizeService(storage, config, index, limits, run, clock, lock)
+    service = ResizeService(storage, config, index, limits, engine, clock, lock)
     if dry_run:
         if not is_due(service, timeline):
             return ResizeReport(())
@@ -143,14 +139,3 @@ def _plan_and_carry_out(service: ResizeService, *, schedule_only: bool) -> Resiz
         f"writers changed the buckets in each of {ROUNDS_MAX} rounds of this resize; let writers "
         "of other programs pause, or configure a lock that they share with bucketlake",
     )
-
-
-def resize_here(
-    resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
-) -> list[ResizeResult | ShardResult]:
-    """Run jobs in threads of this process, and then write shards of the index."""
-
-    def run(job: ResizeJob, changed: ChangedKeys | None) -> list[ResizeResult]:
-        return [resizer.resize(job, changed)]
-
-    return written_in_threads(run, jobs, shards, resizer.index, os.cpu_count())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bucketlake.config.table_config import TableConfig
+from bucketlake.flow.stage import Engine
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.setting import TableIndex, require_rings
 from bucketlake.model.table_type import TableType
@@ -14,13 +14,6 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.locks import TableLock
-from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
-from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
-
-Runner = Callable[
-    [Resizer, "Sequence[ResizeJob]", "Sequence[ShardPlan]"], "list[ResizeResult | ShardResult]"
-]
-"""Has an engine run jobs, some at once, and then write shards of the record-level index."""
 
 
 class OvertakenError(Exception):
@@ -35,7 +28,7 @@ class ResizeService:
     config: TableConfig
     given: TableIndex | None
     limits: ResizeLimits
-    run: Runner
+    engine: Engine
     clock: InstantClock
     lock: TableLock
 

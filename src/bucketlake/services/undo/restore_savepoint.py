@@ -22,6 +22,8 @@ from bucketlake.actions.restore import (
 from bucketlake.config.support import check_writable
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitOutcomeUnknownError, StorageError, TimelineError
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.restore_metadata import RestorePlan, encode_restore_plan
 from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.index.state import setting_instants
@@ -29,7 +31,6 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.metadata.index_builder import Runner, build_here
 from bucketlake.services.metadata.needed_index import keep_needed_index
 from bucketlake.services.undo.rollback_commits import UndoneCommit, describe
 from bucketlake.services.undo.savepoints import require_savepoint
@@ -68,7 +69,7 @@ def restore(
     instant: InstantTime,
     *,
     dry_run: bool = False,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RestoreReport:
@@ -82,7 +83,7 @@ def restore(
         The commit of the savepoint.
     dry_run : bool
         Whether to leave the table as it is.
-    run : callable
+    engine : Engine
         Builds shards of a record-level index on an engine.
     lock : TableLock
         Held meanwhile.
@@ -141,7 +142,7 @@ def restore(
             f"storage failed while the table was restored to it ({error}); the next write "
             "continues the restore, or withdraws it if nothing was undone yet",
         ) from error
-    keep_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    keep_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
     return replace(report, instant=own)
 
 

@@ -23,6 +23,8 @@ from bucketlake.errors import (
     ObjectNotFoundError,
     StorageError,
 )
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.rollback_metadata import RollbackPlan, encode_rollback_plan
 from bucketlake.index.setting import TableIndex
 from bucketlake.index.state import setting_instants
@@ -30,7 +32,6 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.shown import Shown
 from bucketlake.read.file_system_view import list_files
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import Runner, build_here
 from bucketlake.services.metadata.needed_index import keep_needed_index
 from bucketlake.services.undo.undoable_commits import commits_to_undo, leaves_commit
 from bucketlake.storage.base import Storage
@@ -95,7 +96,7 @@ def roll_back(
     *,
     cascade: bool = False,
     dry_run: bool = False,
-    run: Runner = build_here,
+    engine: Engine = HERE,
     lock: TableLock = NO_LOCK,
     now_ms: Callable[[], int] = system_now_ms,
 ) -> RollbackReport:
@@ -115,7 +116,7 @@ def roll_back(
         Whether to also undo later commits that build on it; otherwise they raise TimelineError.
     dry_run : bool
         Whether to change nothing.
-    run : callable
+    engine : Engine
         Builds shards of a record-level index on an engine.
     lock : TableLock
         Held during the rollback.
@@ -149,7 +150,7 @@ def roll_back(
                 return RollbackReport((resize,))
         settle_failed_writes(storage, config, load_timeline(storage, config), clock, lock)
     report = _roll_back(storage, config, index, instant, clock, cascade=cascade, lock=lock)
-    keep_needed_index(storage, run=run, lock=lock, now_ms=now_ms)
+    keep_needed_index(storage, engine=engine, lock=lock, now_ms=now_ms)
     return report
 
 

@@ -1,7 +1,7 @@
 """The plan of a write under a record-level index: where new keys go, and which task writes what.
 
 The driver makes it between the two stages of the write (``write/record_index/locate.py``,
-``write/record_index/placed.py``). A record of a stored key goes to the file group of the key. New
+``write/record_index/place.py``). A record of a stored key goes to the file group of the key. New
 keys fill groups with room first, and then new ones; the index kind says which groups have room for
 which keys (``index/groups_for_new_keys.py``). Each group is filled before the next one, so few
 groups get new keys.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bucketlake.flow.spread import spread
 from bucketlake.index.groups_for_new_keys import Filling, RowCounter
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
@@ -26,7 +27,6 @@ from bucketlake.write.write_plan import (
     RECORD_SIZE_BYTES_ESTIMATE,
     SlotPlan,
     WritePlan,
-    spread,
     task_count_of,
 )
 

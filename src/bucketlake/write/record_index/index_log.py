@@ -26,8 +26,8 @@ from bucketlake.model.file_name import InstantTime, file_path
 from bucketlake.model.write_stat import WriteStat
 from bucketlake.storage.at_once import at_once
 from bucketlake.storage.base import Buffer, Storage
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.markers import Marker, MarkerType
-from bucketlake.write.data_file import put_data_file
 
 _PARTITION = MetadataPartition.RECORD_INDEX
 

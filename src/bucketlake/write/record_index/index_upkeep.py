@@ -22,6 +22,7 @@ import numpy as np
 
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import CommitConflictError, MetadataTableWarning
+from bucketlake.flow.spread import spread
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, key_of_shard
 from bucketlake.index.record_layout import PinnedIndex
 from bucketlake.metadata.record_index.locations import RecordIndexReader
@@ -45,7 +46,7 @@ from bucketlake.write.record_index.index_writer import (
 )
 from bucketlake.write.record_index.key_changes import ShardPlacement
 from bucketlake.write.record_index.located import Group
-from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan, spread
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, WritePlan
 
 _SHARD_TASKS_OF_RESIZE = 8
 _KEY_WEIGHT = 100  # Weighs keys against stored bytes, of which an entry takes some 15.

@@ -13,11 +13,8 @@ they are new; such keys are looked up here.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.flow.stage import Flow, IntArray, Rows
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND, KeyLocations, RecordIndexReader
@@ -37,6 +34,7 @@ from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, UNCOUNTED
 from bucketlake.write.record_index.index_log import IndexLogWriter
 from bucketlake.write.record_index.key_changes import (
     CHANGE,
+    CHANGES,
     GROUP,
     KEY_CHANGES,
     SHARD,
@@ -45,7 +43,8 @@ from bucketlake.write.record_index.key_changes import (
     ShardPlacement,
     parse_group,
 )
-from bucketlake.write.record_index.located import KEY, NO_RANK, RANK, SLOT, Group, Routes
+from bucketlake.write.record_index.located import NO_RANK, RANK, Group, Routes
+from bucketlake.write.tag import KEY, SLOT
 
 GONE = -1
 """In place of the slot of a key whose entry is removed."""
@@ -103,33 +102,6 @@ class ShardPlan:
     left: tuple[Group, ...] = ()
     task: int = 0
 
-    def to_text(self) -> str:
-        """Print as JSON."""
-        groups = [[group.slot, group.partition_path, group.file_id] for group in self.groups]
-        stored = (
-            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
-        )
-        shard = [self.shard.number, self.shard.data_partition]
-        facts = [self.number, shard, groups, self.new, self.gone, self.opens]
-        return json.dumps([*facts, stored, self.replaced, self.left, self.task])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        number, shard, groups, new, gone, opens, stored, replaced, left, task = json.loads(text)
-        return cls(
-            number,
-            Shard(*shard),
-            tuple(NewGroupKeys(*group) for group in groups),
-            new,
-            gone,
-            opens,
-            None if stored is None else MetadataSlice.from_text(stored),
-            None if replaced is None else tuple(replaced),
-            tuple((path, FileId(file_id)) for path, file_id in left),
-            task,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
@@ -150,24 +122,12 @@ class ShardResult:
     stat: WriteStat | None
     elsewhere: tuple[tuple[str, str, FileId], ...] = ()
 
-    def to_text(self) -> str:
-        """Print as JSON."""
-        facts = None if self.stat is None else self.stat.to_facts()
-        return json.dumps([self.number, facts, self.elsewhere])
 
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        number, facts, elsewhere = json.loads(text)
-        stat = None if facts is None else WriteStat.from_facts(facts)
-        return cls(number, stat, tuple((key, path, FileId(id_)) for key, path, id_ in elsewhere))
-
-
-def placed_entries(entries: pa.Table, routes: Routes, shard: int) -> pa.Table:
-    """Return changed keys of a shard with the slots of new keys; columns ``PLACED_ENTRIES``."""
+def placed_entries(entries: pa.Table, routes: Routes, shards: npt.NDArray[np.int32]) -> pa.Table:
+    """Return changed keys with their shards and the slots of new keys: ``PLACED_ENTRIES``."""
     ranks = entries[RANK].to_numpy()
     slots = np.where(ranks == NO_RANK, np.int32(GONE), routes.slots(entries))
-    columns = [entries[KEY], pa.array(slots), pa.array(np.full(len(slots), shard, np.int32))]
+    columns = [entries[KEY], pa.array(slots), pa.array(shards)]
     return pa.Table.from_arrays(columns, schema=PLACED_ENTRIES)
 
 
@@ -342,6 +302,22 @@ class IndexTask:
     placement: ShardPlacement
     writer: IndexWriter
 
+    @property
+    def task_count(self) -> int:
+        """Number of tasks that write shards."""
+        return int(self.placement.tasks.max(initial=0)) + 1
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Send changed keys to the tasks of their shards."""
+        return self.placement.tasks[rows.table[SHARD].to_numpy()], rows.table
+
+    def run(
+        self, plans: Sequence[ShardPlan], received: Mapping[str, pa.Table]
+    ) -> Iterator[ShardResult]:
+        """Write the shards of a task."""
+        changes = received.get(CHANGES, KEY_CHANGES.empty_table())
+        return self.writer.write_changes(plans, changes)
+
     def collector(self) -> ChangedKeys:
         """Return what collects the changed keys of a task."""
         return ChangedKeys(self.placement)
@@ -354,21 +330,10 @@ class IndexTask:
         )
         return [result for results in written for result in results]
 
-    def write_shards(
-        self, pool: ThreadPoolExecutor, plans: Sequence[ShardPlan], changes: Iterable[pa.Table]
-    ) -> list[ShardResult]:
-        """Write shards in threads of this process, from the changed keys of all tasks."""
-        joined = pa.concat_tables([KEY_CHANGES.empty_table(), *changes]).unify_dictionaries()
-        tasks = self.placement.tasks[joined[SHARD].to_numpy()]
-        of_task: dict[int, list[ShardPlan]] = {}
-        for plan in plans:
-            of_task.setdefault(plan.task, []).append(plan)
 
-        def write(task: int) -> list[ShardResult]:
-            own = joined.take(pa.array(np.flatnonzero(tasks == task)))
-            return list(self.writer.write_changes(of_task[task], own))
-
-        return [result for results in pool.map(write, sorted(of_task)) for result in results]
+def with_index(flow: Flow, index: IndexTask | None, plans: Sequence[ShardPlan]) -> Flow:
+    """Send the changed keys of a flow to the shards of the index, if there is one to maintain."""
+    return flow if index is None else flow.then(index, plans, index.task_count)
 
 
 def _compared(

@@ -2,7 +2,7 @@
 
 The records are located, the driver plans which file group gets which of them, and tasks write the
 groups and the changed entries of the index (``write/record_index/locate.py``,
-``write/record_index/group_plan.py``, ``write/record_index/placed.py``). The engine of the records
+``write/record_index/group_plan.py``, ``write/record_index/place.py``). The engine of the records
 runs the two stages.
 """
 
@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+import pyarrow as pa
+
 from bucketlake.actions.commit import CommitView, PendingWrite
 from bucketlake.actions.early_conflict import wait_for_writers
 from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.stream_batches import Batch
 from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.flow.stage import Flow
 from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
@@ -30,9 +33,9 @@ from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
-from bucketlake.write.batch_source import RecordSource, SlotCounts
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.group_plan import (
     GroupPlan,
     Removal,
@@ -41,10 +44,12 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
+from bucketlake.write.record_index.index_writer import ShardResult
 from bucketlake.write.record_index.locate import LocateTask, MovingKeys
 from bucketlake.write.record_index.located import Group, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
-from bucketlake.write.record_index.placed import LocatedRecords, PlacedResults, PlacedTask
+from bucketlake.write.record_index.place import PlaceStage
+from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import (
     SlotResult,
@@ -163,25 +168,22 @@ class IndexedWrite:
 
     def run(
         self,
-        source: RecordSource,
-        counts: SlotCounts,
+        packed: PackedRecords,
         slices: Sequence[FileSlice],
         batch: Batch | None = None,
     ) -> IndexedResult:
-        """Locate the records of a source and write them.
+        """Locate records and write them.
 
         Parameters
         ----------
-        source : RecordSource
-            The records.
-        counts : mapping of (partition path, slot) to int
-            Records of each partition, whose slot is 0.
+        packed : PackedRecords
+            The records; each partition is one slot.
         slices : sequence of FileSlice
             Live slices of the partitions of the batch; for a table overwrite, of all partitions.
         batch : Batch, optional
             The batch of a stream that the records are.
         """
-        operation = self.write.operation
+        operation, counts = self.write.operation, packed.counts
         if operation is Operation.BULK_INSERT:
             require_new_partitions(counts, self.layout.live_slots(slices))
         records = {path: count for (path, _), count in counts.items()}
@@ -193,10 +195,10 @@ class IndexedWrite:
             path: held for path, held in self._index.stored.items() if not removal.has(path)
         }
         lookups = plan_lookups(
-            records, self._index.shards, looked_up, tasks_wanted=source.tasks_wanted
+            records, self._index.shards, looked_up, tasks_wanted=packed.tasks_wanted
         )
-        located, live, first = self._located(source, lookups, removal, slices, batch)
-        found, removed = located.results, cache(self._replaced)
+        located, live, first = self._located(packed, lookups, removal, slices, batch)
+        found, removed = _lookup_results(located), cache(self._replaced)
         try:
             _require_received(records, lookups, found)
             plan = plan_groups(
@@ -212,10 +214,10 @@ class IndexedWrite:
                 stored=self._index.stored,
                 removal=removal,
                 instant=self.write.instant,
-                tasks_wanted=source.tasks_wanted,
+                tasks_wanted=packed.tasks_wanted,
             )
             self._wait_for_writers(plan)
-            results = self._write(located, plan)
+            results = self._write(located, plan, packed.schema)
         finally:
             located.close()
         done = _result(plan, results, lookups, found)
@@ -227,12 +229,12 @@ class IndexedWrite:
 
     def _located(
         self,
-        source: RecordSource,
+        packed: PackedRecords,
         lookups: LookupPlan,
         removal: Removal,
         slices: Sequence[FileSlice],
         batch: Batch | None,
-    ) -> tuple[LocatedRecords, dict[Group, FileSlice], list[LookupResult]]:
+    ) -> tuple[Flow, dict[Group, FileSlice], list[LookupResult]]:
         """Locate the records.
 
         An entry may name a group that is no longer live: the write of another program replaced it
@@ -240,7 +242,7 @@ class IndexedWrite:
 
         Returns
         -------
-        located : LocatedRecords
+        located : Flow
             The records.
         live : dict of (str, FileId) to FileSlice
             The live groups of the partitions that the records concern.
@@ -254,6 +256,7 @@ class IndexedWrite:
             lookups.placement,
             RecordIndexReader(self._index.reader.table),
             self.reader,
+            packed.schema,
             replaced,
             removes_entries=not self.writer.appends,
             moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
@@ -264,15 +267,16 @@ class IndexedWrite:
         listed = {*lookups.placement.partitions}
         first: list[LookupResult] | None = None
         while True:
-            located = source.locate(lookups, task)
-            first = first or located.results
-            found = {path for result in located.results for path, _, n in result.groups if n}
+            located = packed.locate(lookups, task)
+            results = _lookup_results(located)
+            first = first or results
+            found = {path for result in results for path, _, n in result.groups if n}
             if found - listed:
                 more = self.snapshot.listed(sorted(found - listed))
                 more.require_whole(self.write.begun)
                 live |= {(held.partition_path, held.file_id): held for held in more.slices}
                 listed |= found
-            dead = dead_groups(located.results, live)
+            dead = dead_groups(results, live)
             if not dead:
                 return located, live, first
             assert not dead & task.dead, "an entry that is ignored is not found"
@@ -295,15 +299,18 @@ class IndexedWrite:
             metadata=self._index.reader.table.storage if shards else None,
         )
 
-    def _write(self, located: LocatedRecords, plan: GroupPlan) -> PlacedResults:
+    def _write(self, located: Flow, plan: GroupPlan, schema: pa.Schema) -> list[TaskResult]:
         slots = plan.write.slots
         if not slots:
-            return PlacedResults([], self.upkeep.write_shards(plan.shards))
+            return [*self.upkeep.write_shards(plan.shards)]
         writer = replace(self.writer, slot_count=len(slots))
-        task = PlacedTask(self.tagger, writer, self.reader, self.upkeep.writer)
+        reader = self.reader
+        task = WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
+        stage = PlaceStage.of(plan, task, self.upkeep.writer, schema)
         doing = self.write.operation.value.lower().replace("_", " ")
         with telling_progress(self.write.storage, self.write.instant, doing, len(slots)):
-            return located.write(plan, task)
+            flow = located.then(stage, [*slots, *plan.shards], plan.write.task_count)
+            return flow.results()
 
     def _removal(self, records: Mapping[str, int]) -> Removal:
         match self.write.operation:
@@ -377,13 +384,18 @@ def _require_received(
             )
 
 
+def _lookup_results(located: Flow) -> list[LookupResult]:
+    return sorted(located.results(), key=lambda result: result.number)
+
+
 def _result(
     plan: GroupPlan,
-    results: PlacedResults,
+    results: Sequence[TaskResult],
     lookups: LookupPlan,
     found: Sequence[LookupResult],
 ) -> IndexedResult:
-    answered = sorted(result.number for result in results.shards)
+    shards = [result for result in results if isinstance(result, ShardResult)]
+    answered = sorted(result.number for result in shards)
     assert answered == [shard.number for shard in plan.shards], "each shard has one result"
     looked_at = {
         key_of(lookup.shard)
@@ -392,8 +404,8 @@ def _result(
     }
     return IndexedResult(
         plan.write,
-        results.slots,
-        files_of(results.shards),
+        [result for result in results if isinstance(result, SlotResult)],
+        files_of(shards),
         ChangedShards(
             frozenset(key_of(shard.shard) for shard in plan.shards if shard.new),
             frozenset(key_of(shard.shard) for shard in plan.shards if shard.gone or shard.stored),

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.flow.stage import Rows
 from bucketlake.merge.group_merge import GroupMerge
 from bucketlake.merge.incoming import IncomingRecords
 from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.model.file_name import FileId
-from bucketlake.write.record_index.located import KEY
+from bucketlake.write.tag import KEY
 
 SHARD = "_bucketlake_shard"
 """Position of a key's shard among the plans of shards."""
@@ -30,6 +31,9 @@ GROUP = "_bucketlake_group"
 """The file group into which the record of a key was written, see :func:`group_text`."""
 
 CHANGE = "_bucketlake_change"
+
+CHANGES = "changes"
+"""The channel of changed keys."""
 
 KEY_CHANGES = pa.schema(
     [
@@ -125,6 +129,10 @@ class ChangedKeys:
             self._shards.append(self._placement.numbers(keys, partition_path))
             self._changes.append(changes)
             self._groups.append(group_text(partition_path, file_id))
+
+    def rows(self) -> Rows:
+        """Return the keys, on their way to the tasks of their shards."""
+        return Rows(CHANGES, self.table())
 
     def table(self) -> pa.Table:
         """Return the keys in columns ``KEY_CHANGES``."""

@@ -23,6 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.errors import IndexStateError
+from bucketlake.flow.stage import NO_TASK, Rows
+from bucketlake.flow.stage import IntArray as TaskArray
 from bucketlake.merge.incoming import (
     BoolArray,
     IntArray,
@@ -38,23 +41,36 @@ from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
+from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.record_index.located import (
     ENTRIES,
+    ENTRY_ROWS,
+    LOCATED,
     LOOKUP,
-    MOVED,
     NO_RANK,
     PLACE,
     RANK,
     Group,
-    Located,
     LookupResult,
 )
 from bucketlake.write.record_index.lookups import Lookup, LookupPlacement
-from bucketlake.write.tag import TaggedRecords, Tagger
+from bucketlake.write.slot_stage import RECORDS
+from bucketlake.write.tag import (
+    KEY,
+    MOVED,
+    PARTITION,
+    POSITION,
+    SLOT,
+    TaggedRecords,
+    Tagger,
+    without_tags,
+)
 
 if TYPE_CHECKING:  # Only dynamic buckets have a cache.
     from bucketlake.metadata.location_cache.cache import LocationCache
     from bucketlake.metadata.location_cache.eviction import Checkpoint
+
+_PARTITION = "_bucketlake_partition_code"  # Position of the partition in the plan.
 
 PlaceArray = npt.NDArray[np.int32]
 
@@ -117,7 +133,7 @@ class MovingKeys:
 
 @dataclass(frozen=True, slots=True)
 class LocateTask:
-    """Locates the records of a task; a picklable value that all tasks of a write share.
+    """The stage that locates records; a picklable value that all tasks of a write share.
 
     Attributes
     ----------
@@ -129,6 +145,8 @@ class LocateTask:
         The pinned index.
     reader : BatchReader
         Makes incoming records of rows.
+    columns : pa.Schema
+        Columns of the records, without tags.
     replaced : set of str
         Partitions whose stored rows the write replaces; only of a global index.
     dead : set of (str, FileId)
@@ -147,6 +165,7 @@ class LocateTask:
     placement: LookupPlacement
     index: RecordIndexReader
     reader: BatchReader
+    columns: pa.Schema
     replaced: frozenset[str] = frozenset()
     dead: frozenset[Group] = frozenset()
     removes_entries: bool = False
@@ -154,40 +173,55 @@ class LocateTask:
     cache: LocationCache | None = None
     checkpoint: Checkpoint | None = None
 
-    def locate(
-        self,
-        lookups: Sequence[Lookup],
-        rows: pa.Table,
-        positions: IntArray | None,
-        tagged: TaggedRecords | None = None,
-    ) -> Iterator[Located]:
-        """Locate the records of some lookups; yield the result of each lookup.
+    def route(self, rows: Rows) -> tuple[TaskArray, pa.Table]:
+        """Send each record to the task of its lookup, with the numbers of lookup and partition."""
+        tagged = self.tagger.tags_of(rows.table)
+        numbers = self.placement.numbers(tagged)
+        strayed = numbers == NO_TASK
+        if strayed.any():
+            raise IndexStateError(
+                "the first pass over the input counted the records of every partition",
+                f"{strayed.sum()} records are of other partitions: {INPUT_CHANGED}",
+                STABLE_INPUT,
+            )
+        table = rows.table.drop_columns([PARTITION, SLOT])
+        table = table.append_column(LOOKUP, pa.array(numbers))
+        table = table.append_column(_PARTITION, pa.array(self.placement.partition_codes(tagged)))
+        return self.placement.place(numbers), table
+
+    def run(
+        self, plans: Sequence[Lookup], received: Mapping[str, pa.Table]
+    ) -> Iterator[LookupResult | Rows]:
+        """Locate the records of some lookups; yield them and the result of each lookup.
 
         Parameters
         ----------
-        lookups : sequence of Lookup
+        plans : sequence of Lookup
             The lookups of the task.
-        rows : pa.Table
+        received : mapping of str to pa.Table
             Their records, in any order.
-        positions : ndarray of int64 or None
-            Positions of the rows in an ordered input, see ``collapse_duplicates``.
-        tagged : TaggedRecords, optional
-            Keys and partitions of the rows, if the caller has them.
         """
-        tagged = tagged or self.tagger.tag(rows)
-        numbers = self.placement.numbers(tagged)
-        for lookup in lookups:
-            chosen = np.flatnonzero(numbers == lookup.number)
-            if len(chosen) == rows.num_rows:
-                yield self._locate(lookup, rows, tagged, positions)
-            else:
-                own = None if positions is None else positions[chosen]
-                yield self._locate(lookup, rows.take(pa.array(chosen)), tagged.take(chosen), own)
+        rows = received.get(RECORDS)
+        if rows is None:
+            _, rows = self.route(Rows(RECORDS, self.tagger.no_rows(self.columns)))
+        numbers = rows[LOOKUP].to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        if (np.diff(order) != 1).any():
+            rows, numbers = rows.take(pa.array(order)), numbers[order]
+        for lookup in plans:
+            start, end = np.searchsorted(numbers, [lookup.number, lookup.number + 1])
+            yield from self._locate(lookup, rows.slice(start, end - start))
 
-    def _locate(
-        self, lookup: Lookup, rows: pa.Table, tagged: TaggedRecords, positions: IntArray | None
-    ) -> Located:
+    def _locate(self, lookup: Lookup, rows: pa.Table) -> Iterator[LookupResult | Rows]:
         received = rows.num_rows
+        positions = rows[POSITION].to_numpy() if POSITION in rows.column_names else None
+        keys = self.tagger.keys_of(rows)
+        codes = rows[_PARTITION].to_numpy()
+        tagged = TaggedRecords(
+            keys, [*self.placement.partitions], codes, np.zeros(len(codes), np.int32)
+        )
+        has_keys = KEY in rows.column_names
+        rows = without_tags(rows.drop_columns([LOOKUP, _PARTITION]))
         if codes_of_repeated_keys(tagged.keys) is not None:
             records = self.reader.read(rows, tagged.keys)
             rows, tagged = _taken(rows, tagged, distinct_rows(records, positions))
@@ -205,7 +239,7 @@ class LocateTask:
             rows, tagged, places, moved, ignored = self._move(rows, tagged, places, deleted, groups)
             deleted = self.reader.delete_flags(rows) | moved
         new = np.flatnonzero(places == NOT_FOUND)
-        places[new] = -1 - self._partitions(tagged)[new]
+        places[new] = -1 - tagged.partition_codes[new]
         ranks = np.full(len(places), NO_RANK, np.int32)
         ranks[new] = _ranks(tagged.keys.take(pa.array(new)), places[new])
         gone = self._gone(rows, tagged.keys, deleted if moved is None else deleted & ~moved)
@@ -230,10 +264,14 @@ class LocateTask:
         )
         rows = rows.append_column(LOOKUP, pa.array(np.full(len(places), lookup.number, np.int32)))
         rows = rows.append_column(PLACE, pa.array(places)).append_column(RANK, pa.array(ranks))
+        if has_keys:
+            rows = rows.append_column(KEY, tagged.keys)
         if moved is not None:
             rows = rows.append_column(MOVED, pa.array(moved))
-        entries = _entries(lookup.number, tagged.keys, places, ranks, np.concatenate([new, gone]))
-        return Located(result, rows, entries)
+        chosen = np.concatenate([new, gone])
+        yield Rows(LOCATED, rows)
+        yield Rows(ENTRIES, _entries(lookup.number, tagged.keys, places, ranks, chosen))
+        yield result
 
     def _find(self, lookup: Lookup, keys: pa.Array) -> _Found:
         """Find the place of each key among the groups of all keys.
@@ -267,12 +305,6 @@ class LocateTask:
             return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
         found = self.index.find_in(held, keys)
         return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
-
-    def _partitions(self, tagged: TaggedRecords) -> PlaceArray:
-        """Return the position of each record's partition in the plan."""
-        known = {path: place for place, path in enumerate(self.placement.partitions)}
-        places = np.array([known[path] for path in tagged.partitions], np.int32)
-        return places[tagged.partition_codes]
 
     def _move(
         self,
@@ -370,4 +402,4 @@ def _entries(
         pa.array(places[chosen]),
         pa.array(ranks[chosen]),
     ]
-    return pa.Table.from_arrays(columns, schema=ENTRIES)
+    return pa.Table.from_arrays(columns, schema=ENTRY_ROWS)

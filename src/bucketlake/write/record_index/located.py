@@ -8,7 +8,6 @@ the next group. So :class:`Routes`, a few numbers, gives each record its slot.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -18,6 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.model.file_name import FileId
+from bucketlake.write.tag import KEY, SLOT
+
+LOCATED, ENTRIES = "located", "entries"
+"""The channels of located records, and of keys whose entries in the index change."""
 
 LOOKUP = "_bucketlake_lookup"
 """Number of the lookup that located a record."""
@@ -28,19 +31,11 @@ PLACE = "_bucketlake_place"
 RANK = "_bucketlake_rank"
 """Rank of a new key among the sorted new keys of its lookup and partition; else -1."""
 
-MOVED = "_bucketlake_moved"
-"""Whether the row deletes a key that moves to another partition; only in a global index."""
-
-SLOT = "_bucketlake_slot"
-"""Position of a record's slot in the plan; it takes the place of the three numbers above."""
-
-KEY = "_bucketlake_key"
-
 NO_RANK = -1
 
 _RANK_BITS = np.int64(32)
 
-ENTRIES = pa.schema(
+ENTRY_ROWS = pa.schema(
     [(KEY, pa.string()), (LOOKUP, pa.int32()), (PLACE, pa.int32()), (RANK, pa.int32())]
 )
 """Keys whose entries in the index a write changes: new keys by rank, and gone keys, without one."""
@@ -91,39 +86,6 @@ class LookupResult:
     looked_up: int = 0
     from_cache: int = 0
     ignored: int = 0
-
-    def to_text(self) -> str:
-        """Print as JSON."""
-        counts = [self.number, self.records, self.size_bytes, self.rows]
-        ends = [self.gone, self.unknown, self.looked_up, self.from_cache, self.ignored]
-        return json.dumps([*counts, self.groups, self.new, *ends])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        number, records, size_bytes, rows, groups, new, *ends = json.loads(text)
-        held = tuple((path, FileId(file_id), count) for path, file_id, count in groups)
-        added = tuple((place, count) for place, count in new)
-        return cls(number, records, size_bytes, rows, held, added, *ends)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Located:
-    """What the task of a lookup returns.
-
-    Attributes
-    ----------
-    result : LookupResult
-        Facts for the driver.
-    rows : pa.Table
-        The rows to write, with ``LOOKUP``, ``PLACE`` and ``RANK``.
-    entries : pa.Table
-        The keys whose entries change, in columns ``ENTRIES``.
-    """
-
-    result: LookupResult
-    rows: pa.Table
-    entries: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,5 +177,5 @@ class Routes:
 
 
 def with_slots(located: pa.Table, slots: npt.NDArray[np.int32]) -> pa.Table:
-    """Return located rows with their slots, in place of the numbers of their lookup."""
+    """Return located rows with the numbers of their slots, in place of those of their lookup."""
     return located.drop_columns([LOOKUP, PLACE, RANK]).append_column(SLOT, pa.array(slots))

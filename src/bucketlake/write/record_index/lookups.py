@@ -8,15 +8,14 @@ records of each partition and the shards of the index; tasks get their lookups a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.flow.spread import spread
+from bucketlake.flow.stage import NO_TASK
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.hashing.key_parts import parts_of_keys
 from bucketlake.index.layout import WHOLE_SLOT, SlotPart
@@ -24,7 +23,7 @@ from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.write import write_plan
 from bucketlake.write.tag import TaggedRecords
-from bucketlake.write.write_plan import NO_TASK, spread, task_count_of
+from bucketlake.write.write_plan import task_count_of
 
 LOOKED_UP_MAX = 1 << 20
 """Greatest number of records in one task that looks keys up in a stored shard.
@@ -72,22 +71,6 @@ class Lookup:
         stored = sum(file.size_bytes for file in self.stored.files) if self.stored else 0
         return self.records * _RECORD_WEIGHT + stored
 
-    def to_text(self) -> str:
-        """Print as JSON."""
-        stored = (
-            None if self.stored is None else self.stored.to_text(MetadataPartition.RECORD_INDEX)
-        )
-        shard = [self.shard.number, self.shard.data_partition]
-        part = [self.part.number, self.part.count]
-        return json.dumps([self.number, shard, stored, part, self.records, self.task])
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Parse what :meth:`to_text` printed."""
-        number, shard, stored, part, records, task = json.loads(text)
-        held = None if stored is None else MetadataSlice.from_text(stored)
-        return cls(number, Shard(*shard), held, SlotPart(*part), records, task)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookupPlacement:
@@ -115,9 +98,7 @@ class LookupPlacement:
 
     def numbers(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
         """Return the lookup of each record; ``NO_TASK`` if its partition is not in the plan."""
-        known = {path: place for place, path in enumerate(self.partitions)}
-        places = np.array([known.get(path, NO_TASK) for path in tagged.partitions], np.int32)
-        codes = places[tagged.partition_codes]
+        codes = self.partition_codes(tagged)
         numbers = self.first[codes].copy()
         if (self.shard_counts > 1).any():
             hashes = np.abs(hash_strings(tagged.keys).astype(np.int64))
@@ -127,6 +108,13 @@ class LookupPlacement:
             numbers += parts_of_keys(tagged.keys, self.part_counts[codes])
         numbers[codes == NO_TASK] = NO_TASK
         return numbers
+
+    def partition_codes(self, tagged: TaggedRecords) -> npt.NDArray[np.int32]:
+        """Return the position of each record's partition; ``NO_TASK`` if it is not in the plan."""
+        known = {path: place for place, path in enumerate(self.partitions)}
+        places = np.array([known.get(path, NO_TASK) for path in tagged.partitions], np.int32)
+        codes: npt.NDArray[np.int32] = places[tagged.partition_codes]
+        return codes
 
     def place(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Return the tasks of lookups; ``NO_TASK`` for ``NO_TASK``."""

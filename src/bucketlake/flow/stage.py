@@ -1,0 +1,124 @@
+"""Stages and flows: what tasks do, and how rows get from one task to the next.
+
+Every write and every service that needs an engine is a *flow*. An engine starts it, and each
+*stage* adds a step with tasks of its own: rows that a task hands on are sent to the task of the
+next stage that owns them, and everything else that it yields is a result for the driver. There are
+two engines: threads of this process (``flow/threads.py``) and Spark (``spark/flow.py``). A task may
+run twice; its rows and results must not depend on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+IntArray: TypeAlias = "npt.NDArray[np.int32]"
+
+NO_TASK = -1
+"""In place of a task: the row is dropped."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows that a task hands on to the next stage.
+
+    Attributes
+    ----------
+    channel : str
+        What the rows are; a task gets the rows of each channel as one table.
+    table : pa.Table
+        The rows.
+    """
+
+    channel: str
+    table: pa.Table
+
+
+class TaskPlan(Protocol):
+    """What a task does: a picklable value that is sent to the task."""
+
+    @property
+    def task(self) -> int:
+        """The task, from 0."""
+        ...
+
+
+class Stage(Protocol):
+    """The work of the tasks of a step; a picklable value that they share."""
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Return the task of each row, and the rows as the task gets them.
+
+        It runs where the rows are sent from. Rows of ``NO_TASK`` are dropped.
+        """
+        ...
+
+    def run(self, plans: Sequence[Any], received: Mapping[str, pa.Table]) -> Iterator[Any]:
+        """Do the work of a task; yield :class:`Rows` for the next stage, and results.
+
+        Parameters
+        ----------
+        plans : sequence
+            The plans of the task.
+        received : mapping of str to pa.Table
+            The rows of the task by channel, in any order; no entry for a channel without rows.
+        """
+        ...
+
+
+class Flow(Protocol):
+    """The rows and results after a stage."""
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+        """Add a stage: its tasks get the rows of this flow. Every task with rows has a plan."""
+        ...
+
+    def kept(self) -> Flow:
+        """Run the flow, and keep its rows, so that several flows can go on from them."""
+        ...
+
+    def results(self) -> list[Any]:
+        """Run the flow; return the results of all its stages, or of a kept flow its own."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was kept."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs flows."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the memory of this process holds all rows between two stages."""
+        ...
+
+    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
+        """Begin a flow without rows.
+
+        Parameters
+        ----------
+        stage : Stage
+            Its tasks get one plan after the other.
+        plans : sequence
+            The plans.
+        sizes : sequence of int
+            Estimated bytes that each plan reads.
+        """
+        ...
+
+
+class JobStage:
+    """A stage that gets no rows."""
+
+    __slots__ = ()
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Fail: nobody sends rows to jobs."""
+        raise AssertionError(rows.channel)

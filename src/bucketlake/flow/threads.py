@@ -1,0 +1,137 @@
+"""The engine of this process: the tasks of a flow are threads."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.flow.stage import IntArray, Rows, Stage, TaskPlan
+
+
+def cpu_count() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Runs flows in threads of this process.
+
+    Attributes
+    ----------
+    count : int or None
+        Number of threads; None for one a processor.
+    """
+
+    count: int | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Rows stay in the memory of this process."""
+        return True
+
+    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> ThreadFlow:  # noqa: ARG002 -- a plan is a task.
+        """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""
+        return ThreadFlow(self, self.each(lambda plan: stage.run([plan], {}), plans))
+
+    def each(self, work: Callable[[Any], Iterable[Any]], tasks: Sequence[Any]) -> list[Any]:
+        """Do the work of each task in threads; return everything that they yield, in order."""
+        count = self.count or cpu_count()
+        if count == 1 or len(tasks) < 2:
+            return [item for task in tasks for item in work(task)]
+        with ThreadPoolExecutor(count) as pool:
+            return [item for items in pool.map(lambda t: list(work(t)), tasks) for item in items]
+
+
+HERE = Threads()
+"""The engine of a call without Spark."""
+
+
+class ThreadFlow:
+    """Rows and results in memory; each stage runs when it is added.
+
+    Parameters
+    ----------
+    engine : Threads
+        Runs the tasks.
+    items : list
+        What the tasks of the last stage yielded.
+    """
+
+    def __init__(self, engine: Threads, items: list[Any]) -> None:
+        self._engine = engine
+        self._rows = [item for item in items if isinstance(item, Rows)]
+        self._results = [item for item in items if not isinstance(item, Rows)]
+        self._is_kept = False
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> ThreadFlow:
+        """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
+        parcels = _sent(stage, self._rows, task_count)
+        of_task: dict[int, list[TaskPlan]] = defaultdict(list)
+        for plan in plans:
+            of_task[plan.task].append(plan)
+        assert parcels.keys() <= of_task.keys(), "every task with rows has a plan"
+        if not self._is_kept:
+            self._rows = []  # The tasks hold the rows now.
+
+        def work(task: int) -> Iterable[Any]:
+            received = {name: own.open() for name, own in parcels.get(task, {}).items()}
+            return stage.run(of_task[task], received)
+
+        items = self._engine.each(work, sorted(of_task))
+        return ThreadFlow(self._engine, items if self._is_kept else [*self._results, *items])
+
+    def kept(self) -> ThreadFlow:
+        """Keep the rows for several flows; the results are those of this flow alone."""
+        self._is_kept = True
+        return self
+
+    def results(self) -> list[Any]:
+        """Return the results."""
+        return self._results
+
+    def close(self) -> None:
+        """Drop the rows."""
+        self._rows.clear()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parcel:
+    """Rows of a task among those of all tasks; they are copied when the task begins."""
+
+    table: pa.Table
+    chosen: npt.NDArray[np.int64]
+
+    def open(self) -> pa.Table:
+        first, count = self.chosen[0], len(self.chosen)
+        if (np.diff(self.chosen) == 1).all():
+            return self.table.slice(first, count)
+        return self.table.take(pa.array(self.chosen))
+
+
+def _sent(
+    stage: Stage, rows: Iterable[Rows], task_count: int
+) -> Mapping[int, Mapping[str, _Parcel]]:
+    """Return the rows of each task, by channel."""
+    routed: dict[str, list[tuple[IntArray, pa.Table]]] = defaultdict(list)
+    for sent in rows:
+        routed[sent.channel].append(stage.route(sent))
+    parcels: dict[int, dict[str, _Parcel]] = defaultdict(dict)
+    for channel, parts in routed.items():
+        tasks = np.concatenate([tasks for tasks, _ in parts])
+        table = pa.concat_tables([table for _, table in parts]).unify_dictionaries()
+        table = table.combine_chunks()
+        order = np.argsort(tasks, kind="stable")
+        bounds = np.searchsorted(tasks[order], np.arange(task_count + 1))
+        assert bounds[-1] == len(tasks), "a task of the stage"
+        for task in np.flatnonzero(np.diff(bounds)).tolist():
+            parcels[task][channel] = _Parcel(table, order[bounds[task] : bounds[task + 1]])
+    return parcels

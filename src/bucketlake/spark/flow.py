@@ -1,0 +1,264 @@
+"""The engine of Spark: the tasks of a flow are Python tasks over a DataFrame of messages.
+
+A message is a piece of packed rows, the plans of a task, a result for the driver, or a report of
+an error or warning. A stage is a shuffle of messages to the tasks that own them. Rows that are
+kept for several flows are persisted by Spark; a lost task gives the same rows again.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- the names that PySpark's users know.
+
+from bucketlake.flow.stage import Rows, Stage, TaskPlan
+from bucketlake.spark.arrow_tasks import map_in_arrow
+from bucketlake.spark.facts import facts_in_tasks, facts_of, in_tasks
+from bucketlake.spark.pieces import chunks, pack, unpack
+from bucketlake.spark.placement import values_for_tasks
+from bucketlake.spark.reports import REPORT_FIELD, Batches, BatchFunction, collect, reporting
+from bucketlake.spark.session_settings import SHUFFLE_SETTINGS, changed_settings
+
+_MESSAGES = pa.schema(
+    [
+        pa.field("task", pa.int32()),  # What sends a message to its task; see `values_for_tasks`.
+        pa.field("channel", pa.string()),
+        pa.field("piece", pa.binary()),  # Packed rows.
+        pa.field("facts", pa.string()),  # Plans.
+        pa.field("result", pa.binary()),
+        REPORT_FIELD,
+    ]
+)
+_TOLD = pa.schema([pa.field("result", pa.binary()), REPORT_FIELD])
+
+_UNPACKED_BYTES = 8 << 20  # Rows that are routed together.
+
+Work: TypeAlias = "Callable[[Batches], Iterator[Any]]"
+"""What a task does: yields ``Rows``, results, and messages (batches) that it passes on."""
+
+
+class SparkEngine:
+    """Runs flows in tasks of a session.
+
+    Parameters
+    ----------
+    session : SparkSession
+        The session.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    @property
+    def in_memory(self) -> bool:
+        """Spark keeps rows in files of its shuffles."""
+        return False
+
+    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> SparkFlow:
+        """Begin a flow without rows; see :class:`bucketlake.flow.stage.Engine`."""
+        return SparkFlow(in_tasks(self._session, plans, sizes), _starting(stage))
+
+
+class SparkFlow:
+    """The messages after a stage, which runs when its results are asked for.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What the tasks of the last stage get.
+    work : callable
+        What they do.
+    """
+
+    def __init__(self, frame: DataFrame, work: Work) -> None:
+        self._frame, self._work = frame, work
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> SparkFlow:
+        """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
+        sent = _messages(self._frame, _sending(self._work, stage, task_count), raises=True)
+        sent = sent.union(_plans(sent.sparkSession, plans, task_count))
+        return SparkFlow(sent.repartition(task_count, "task"), _running(stage))
+
+    def kept(self) -> KeptFlow:
+        """Run the flow, and persist its messages."""
+        kept = _messages(self._frame, _keeping(self._work), raises=False)
+        with changed_settings(kept.sparkSession, SHUFFLE_SETTINGS):
+            kept = kept.persist()
+            try:
+                told = kept.where("result IS NOT NULL OR report IS NOT NULL")
+                results = _results(told.select(*_TOLD.names))
+            except BaseException:
+                kept.unpersist()
+                raise
+        return KeptFlow(kept, results)
+
+    def results(self) -> list[Any]:
+        """Run the flow; return its results."""
+        done = map_in_arrow(self._frame, reporting(_telling(self._work), _TOLD), _TOLD)
+        with changed_settings(self._frame.sparkSession, SHUFFLE_SETTINGS):
+            return _results(done)
+
+    def close(self) -> None:
+        """Do nothing: nothing is kept."""
+
+
+class KeptFlow:
+    """Messages that Spark persists.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        The messages.
+    results : list
+        The results among them.
+    """
+
+    def __init__(self, frame: DataFrame, results: list[Any]) -> None:
+        self._frame, self._results = frame, results
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> SparkFlow:
+        """Add a stage; see :class:`bucketlake.flow.stage.Flow`."""
+        rows = self._frame.where("piece IS NOT NULL").select("channel", "piece")
+        return SparkFlow(rows, _unpacked).then(stage, plans, task_count)
+
+    def kept(self) -> KeptFlow:
+        """Return the flow, which is kept already."""
+        return self
+
+    def results(self) -> list[Any]:
+        """Return the results."""
+        return self._results
+
+    def close(self) -> None:
+        """Let Spark drop the messages."""
+        self._frame.unpersist()
+
+
+def _messages(frame: DataFrame, function: BatchFunction, *, raises: bool) -> DataFrame:
+    return map_in_arrow(frame, reporting(function, _MESSAGES, raises=raises), _MESSAGES)
+
+
+def _plans(spark: SparkSession, plans: Sequence[TaskPlan], task_count: int) -> DataFrame:
+    """Return plans as messages that are sent to their tasks."""
+    facts = facts_in_tasks(spark, plans, [plan.task for plan in plans], task_count)
+    nothing = {field.name: F.lit(None).cast(_sql_type(field)) for field in _MESSAGES}
+    columns = nothing | {name: F.col(name) for name in ("task", "facts")}
+    return facts.select(*(column.alias(name) for name, column in columns.items()))
+
+
+def _sql_type(field: pa.Field) -> str:
+    return {"int32": "int"}.get(str(field.type), str(field.type))
+
+
+def _results(told: DataFrame) -> list[Any]:
+    return [pickle.loads(row.result) for row in collect(told)]
+
+
+def _starting(stage: Stage) -> Work:
+    def work(batches: Batches) -> Iterator[Any]:
+        for batch in batches:
+            for plan in facts_of(batch.column("facts")):
+                yield from stage.run([plan], {})
+
+    return work
+
+
+def _unpacked(batches: Batches) -> Iterator[Any]:
+    """Yield the rows of kept messages in chunks, by channel."""
+    held: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+    sizes: dict[str, int] = defaultdict(int)
+    for batch in batches:
+        for channel, piece in zip(batch.column("channel"), batch.column("piece"), strict=True):
+            name = channel.as_py()
+            held[name] += pa.ipc.open_stream(piece.as_buffer())
+            sizes[name] += len(piece.as_buffer())
+            if sizes[name] >= _UNPACKED_BYTES:
+                yield Rows(name, pa.Table.from_batches(held.pop(name)))
+                sizes[name] = 0
+    for name, rows in held.items():
+        yield Rows(name, pa.Table.from_batches(rows))
+
+
+def _running(stage: Stage) -> Work:
+    def work(batches: Batches) -> Iterator[Any]:
+        held: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        plans: list[Any] = []
+        for batch in batches:
+            plans += facts_of(batch.column("facts"))
+            sent = batch.filter(batch.column("piece").is_valid())
+            for channel in pc.unique(sent.column("channel")).to_pylist():
+                own = sent.filter(pc.equal(sent.column("channel"), channel))
+                held[channel] += unpack(own.column("piece"))
+            told = pc.or_(batch.column("result").is_valid(), batch.column("report").is_valid())
+            if told.true_count:
+                yield batch.filter(told)
+        if plans:
+            yield from stage.run(
+                plans, {channel: pa.Table.from_batches(rows) for channel, rows in held.items()}
+            )
+
+    return work
+
+
+def _sending(work: Work, stage: Stage, task_count: int) -> BatchFunction:
+    """Send the rows of a task to the tasks of the next stage."""
+    values = values_for_tasks(task_count)
+
+    def send(batches: Batches) -> Batches:
+        for item in work(batches):
+            if isinstance(item, Rows):
+                for chunk in chunks(item.table.to_batches()):
+                    tasks, rows = stage.route(Rows(item.channel, chunk))
+                    owners, pieces = pack(rows, tasks)
+                    yield _piece_messages(item.channel, pieces, values[owners])
+            else:
+                yield _told(item)
+
+    return send
+
+
+def _keeping(work: Work) -> BatchFunction:
+    def keep(batches: Batches) -> Batches:
+        for item in work(batches):
+            if isinstance(item, Rows):
+                nowhere = np.zeros(item.table.num_rows, np.int32)
+                _, pieces = pack(item.table, nowhere, is_ordered=True)
+                yield _piece_messages(item.channel, pieces, np.zeros(len(pieces), np.int32))
+            else:
+                yield _told(item)
+
+    return keep
+
+
+def _telling(work: Work) -> BatchFunction:
+    def tell(batches: Batches) -> Batches:
+        for item in work(batches):
+            if not isinstance(item, Rows):
+                yield _told(item).select(_TOLD.names)
+
+    return tell
+
+
+def _piece_messages(
+    channel: str, pieces: pa.BinaryArray, values: npt.NDArray[np.int32]
+) -> pa.RecordBatch:
+    count = len(pieces)
+    nothing = pa.nulls(count, pa.string())
+    results = pa.nulls(count, pa.binary())
+    columns = [pa.array(values), pa.repeat(channel, count), pieces, nothing, results, nothing]
+    return pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+
+
+def _told(item: Any) -> pa.RecordBatch:
+    """Return a result as a message; messages are passed on."""
+    if isinstance(item, pa.RecordBatch):
+        return item
+    return pa.RecordBatch.from_pylist([{"result": pickle.dumps(item)}], _MESSAGES)

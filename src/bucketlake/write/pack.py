@@ -1,0 +1,152 @@
+"""Packing: the first step of a write, which reads the records once.
+
+Each record gets its tags (key, partition path, slot) as hidden columns, and the records of each
+slot are counted. The engine keeps the tagged records until the plan of the write says where they
+go; no later step tags a record again, and rows cross from Spark to Python once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.flow.stage import Flow, Rows
+from bucketlake.write.slot_stage import RECORDS, TaskResult, WriteStage, WriteTask
+from bucketlake.write.tag import POSITION, SlotCounts, Tagger
+from bucketlake.write.write_plan import WritePlan
+
+if TYPE_CHECKING:  # Most writes do not need the record-level index.
+    from bucketlake.write.record_index.locate import LocateTask
+    from bucketlake.write.record_index.lookups import LookupPlan
+
+
+class Packed(Protocol):
+    """Records that wait for the plan of their write."""
+
+    @property
+    def counts(self) -> SlotCounts:
+        """The records of each slot."""
+        ...
+
+    @property
+    def tasks_wanted(self) -> int:
+        """Number of tasks that the engine prefers for a write."""
+        ...
+
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        """Write every slot and every shard of the plan; return a result for each of them."""
+        ...
+
+
+class SlotSource(Protocol):
+    """Where the records of a write come from."""
+
+    def pack(self, tagger: Tagger) -> Packed:
+        """Tag and count the records; raise InputError if a record has no usable key."""
+        ...
+
+    def close(self) -> None:
+        """Drop everything that the source kept for the write."""
+        ...
+
+
+class RecordSource(Protocol):
+    """Records of the caller, whose columns are not checked yet."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the caller's records; raises InputError for a type that Arrow lacks."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Return whether there are no records."""
+        ...
+
+    def keep(self, paths: list[str]) -> None:
+        """Keep only the values at these paths."""
+        ...
+
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        """Tag and count the records; raise InputError if a record has no usable key."""
+        ...
+
+    def close(self) -> None:
+        """Drop everything that the source kept for the write."""
+        ...
+
+
+def pack_records(
+    tagger: Tagger, chunks: Iterable[pa.Table], *, is_ordered: bool = False
+) -> Iterator[Any]:
+    """Tag the records of a task; yield them, and at the end the counts of their slots.
+
+    Parameters
+    ----------
+    tagger : Tagger
+        Finds key, partition path and slot of each record.
+    chunks : iterable of pa.Table
+        The records.
+    is_ordered : bool
+        Whether the order of the records decides between equal ordering values.
+    """
+    counts, first = Counter[Any](), 0
+    for rows in chunks:
+        tagged = tagger.tag_first(rows)
+        counts.update(tagged.counts())
+        packed = tagger.with_tags(rows, tagged)
+        if is_ordered:
+            positions = np.arange(first, first + len(rows))
+            packed = packed.append_column(POSITION, pa.array(positions))
+            first += len(rows)
+        yield Rows(RECORDS, packed)
+    yield dict(counts)
+
+
+@dataclass(frozen=True)
+class PackedRecords:
+    """Records that an engine keeps, with their tags.
+
+    Attributes
+    ----------
+    flow : Flow
+        The kept records; its results are their counts.
+    schema : pa.Schema
+        Columns of the records, without tags.
+    tasks_wanted : int
+        Number of tasks that the engine prefers for a write.
+    """
+
+    flow: Flow
+    schema: pa.Schema
+    tasks_wanted: int
+
+    @cached_property
+    def counts(self) -> SlotCounts:
+        """The records of each slot."""
+        counts = Counter[Any]()
+        for counted in self.flow.results():
+            counts.update(counted)
+        return dict(counts)
+
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        """Send each record to its task, which writes it."""
+        from bucketlake.write.record_index.index_writer import with_index
+
+        stage = WriteStage(task, plan.placement(), self.schema)
+        flow = self.flow.then(stage, plan.slots, plan.task_count)
+        return with_index(flow, task.index, plan.shards).results()
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
+        """Send each record to the task of its lookup, and keep the located records."""
+        return self.flow.then(task, plan.lookups, plan.task_count).kept()

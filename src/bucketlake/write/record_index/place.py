@@ -1,0 +1,103 @@
+"""Placing located records: the second stage of a write under a record-level index.
+
+Each slot of the plan is a file group, and a task owns some of them
+(``write/record_index/group_plan.py``). The writer of the slots is that of all index kinds. In the
+same stage, other rows bring changed keys to the tasks that write the log files of the index
+(``write/record_index/index_writer.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.flow.stage import IntArray, Rows
+from bucketlake.write.record_index.group_plan import GroupPlan
+from bucketlake.write.record_index.index_writer import (
+    PLACED_ENTRIES,
+    IndexWriter,
+    ShardPlan,
+    ShardResult,
+    placed_entries,
+)
+from bucketlake.write.record_index.located import ENTRIES, LOCATED, LOOKUP, Routes, with_slots
+from bucketlake.write.slot_stage import TaskResult, WriteTask, with_numbers
+from bucketlake.write.write_plan import SlotPlan, SlotResult
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceStage:
+    """Writes the located records of a task; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    task : WriteTask
+        Writes file groups.
+    index_writer : IndexWriter
+        Writes the entries of shards.
+    routes : Routes
+        Give each located record its slot.
+    slot_tasks, shard_tasks : ndarray of int32
+        The tasks of the slots and of the shards of the plan.
+    shard_of_lookup : ndarray of int32
+        For each lookup, the position of its shard in the plan; -1 if no entry changes.
+    schema : pa.Schema
+        Columns of the records, without hidden columns.
+    """
+
+    task: WriteTask
+    index_writer: IndexWriter
+    routes: Routes
+    slot_tasks: IntArray
+    shard_tasks: IntArray
+    shard_of_lookup: IntArray
+    schema: pa.Schema
+
+    @classmethod
+    def of(
+        cls, plan: GroupPlan, task: WriteTask, index_writer: IndexWriter, schema: pa.Schema
+    ) -> PlaceStage:
+        """Return the stage that carries out a plan."""
+        return cls(
+            task,
+            index_writer,
+            plan.routes,
+            np.array([slot.task for slot in plan.write.slots], np.int32),
+            np.array([shard.task for shard in plan.shards], np.int32),
+            np.array(plan.shard_of_lookup, np.int32),
+            schema,
+        )
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Send records to the tasks of their slots, and keys to those of their shards."""
+        if rows.channel == LOCATED:
+            slots = self.routes.slots(rows.table)
+            return self.slot_tasks[slots], with_slots(rows.table, slots)
+        shards = self.shard_of_lookup[rows.table[LOOKUP].to_numpy()]
+        return self.shard_tasks[shards], placed_entries(rows.table, self.routes, shards)
+
+    def run(
+        self, plans: Sequence[SlotPlan | ShardPlan], received: Mapping[str, pa.Table]
+    ) -> Iterator[TaskResult]:
+        """Write the shards and the slots of a task."""
+        yield from self._shards(received, [p for p in plans if isinstance(p, ShardPlan)])
+        yield from self._slots(received, [p for p in plans if isinstance(p, SlotPlan)])
+
+    def _shards(
+        self, received: Mapping[str, pa.Table], plans: Sequence[ShardPlan]
+    ) -> Iterator[ShardResult]:
+        if plans:
+            entries = received.get(ENTRIES, PLACED_ENTRIES.empty_table())
+            yield from self.index_writer.write(plans, entries)
+
+    def _slots(
+        self, received: Mapping[str, pa.Table], plans: Sequence[SlotPlan]
+    ) -> Iterator[SlotResult]:
+        rows = received.get(LOCATED)
+        if rows is None:
+            rows = with_numbers(self.task.tagger.no_rows(self.schema), np.empty(0, np.int64))
+        if plans:
+            yield from self.task.write(plans, rows)
