@@ -20,8 +20,9 @@ import pyarrow as pa
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import IndexMissingError, InputError
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
+from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.conflict_keys import ConflictKey
-from bucketlake.index.groups_for_new_keys import Filling
+from bucketlake.index.groups_for_new_keys import Filling, OwnBuckets, owner_of_group
 from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
@@ -225,6 +226,8 @@ class RecordLayout:
         The index, for a write.
     cache : LocationCache or None
         The cache in which tasks of a write look keys up.
+    by_shard : bool
+        Whether records are tagged with the shard of their key, for a write shard by shard.
     """
 
     partitioned: bool
@@ -233,6 +236,7 @@ class RecordLayout:
     source: IndexSource
     index: PinnedIndex | None = None
     cache: LocationCache | None = None
+    by_shard: bool = False
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
@@ -261,6 +265,12 @@ class RecordLayout:
         """The layout without the index: small enough for the tasks of a write."""
         return replace(self, index=None)
 
+    @property
+    def tagging(self) -> RecordLayout:
+        """The layout with which a write tags its records."""
+        has_own = self.partitioned and isinstance(self.filling, OwnBuckets)
+        return replace(self.unpinned, by_shard=has_own)
+
     def renewed(self, partitions: Collection[str], instant: InstantTime) -> RecordLayout:  # noqa: ARG002
         """Return the layout: ids of new file groups follow from the instant that opens them."""
         return self
@@ -271,7 +281,9 @@ class RecordLayout:
         partitions: Sequence[str],  # noqa: ARG002 -- as other kinds have it.
         codes: npt.NDArray[np.int32],  # noqa: ARG002
     ) -> SlotArray:
-        """Return slot 0 for each key: a partition is one slot."""
+        """Return slot 0 for each key, since a partition is one slot; or the shard of each key."""
+        if self.by_shard:
+            return shards_of_keys(keys, self.shard_count)
         return np.zeros(len(keys), np.int32)
 
     def slots_of_literals(
@@ -346,10 +358,11 @@ class RecordLayout:
         return f"a {'partitioned' if self.partitioned else 'global'} record-level index"
 
     def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
-        """Return all slices of each partition; any file group is right."""
+        """Return all slices of each partition, or of each shard; any file group is right."""
         held: dict[Slot, list[FileSlice]] = {}
         for file_slice in slices:
-            held.setdefault((file_slice.partition_path, 0), []).append(file_slice)
+            owner = owner_of_group(file_slice.file_id, self.shard_count) if self.by_shard else 0
+            held.setdefault((file_slice.partition_path, owner), []).append(file_slice)
         return {slot: tuple(found) for slot, found in held.items()}
 
     def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:  # noqa: ARG002

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -148,6 +148,16 @@ class GroupWriter:
                 appends=self.appends,
                 part=plan.part,
             )
+        return self.write_choices(plan, choices, incoming, changed)
+
+    def write_choices(
+        self,
+        plan: SlotPlan,
+        choices: Sequence[GroupChoice],
+        incoming: IncomingRecords,
+        changed: ChangedKeys | None = None,
+    ) -> SlotFiles:
+        """Write the chosen file groups of a slot; see :meth:`write`."""
         stats, ignored = [], 0
         for place, choice in enumerate(choices):
             own = incoming if choice.rows is None else incoming.take(choice.rows)

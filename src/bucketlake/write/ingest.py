@@ -23,6 +23,7 @@ from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.layout import Layout, Slot
 from bucketlake.index.record_layout import IndexSource, RecordLayout
 from bucketlake.index.setting import TableIndex
+from bucketlake.index.shared_groups import note_shared_groups
 from bucketlake.index.state import record_written
 from bucketlake.metadata.statistics.measured_columns import indexed_columns
 from bucketlake.model.file_name import FileId
@@ -42,7 +43,7 @@ from bucketlake.write.commit_checks import require_same_index, require_same_sett
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
-from bucketlake.write.record_index.indexed_write import IndexedWrite
+from bucketlake.write.record_index.indexed_write import IndexedWrite, SharedGroupsError
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index
@@ -85,7 +86,7 @@ def count_records(
         As :func:`write_records`.
     """
     schema = schema_after(target, operation, source, merge)
-    packed = source.pack(target.tagger(schema))
+    packed = source.pack(_tagger(target, schema))
     _ = packed.counts  # Raises InputError.
     return CountedRecords(target.index, schema, packed)
 
@@ -125,7 +126,7 @@ def write_records(
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
         return WriteResult(None, skipped=True)
     source, schema = _fitting(target, operation, source, merge)
-    tagger = target.tagger(schema)
+    tagger = _tagger(target, schema)
     if counted is not None and counted.hold_for(target, schema):
         packed = counted.packed
     else:
@@ -139,11 +140,36 @@ def write_records(
         return WriteResult(None)
     if not target.layout.locates:  # Otherwise the groups of the records are not known yet.
         wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
+    if target.layout.locates:
+        return _written_by_index(target, operation, packed, tagger, listed, batch)
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
-        if target.layout.locates:
-            return write_located(write, target, packed, tagger, listed.slices, batch)
         return write_into_slots(write, target, packed, tagger, listed.slices, batch=batch)
+
+
+def _written_by_index(
+    target: Target,
+    operation: Operation,
+    packed: PackedRecords,
+    tagger: Tagger,
+    listed: ListedSlices,
+    batch: Batch | None,
+) -> WriteResult:
+    """Write under a record-level index; again in two stages if buckets are found to be shared."""
+    try:
+        with begun_write(target, operation) as write:
+            listed.require_whole(write.begun)
+            return write_located(write, target, packed, tagger, listed.slices, batch)
+    except SharedGroupsError as found:
+        note_shared_groups(target.storage, found.partitions)
+    with begun_write(target, operation) as write:
+        listed.require_whole(write.begun)
+        return write_located(write, target, packed, tagger, listed.slices, batch)
+
+
+def _tagger(target: Target, schema: pa.Schema) -> Tagger:
+    tagger, layout = target.tagger(schema), target.layout
+    return replace(tagger, layout=layout.tagging) if isinstance(layout, RecordLayout) else tagger
 
 
 def _fitting(

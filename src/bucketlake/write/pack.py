@@ -100,17 +100,34 @@ def pack_records(
     is_ordered : bool
         Whether the order of the records decides between equal ordering values.
     """
-    counts, first = Counter[Any](), 0
+    counts, first, size_bytes = Counter[Any](), 0, 0
     for rows in chunks:
         tagged = tagger.tag_first(rows)
         counts.update(tagged.counts())
+        size_bytes += rows.nbytes
         packed = tagger.with_tags(rows, tagged)
         if is_ordered:
             positions = np.arange(first, first + len(rows))
             packed = packed.append_column(POSITION, pa.array(positions))
             first += len(rows)
         yield Rows(RECORDS, packed)
-    yield dict(counts)
+    yield PackedCounts(dict(counts), size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCounts:
+    """What a task packed.
+
+    Attributes
+    ----------
+    slots : mapping of (str, int) to int
+        The records of each slot.
+    size_bytes : int
+        Size of the records in memory.
+    """
+
+    slots: SlotCounts
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -136,8 +153,13 @@ class PackedRecords:
         """The records of each slot."""
         counts = Counter[Any]()
         for counted in self.flow.results():
-            counts.update(counted)
+            counts.update(counted.slots)
         return dict(counts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the records in memory."""
+        return sum(counted.size_bytes for counted in self.flow.results())
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         """Send each record to its task, which writes it."""

@@ -70,6 +70,14 @@ class WriteTask:
         changed : ChangedKeys, optional
             Gets the keys whose entries in the record-level index may change.
         """
+        for slot, incoming, count in self.incoming(slots, rows):
+            done = self.writer.write(slot, incoming, changed)
+            yield SlotResult(slot.number, count, done.stats, done.ignored)
+
+    def incoming(
+        self, slots: Sequence[SlotPlan], rows: pa.Table
+    ) -> Iterator[tuple[SlotPlan, IncomingRecords, int]]:
+        """Yield each slot of a task, its records with distinct keys, and how many arrived."""
         numbers = rows[SLOT].to_numpy()
         order = np.argsort(numbers, kind="stable")
         if (np.diff(order) != 1).any():
@@ -78,8 +86,7 @@ class WriteTask:
             start, end = np.searchsorted(numbers, [slot.number, slot.number + 1])
             if slot.part == WHOLE_SLOT:
                 require_count(slot.key, slot.records, int(end - start))
-            done = self.writer.write(slot, self._incoming(rows.slice(start, end - start)), changed)
-            yield SlotResult(slot.number, int(end - start), done.stats, done.ignored)
+            yield slot, self._incoming(rows.slice(start, end - start)), int(end - start)
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
         """Return records with distinct keys."""
@@ -140,14 +147,17 @@ class WriteStage:
         self, plans: Sequence[SlotPlan], received: Mapping[str, pa.Table]
     ) -> Iterator[SlotResult | Rows]:
         """Write the slots of a task, and send changed keys to the shards of the index."""
-        rows = received.get(RECORDS)
-        if rows is None:
-            rows = with_numbers(self.task.tagger.no_rows(self.schema), np.empty(0, np.int64))
         index = self.task.index
         changed = None if index is None else index.collector()
-        yield from self.task.write(plans, rows, changed)
+        yield from self.task.write(plans, self.or_none(received.get(RECORDS)), changed)
         if changed is not None:
             yield changed.rows()
+
+    def or_none(self, rows: pa.Table | None) -> pa.Table:
+        """Return the records of a task, which may have got none."""
+        if rows is not None:
+            return rows
+        return with_numbers(self.task.tagger.no_rows(self.schema), np.empty(0, np.int64))
 
 
 def with_numbers(rows: pa.Table, numbers: np.ndarray) -> pa.Table:

@@ -346,11 +346,11 @@ def _is_new(slot: SlotPlan, shards: IndexShards, stored: StoredShards) -> bool:
     return shards.is_partitioned and not stored.get(slot.partition_path)
 
 
-def weight_of_rows(found: Sequence[LookupResult]) -> float:
-    """Return estimated stored bytes of a row, from the located rows in memory."""
-    rows = sum(result.rows for result in found)
-    size = sum(result.size_bytes for result in found)
-    return max(1.0, size / rows * _STORED_SHARE) if rows else float(RECORD_SIZE_BYTES_ESTIMATE)
+def weight_of_rows(size_bytes: int, rows: int) -> float:
+    """Return estimated stored bytes of a row, from the size of rows in memory."""
+    return (
+        max(1.0, size_bytes / rows * _STORED_SHARE) if rows else float(RECORD_SIZE_BYTES_ESTIMATE)
+    )
 
 
 _STORED_SHARE = 0.5  # Stored bytes per byte in memory: a guess where there is no base file yet.

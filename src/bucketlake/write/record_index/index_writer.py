@@ -209,13 +209,9 @@ class IndexWriter:
             for code, rows in rows_by_number(codes[put])
         ]
         gone = keys.take(pa.array(np.flatnonzero(~is_put & keeps)))
-        partition = plan.shard.data_partition or ""
-        removed = [GoneKeys(gone, partition), GoneKeys(self._replaced(plan), partition)]
-        stats = self.logs.write(_TASK, new, removed)
-        assert len(stats) <= 1, "keys of another shard"
         return ShardResult(
             plan.number,
-            stats[0] if stats else None,
+            self._log(plan, new, gone),
             tuple((key, *group) for group, key in sorted(elsewhere.items())),
         )
 
@@ -265,6 +261,15 @@ class IndexWriter:
             )
             for group in plan.groups
         ]
+        return self._log(plan, new, gone)
+
+    def write_known(self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array) -> ShardResult:
+        """Write the log file of a shard whose new and gone keys are known."""
+        if plan.opens:
+            self.logs.open(plan.shard)
+        return ShardResult(plan.number, self._log(plan, new, gone))
+
+    def _log(self, plan: ShardPlan, new: Sequence[NewKeys], gone: pa.Array) -> WriteStat | None:
         partition = plan.shard.data_partition or ""
         removed = [GoneKeys(gone, partition), GoneKeys(self._replaced(plan), partition)]
         stats = self.logs.write(_TASK, new, removed)

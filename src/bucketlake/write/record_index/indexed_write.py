@@ -9,9 +9,10 @@ runs the two stages.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,21 +22,30 @@ from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.stream_batches import Batch
 from bucketlake.errors import CommitConflictError, IndexStateError
 from bucketlake.flow.stage import Flow
-from bucketlake.format.base_file import BaseFileReader
 from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
+from bucketlake.index.groups_for_new_keys import bucket_of_group, owner_of_group
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
+from bucketlake.index.shared_groups import have_shared_groups
 from bucketlake.metadata.location_cache.eviction import Checkpoint
 from bucketlake.metadata.record_index.locations import RecordIndexReader
+from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId
-from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
 from bucketlake.model.write_stat import WriteStat
-from bucketlake.read.clean_guard import telling_what_is_gone
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index.by_shard import (
+    RECORDS_MAX,
+    ShardFound,
+    ShardStage,
+    ShardWrite,
+    rows_in,
+    rows_of_group,
+)
 from bucketlake.write.record_index.group_plan import (
     GroupPlan,
     Removal,
@@ -44,19 +54,34 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
-from bucketlake.write.record_index.index_writer import ShardResult
-from bucketlake.write.record_index.locate import LocateTask, MovingKeys
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.locate import KeyFinder, LocateTask, MovingKeys
 from bucketlake.write.record_index.located import Group, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.place import PlaceStage
-from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import (
     SlotResult,
     WritePlan,
     file_ids_by_partition,
+    plan_write,
     require_new_partitions,
 )
+
+
+class SharedGroupsError(Exception):
+    """Buckets hold keys of several shards, so a write cannot go shard by shard.
+
+    Attributes
+    ----------
+    partitions : set of str
+        Partitions with such buckets.
+    """
+
+    def __init__(self, partitions: Collection[str]) -> None:
+        super().__init__(partitions)
+        self.partitions = partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +211,11 @@ class IndexedWrite:
         operation, counts = self.write.operation, packed.counts
         if operation is Operation.BULK_INSERT:
             require_new_partitions(counts, self.layout.live_slots(slices))
-        records = {path: count for (path, _), count in counts.items()}
+        records: dict[str, int] = Counter()
+        for (path, _), count in counts.items():
+            records[path] += count
+        if self._goes_by_shard(packed, slices):
+            return self._run_by_shard(packed, records, slices, batch)
         removal, replaced = self._removal(records), {}
         if operation.replaces:
             replaced, slices = file_ids_by_partition(slices), ()
@@ -207,8 +236,8 @@ class IndexedWrite:
                 live,
                 replaced,
                 self.layout.filling,
-                self._row_bytes(live, found),
-                self._rows_of,
+                self._row_bytes_of(live, found),
+                partial(rows_of_group, self.write.storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
                 stored=self._index.stored,
@@ -225,6 +254,133 @@ class IndexedWrite:
             done,
             looked_up=sum(result.looked_up for result in first),
             from_cache=sum(result.from_cache for result in first),
+        )
+
+    def _goes_by_shard(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> bool:
+        """Return whether the tasks of shards may own the buckets of their shards."""
+        if not self.layout.tagging.by_shard or not packed.counts:
+            return False
+        paths = {path for path, _ in packed.counts} | {held.partition_path for held in slices}
+        return (
+            max(packed.counts.values()) <= RECORDS_MAX
+            and all(self._index.shards.count(path) == self.layout.shard_count for path in paths)
+            and all(bucket_of_group(held.file_id) is not None for held in slices)
+            and not have_shared_groups(self.write.storage, paths)
+        )
+
+    def _run_by_shard(
+        self,
+        packed: PackedRecords,
+        records: Mapping[str, int],
+        slices: Sequence[FileSlice],
+        batch: Batch | None,
+    ) -> IndexedResult:
+        """Write the records shard by shard, in one stage."""
+        operation, removal = self.write.operation, self._removal(records)
+        self._index.reader.require_shards(held.partition_path for held in slices)
+        live: dict[Group, FileSlice] = {(s.partition_path, s.file_id): s for s in slices}
+        plan = plan_write(
+            operation, packed.counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
+        )
+        shards = self.upkeep.plan(plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted)
+        writer = replace(self.writer, slot_count=len(plan.slots))
+        reader = self.reader
+        task = WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
+        finder = self._finder(batch)
+        stage = ShardStage(
+            WriteStage(task, plan.placement(), packed.schema),
+            finder,
+            self.upkeep.writer,
+            self.layout.filling,
+            self.layout.shard_count,
+            self._row_bytes(live, packed.size_bytes, sum(records.values())),
+            removes_entries=not self.writer.appends,
+        )
+        works = self._shard_writes(plan, shards, removal)
+        self._wait_for_shards(plan)
+        doing = operation.value.lower().replace("_", " ")
+        results: list[Any] = []
+        if plan.slots:
+            with telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots)):
+                results = packed.flow.then(stage, works, plan.task_count).results()
+        done = self._result_by_shard(plan, shards, results)
+        # A delete looks for nothing in a shard without buckets, but must see who adds its keys.
+        empty = packed.counts.keys() - {slot.key for slot in plan.slots}
+        looked_at = {key_of(Shard(number, path)) for path, number in empty}
+        return replace(done, looked_at=done.looked_at | looked_at)
+
+    def _shard_writes(
+        self, plan: WritePlan, shards: Sequence[ShardPlan], removal: Removal
+    ) -> list[ShardWrite | ShardPlan]:
+        """Return what tasks do: shards with records, and those whose entries alone change."""
+        numbers = {shard.shard: shard for shard in shards}
+        removed = self._replaced()
+        works: list[ShardWrite | ShardPlan] = []
+        for slot in plan.slots:
+            path, number = slot.key
+            shard = numbers.pop(Shard(number, path))
+            stored = None if removal.has(path) else self._index.stored.get(path)
+            gone = [*removed.get(path, ()), *plan.replaced.get(path, ())]
+            own = [i for i in gone if owner_of_group(i, self.layout.shard_count) == number]
+            used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
+            works.append(
+                ShardWrite(
+                    slot,
+                    replace(shard, task=slot.task),
+                    None if not stored else stored[number],
+                    () if used is None else (used,),
+                )
+            )
+        left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
+        works += [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
+        return works
+
+    def _wait_for_shards(self, plan: WritePlan) -> None:
+        """Wait for other writes to the same shards, or to their buckets."""
+        layout = self.layout
+        wanted = {key_of(Shard(slot.slot, slot.partition_path)) for slot in plan.slots}
+        for slot in plan.slots:
+            for held in slot.slices:
+                wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
+        wait_for_writers(
+            self.write.storage,
+            self.write.begun,
+            self.write.clock,
+            wanted,
+            group_key=layout.conflict_key_of_group,
+            metadata=self._index.reader.table.storage,
+        )
+
+    def _result_by_shard(
+        self, plan: WritePlan, shards: Sequence[ShardPlan], results: Sequence[Any]
+    ) -> IndexedResult:
+        found = [result for result in results if isinstance(result, ShardFound)]
+        shared = {plan.slots[each.number].partition_path for each in found if each.is_shared}
+        if shared:
+            raise SharedGroupsError(shared)
+        slots = {each.number: plan.slots[each.number] for each in found}
+        shard_of = {n: Shard(slot.slot, slot.partition_path) for n, slot in slots.items()}
+        removing = {shard.shard for shard in shards if shard.stored is not None}
+        return IndexedResult(
+            plan,
+            [result for result in results if isinstance(result, SlotResult)],
+            files_of([result for result in results if isinstance(result, ShardResult)]),
+            ChangedShards(
+                frozenset(key_of(shard_of[each.number]) for each in found if each.new),
+                frozenset(key_of(shard_of[each.number]) for each in found if each.gone)
+                | frozenset(map(key_of, removing)),
+            ),
+            frozenset(key_of(shard_of[each.number]) for each in found if each.unknown),
+            sum(each.new for each in found),
+            sum(each.looked_up for each in found),
+            sum(each.from_cache for each in found),
+        )
+
+    def _finder(self, batch: Batch | None) -> KeyFinder:
+        return KeyFinder(
+            RecordIndexReader(self._index.reader.table),
+            self.layout.cache,
+            None if batch is None else _checkpoint(batch),
         )
 
     def _located(
@@ -254,14 +410,12 @@ class IndexedWrite:
         task = LocateTask(
             self.tagger,
             lookups.placement,
-            RecordIndexReader(self._index.reader.table),
+            self._finder(batch),
             self.reader,
             packed.schema,
             replaced,
             removes_entries=not self.writer.appends,
             moving=None if self.layout.partitioned else MovingKeys(self.snapshot),
-            cache=self.layout.cache,
-            checkpoint=None if batch is None else _checkpoint(batch),
         )
         live = {(held.partition_path, held.file_id): held for held in slices}
         listed = {*lookups.placement.partitions}
@@ -327,34 +481,31 @@ class IndexedWrite:
             found[path].append(file_id)
         return found
 
-    def _rows_of(self, held: FileSlice) -> int:
-        """Return the rows of a group: exact for a base file, estimated for its log files."""
-        base = held.base_file
-        if base is None:
-            return 0
-        rows = self._rows_in(base)
-        logged = held.size_bytes - base.size_bytes
-        return rows + int(logged * rows / base.size_bytes)
-
-    def _row_bytes(self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]) -> float:
-        """Return the stored bytes of a row: from the largest base file, else a guess."""
+    def _row_bytes_of(
+        self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]
+    ) -> float:
         if not any(result.new for result in found):
             return 1.0
+        size_bytes = sum(result.size_bytes for result in found)
+        return self._row_bytes(live, size_bytes, sum(result.rows for result in found))
+
+    def _row_bytes(self, live: Mapping[Group, FileSlice], size_bytes: int, rows: int) -> float:
+        """Return the stored bytes of a row: from the largest base file, else a guess.
+
+        Parameters
+        ----------
+        live : mapping of (str, FileId) to FileSlice
+            The live groups.
+        size_bytes, rows : int
+            Size of the records in memory, and their number.
+        """
         bases = [held.base_file for held in live.values() if held.base_file is not None]
         largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
         if largest is not None:
-            rows = self._rows_in(largest)
-            if rows:
-                return max(1.0, largest.size_bytes / rows)
-        return weight_of_rows(found)
-
-    def _rows_in(self, base: DataFile) -> int:
-        storage = self.write.storage
-        with (
-            telling_what_is_gone(storage),
-            BaseFileReader(storage, base.path, base.size_bytes) as reader,
-        ):
-            return reader.row_count
+            stored = rows_in(self.write.storage, largest)
+            if stored:
+                return max(1.0, largest.size_bytes / stored)
+        return weight_of_rows(size_bytes, rows)
 
 
 def _checkpoint(batch: Batch) -> Checkpoint:

@@ -132,6 +132,47 @@ class MovingKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFinder:
+    """Finds the file groups of keys; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    index : RecordIndexReader
+        The pinned index.
+    cache : LocationCache or None
+        The cache of shards on the host of the task.
+    checkpoint : Checkpoint or None
+        The batch of a stream that the records are, for the cache.
+    """
+
+    index: RecordIndexReader
+    cache: LocationCache | None = None
+    checkpoint: Checkpoint | None = None
+
+    def find(
+        self, held: MetadataSlice | None, keys: pa.Array
+    ) -> tuple[PlaceArray, Sequence[Group], int]:
+        """Find keys in a stored shard; None is a shard without entries.
+
+        Returns
+        -------
+        ndarray of int32, shape (n_keys,)
+            For each key, the position of its group; or ``NOT_FOUND``.
+        sequence of (str, FileId)
+            The groups.
+        int
+            Number of keys that the cache answered.
+        """
+        if held is None or len(keys) == 0:
+            return np.full(len(keys), NOT_FOUND, np.int32), [], 0
+        if self.cache is not None:
+            cached = self.cache.find(self.index, held, keys, self.checkpoint)
+            return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
+        found = self.index.find_in(held, keys)
+        return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
+
+
+@dataclass(frozen=True, slots=True)
 class LocateTask:
     """The stage that locates records; a picklable value that all tasks of a write share.
 
@@ -141,8 +182,8 @@ class LocateTask:
         Finds key and partition of each row.
     placement : LookupPlacement
         Finds the lookup of each row.
-    index : RecordIndexReader
-        The pinned index.
+    finder : KeyFinder
+        Looks keys up.
     reader : BatchReader
         Makes incoming records of rows.
     columns : pa.Schema
@@ -155,23 +196,17 @@ class LocateTask:
         Whether deletes that are certain to win remove the entry of their key.
     moving : MovingKeys or None
         For a global index.
-    cache : LocationCache or None
-        The cache of shards on the host of the task.
-    checkpoint : Checkpoint or None
-        The batch of a stream that the records are, for the cache.
     """
 
     tagger: Tagger
     placement: LookupPlacement
-    index: RecordIndexReader
+    finder: KeyFinder
     reader: BatchReader
     columns: pa.Schema
     replaced: frozenset[str] = frozenset()
     dead: frozenset[Group] = frozenset()
     removes_entries: bool = False
     moving: MovingKeys | None = None
-    cache: LocationCache | None = None
-    checkpoint: Checkpoint | None = None
 
     def route(self, rows: Rows) -> tuple[TaskArray, pa.Table]:
         """Send each record to the task of its lookup, with the numbers of lookup and partition."""
@@ -280,7 +315,7 @@ class LocateTask:
         """
         if lookup.stored is None or len(keys) == 0:
             return _Found(np.full(len(keys), NOT_FOUND, np.int32), [], 0, 0)
-        codes, known, from_cache = self._codes(lookup.stored, keys)
+        codes, known, from_cache = self.finder.find(lookup.stored, keys)
         wanted = {
             code: known[code]
             for code in np.unique(codes[codes != NOT_FOUND]).tolist()
@@ -292,19 +327,6 @@ class LocateTask:
         for code, group in wanted.items():  # Entries of several instants may name one group.
             places[code] = numbers[group]
         return _Found(places[codes], groups, len(keys), from_cache)
-
-    def _codes(
-        self, held: MetadataSlice, keys: pa.Array
-    ) -> tuple[PlaceArray, Sequence[Group], int]:
-        """Return for each key the position of its group among the groups of the shard.
-
-        The third value is the number of keys that the cache answered.
-        """
-        if self.cache is not None:
-            cached = self.cache.find(self.index, held, keys, self.checkpoint)
-            return cached.codes, cached.groups, len(keys) if cached.use.is_from_cache else 0
-        found = self.index.find_in(held, keys)
-        return found.codes, [(held.partition_path, held.file_id) for held in found.locations], 0
 
     def _move(
         self,

@@ -1,0 +1,267 @@
+"""Writing dynamic buckets shard by shard: look up, choose, merge and write entries in one task.
+
+New keys of a shard of the index go only to buckets of that shard. So the task that gets the records
+of a shard owns the buckets of the shard too, as long as these buckets hold no keys of other shards.
+Other programs put new keys into any bucket. A task that finds a key in a bucket of another shard
+writes nothing for its shard and says so; then the write begins again and takes the general way with
+two stages (``write/record_index/indexed_write.py``). ``index/shared_groups.py`` remembers such
+partitions.
+
+The plan and the set of the records decide everything, so a task that runs twice makes the same
+files: new keys are sorted before they are given to buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.flow.stage import IntArray, Rows
+from bucketlake.format.base_file import BaseFileReader
+from bucketlake.index.groups_for_new_keys import Filling, owner_of_group
+from bucketlake.index.layout import GroupChoice
+from bucketlake.merge.incoming import IncomingRecords, key_order
+from bucketlake.metadata.metadata_table import MetadataSlice
+from bucketlake.metadata.record_index.entries_of_write import NewKeys
+from bucketlake.metadata.record_index.locations import NOT_FOUND
+from bucketlake.model.file_name import FileId
+from bucketlake.model.file_slice import DataFile, FileSlice
+from bucketlake.read.clean_guard import telling_what_is_gone
+from bucketlake.storage.base import Storage
+from bucketlake.write.record_index.index_writer import IndexWriter, ShardPlan, ShardResult
+from bucketlake.write.record_index.locate import KeyFinder
+from bucketlake.write.record_index.located import Group
+from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
+from bucketlake.write.write_plan import SlotPlan, SlotResult
+
+RECORDS_MAX = 1 << 19
+"""Greatest number of records of a shard in one write; more records take the general way, which
+divides them among tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardWrite:
+    """What a write does to a shard; sent to the task that owns it.
+
+    Attributes
+    ----------
+    slot : SlotPlan
+        The records and the live buckets of the shard.
+    shard : ShardPlan
+        The entries of the shard that change.
+    stored : MetadataSlice or None
+        The entries in which keys are looked up.
+    used : tuple of FileId
+        The bucket with the highest number that the shard ever had, if it is not live.
+    """
+
+    slot: SlotPlan
+    shard: ShardPlan
+    stored: MetadataSlice | None
+    used: tuple[FileId, ...] = ()
+
+    @property
+    def task(self) -> int:
+        """The task that owns the shard."""
+        return self.slot.task
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFound:
+    """What a task found out about the keys of a shard; sent to the driver.
+
+    Attributes
+    ----------
+    number : int
+        Position of the shard's slot in the plan.
+    is_shared : bool
+        Whether a key is in a bucket of another shard; then nothing was written.
+    new, gone, unknown, looked_up, from_cache : int
+        As of :class:`~bucketlake.write.record_index.located.LookupResult`.
+    """
+
+    number: int
+    is_shared: bool = False
+    new: int = 0
+    gone: int = 0
+    unknown: int = 0
+    looked_up: int = 0
+    from_cache: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStage:
+    """Writes shards; a picklable value that all tasks of a write share.
+
+    Attributes
+    ----------
+    records : WriteStage
+        Sends records to the tasks of their shards.
+    finder : KeyFinder
+        Looks keys up.
+    index_writer : IndexWriter
+        Writes the entries of shards.
+    filling : Filling
+        Says which buckets get new keys.
+    shard_count : int
+        Number of shards of each partition.
+    row_bytes : float
+        Estimated bytes of a stored row.
+    removes_entries : bool
+        Whether deletes that are certain to win remove the entry of their key.
+    """
+
+    records: WriteStage
+    finder: KeyFinder
+    index_writer: IndexWriter
+    filling: Filling
+    shard_count: int
+    row_bytes: float
+    removes_entries: bool
+
+    def route(self, rows: Rows) -> tuple[IntArray, pa.Table]:
+        """Send each record to the task of its shard."""
+        return self.records.route(rows)
+
+    def run(
+        self, plans: Sequence[ShardWrite | ShardPlan], received: Mapping[str, pa.Table]
+    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+        """Write the shards of a task; of a shard without records only its entries change."""
+        for plan in plans:
+            if isinstance(plan, ShardPlan):
+                yield self.index_writer.write_known(plan, [], _NO_KEYS)
+        writes = {plan.slot.number: plan for plan in plans if isinstance(plan, ShardWrite)}
+        if writes:
+            task, rows = self.records.task, received.get(RECORDS)
+            slots = [writes[number].slot for number in sorted(writes)]
+            for slot, incoming, count in task.incoming(slots, self.records.or_none(rows)):
+                yield from self._write(task, writes[slot.number], incoming, count)
+
+    def _write(
+        self, task: WriteTask, plan: ShardWrite, incoming: IncomingRecords, records: int
+    ) -> Iterator[SlotResult | ShardResult | ShardFound]:
+        slot = plan.slot
+        codes, groups, from_cache = self.finder.find(plan.stored, incoming.keys)
+        places = np.array([*self._places(slot, groups), NOT_FOUND], np.int32)[codes]
+        looked_up = 0 if plan.stored is None else len(codes)
+        if (places == _SHARED).any():
+            yield ShardFound(slot.number, is_shared=True)
+            yield SlotResult(slot.number, records, ())
+            yield ShardResult(plan.shard.number, None)
+            return
+        unknown = incoming.deleted & (places == NOT_FOUND)
+        if unknown.any():
+            kept = np.flatnonzero(~unknown)
+            incoming, places = incoming.take(kept), places[kept]
+        new = np.flatnonzero(places == NOT_FOUND)
+        choices, owners = self._fill(task, plan, incoming, places, new)
+        done = task.writer.write_choices(slot, choices, incoming)
+        gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
+        entries = [
+            NewKeys(_taken(incoming.keys, new[rows]), slot.partition_path, owner)
+            for owner, rows in owners
+        ]
+        yield SlotResult(slot.number, records, done.stats, done.ignored)
+        yield self.index_writer.write_known(plan.shard, entries, _taken(incoming.keys, gone))
+        unknown_count = int(unknown.sum())
+        yield ShardFound(
+            slot.number, False, len(new), len(gone), unknown_count, looked_up, from_cache
+        )
+
+    def _places(self, slot: SlotPlan, groups: Sequence[Group]) -> Iterator[int]:
+        """Yield the positions of groups among the live groups of a shard.
+
+        An entry may name a group of the shard that is no longer live; its key is new.
+        """
+        live = {(held.partition_path, held.file_id): n for n, held in enumerate(slot.slices)}
+        for path, file_id in groups:
+            owner = owner_of_group(file_id, self.shard_count)
+            is_own = (path, owner) == slot.key
+            yield live.get((path, file_id), NOT_FOUND if is_own else _SHARED)
+
+    def _fill(
+        self,
+        task: WriteTask,
+        plan: ShardWrite,
+        incoming: IncomingRecords,
+        places: npt.NDArray[np.int32],
+        new: npt.NDArray[np.int64],
+    ) -> tuple[list[GroupChoice], list[tuple[FileId, npt.NDArray[np.int64]]]]:
+        """Choose the bucket of each record.
+
+        Returns
+        -------
+        list of GroupChoice
+            The buckets with their records.
+        list of (FileId, ndarray)
+            The buckets that get new keys, and which of the new keys.
+        """
+        slot, slices = plan.slot, plan.slot.slices
+        order = key_order(_taken(incoming.keys, new))
+        rows_of = {place: [np.flatnonzero(places == place)] for place in range(len(slices))}
+        owners: list[tuple[FileId, npt.NDArray[np.int64]]] = []
+        written = {held.file_id for place, held in enumerate(slices) if len(rows_of[place][0])}
+        storage, left = task.writer.storage, order
+        numbers = {held.file_id: place for place, held in enumerate(slices)}
+        for held in self.filling.candidates(slot.slot, self.shard_count, slices, written):
+            if not len(left):
+                break
+            room = self.filling.room(held, self.row_bytes, partial(rows_of_group, storage))
+            if room > 0:
+                owners.append((held.file_id, left[:room]))
+                rows_of[numbers[held.file_id]].append(new[left[:room]])
+                left = left[room:]
+        choices = [
+            GroupChoice(held.file_id, held, np.sort(np.concatenate(rows_of[place])))
+            for place, held in enumerate(slices)
+            if any(len(rows) for rows in rows_of[place])
+        ]
+        rows_max = self.filling.rows_max(self.row_bytes)
+        ids = [held.file_id for held in slices]
+        free = self.filling.new_numbers(slot.slot, self.shard_count, lambda: [*ids, *plan.used])
+        for start in range(0, len(left), rows_max):
+            own = left[start : start + rows_max]
+            instant, number = task.writer.instant, next(free)
+            file_id = self.filling.new_group_id(instant, slot.partition_path, number)
+            owners.append((file_id, own))
+            choices.append(GroupChoice(file_id, None, np.sort(new[own])))
+        return choices, owners
+
+    def _gone(self, task: WriteTask, incoming: IncomingRecords) -> npt.NDArray[np.int64]:
+        """Return the rows whose keys are certain to be gone after the write."""
+        if task.deletes_by_key or not task.writer.rule.compares:
+            return np.flatnonzero(incoming.deleted)
+        return np.flatnonzero(incoming.deleted & incoming.is_reset)
+
+
+_SHARED = -2  # In place of a position: the key is in a bucket of another shard.
+_NO_KEYS = pa.array([], pa.string())
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def rows_of_group(storage: Storage, held: FileSlice) -> int:
+    """Return the rows of a group: exact for a base file, estimated for its log files."""
+    base = held.base_file
+    if base is None:
+        return 0
+    rows = rows_in(storage, base)
+    logged = held.size_bytes - base.size_bytes
+    return rows + int(logged * rows / base.size_bytes)
+
+
+def rows_in(storage: Storage, base: DataFile) -> int:
+    """Return the rows of a base file, from its footer."""
+    with (
+        telling_what_is_gone(storage),
+        BaseFileReader(storage, base.path, base.size_bytes) as reader,
+    ):
+        return reader.row_count
+
+
+def _taken(keys: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    return keys.take(pa.array(rows))
