@@ -1,0 +1,144 @@
+"""Writes of dynamic buckets shard by shard, and where they take the general way instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import bucketlake as bl
+from bucketlake.index.shared_groups import SHARED_FOLDER
+from bucketlake.storage.location import open_storage
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index import indexed_write
+
+NewPath = Callable[[], str]
+SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
+DYNAMIC = bl.DynamicBucket(max_records=20, assigners=4)
+
+
+def rows(start: int, end: int, at: int = 1) -> pa.Table:
+    ids = [f"k{number}" for number in range(start, end)]
+    return pa.table({"id": ids, "day": ["a"] * len(ids), "at": [at] * len(ids)}, SCHEMA)
+
+
+def make(path: str, index: object = DYNAMIC, table_type: str = "copy_on_write") -> bl.Table:
+    return bl.create_table(
+        path,
+        schema=SCHEMA,
+        record_key=["id"],
+        partition_by=["day"],
+        ordering="at",
+        index=index,  # type: ignore[arg-type]
+        table_type=table_type,
+    )
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note how each write goes."""
+    noted: list[str] = []
+    locate, by_shard = PackedRecords.locate, indexed_write.IndexedWrite._run_by_shard
+
+    def general(self, *arguments):  # type: ignore[no-untyped-def]
+        noted.append("general")
+        return locate(self, *arguments)
+
+    def one_stage(self, *arguments):  # type: ignore[no-untyped-def]
+        noted.append("by shard")
+        return by_shard(self, *arguments)
+
+    monkeypatch.setattr(PackedRecords, "locate", general)
+    monkeypatch.setattr(indexed_write.IndexedWrite, "_run_by_shard", one_stage)
+    return noted
+
+
+def notes(table: bl.Table) -> list[str]:
+    storage = open_storage(table.path)
+    return [storage.read(stored.path).decode() for stored in storage.list(SHARED_FOLDER)]
+
+
+def values(table: bl.Table) -> dict[str, int]:
+    found = table.to_arrow()
+    assert len(found) == len(set(found["id"].to_pylist())), "no key is there twice"
+    return dict(zip(found["id"].to_pylist(), found["at"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_writes_of_our_own_go_shard_by_shard(
+    new_path: NewPath, stages: list[str], table_type: str
+) -> None:
+    table = make(new_path(), table_type=table_type)
+    table.insert(rows(0, 100))
+    result = table.upsert(rows(50, 200, at=2))
+    assert (result.inserted, result.updated) == (100, 50)
+    table.delete(rows(0, 10, at=3))
+    table.insert_overwrite(rows(150, 160, at=3))
+    table.upsert(rows(155, 170, at=4))
+    assert stages == ["by shard"] * 5
+    assert values(table) == {
+        **{f"k{number}": 3 for number in range(150, 155)},
+        **{f"k{number}": 4 for number in range(155, 170)},
+    }
+    assert notes(table) == []
+    assert table.doctor(check_keys=True) == []
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_key_in_a_bucket_of_another_shard_takes_the_general_way_and_is_noted(
+    new_path: NewPath, stages: list[str], table_type: str
+) -> None:
+    table = make(new_path(), bl.SimpleBucket(3), table_type)
+    table.upsert(rows(0, 60))
+    table.convert(DYNAMIC, dry_run=False)
+    table = bl.open_table(table.path)
+    before = len(table.timeline())
+    table.upsert(rows(30, 90, at=2))
+    assert stages == ["by shard", "general"]
+    assert notes(table) == ["a"]
+    assert len(table.timeline()) == before + 1, "the first attempt left nothing"
+    table.upsert(rows(80, 100, at=3))
+    assert stages == ["by shard", "general", "general"]
+    expected = {f"k{number}": 1 for number in range(30)}
+    expected |= {f"k{number}": 2 for number in range(30, 80)}
+    expected |= {f"k{number}": 3 for number in range(80, 100)}
+    assert values(table) == expected
+
+
+def test_a_shard_with_more_records_than_a_task_should_hold_takes_the_general_way(
+    new_path: NewPath, stages: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 10)
+    table = make(new_path())
+    table.upsert(rows(0, 100))
+    table.upsert(rows(90, 110))
+    assert stages == ["general", "by shard"]
+    assert len(values(table)) == 110
+
+
+def test_both_ways_give_new_keys_the_same_buckets(
+    new_path: NewPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = []
+    for records_max in (1 << 19, 0):
+        monkeypatch.setattr(indexed_write, "RECORDS_MAX", records_max)
+        table = make(new_path())
+        table.upsert(rows(0, 100))
+        table.upsert(rows(50, 170, at=2))
+        table.delete(rows(0, 30, at=3))
+        table.upsert(rows(160, 300, at=4))
+        found = sorted((key, table.locate(key)[0].file_id[:8]) for key in values(table))
+        places.append(found)
+    assert places[0] == places[1]
+
+
+def test_a_delete_of_keys_that_are_nowhere_writes_nothing(
+    new_path: NewPath, stages: list[str]
+) -> None:
+    table = make(new_path())
+    table.upsert(rows(0, 2))
+    result = table.delete(rows(100, 120))
+    assert (result.instant, result.deleted) == (None, 0)
+    assert stages == ["by shard"] * 2
+    assert len(values(table)) == 2
