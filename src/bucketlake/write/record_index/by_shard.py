@@ -217,7 +217,7 @@ class ShardStage:
                 rows_of[numbers[held.file_id]].append(new[left[:room]])
                 left = left[room:]
         choices = [
-            GroupChoice(held.file_id, held, np.sort(np.concatenate(rows_of[place])))
+            _choice(held.file_id, held, np.sort(np.concatenate(rows_of[place])), len(incoming))
             for place, held in enumerate(slices)
             if any(len(rows) for rows in rows_of[place])
         ]
@@ -229,7 +229,7 @@ class ShardStage:
             instant, number = task.writer.instant, next(free)
             file_id = self.filling.new_group_id(instant, slot.partition_path, number)
             owners.append((file_id, own))
-            choices.append(GroupChoice(file_id, None, np.sort(new[own])))
+            choices.append(_choice(file_id, None, np.sort(new[own]), len(incoming)))
         return choices, owners
 
     def _gone(self, task: WriteTask, incoming: IncomingRecords) -> npt.NDArray[np.int64]:
@@ -261,6 +261,12 @@ def rows_in(storage: Storage, base: DataFile) -> int:
         BaseFileReader(storage, base.path, base.size_bytes) as reader,
     ):
         return reader.row_count
+
+
+def _choice(
+    file_id: FileId, held: FileSlice | None, rows: npt.NDArray[np.int64], count: int
+) -> GroupChoice:
+    return GroupChoice(file_id, held, None if len(rows) == count else rows)
 
 
 def _taken(keys: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
