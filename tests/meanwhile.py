@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bucketlake.write.record_index.located_arrow import LocatedArrow
 
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.record_index.located_arrow import LocatedArrow
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from bucketlake.write.record_index.placed import LocatedRecords
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
@@ -20,7 +21,6 @@ from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.record_index.placed import LocatedRecords
 from bucketlake.write.target import open_target
 from tests.choices import some
 from tests.conformance.cases import (

@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from bucketlake.write.batch_source import SlotCounts
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
@@ -50,7 +51,6 @@ from bucketlake.timeline import heartbeat
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.batch_source import SlotCounts
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.tag import Tagger

@@ -8,20 +8,20 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from bucketlake.write.batch_source import TaskResult, WriteTask
+from bucketlake.write.record_index.located_arrow import LocatedArrow
+from bucketlake.write.record_index.placed import PlacedTask
 
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.batch_source import TaskResult, WriteTask
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.record_index.group_plan import GroupPlan
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateTask
-from bucketlake.write.record_index.located_arrow import LocatedArrow
 from bucketlake.write.record_index.lookups import LookupPlan
-from bucketlake.write.record_index.placed import PlacedTask
 from bucketlake.write.write_plan import WritePlan
 
 

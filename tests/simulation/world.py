@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from bucketlake.write.batch_source import TaskResult
 
 import bucketlake as bl
 from bucketlake.errors import (
@@ -56,7 +57,6 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.batch_source import TaskResult
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions

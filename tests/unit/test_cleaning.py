@@ -41,9 +41,9 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
-from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
+from tests.between import InterruptedSource
 from tests.faulty_storage import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -385,20 +385,12 @@ def test_readers_and_rollbacks_that_a_clean_does_not_concern_go_on(name: str) ->
         table.rollback(commits(table)[-1])
 
 
-class SourceWithClean(ArrowSource):
-    """Rows whose write meets another write, and a clean, between its plan and its tasks."""
-
-    def __init__(self, table: bl.Table, data: pa.Table) -> None:
-        super().__init__(data, threads=1)
-        self.table = table
-
-    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_slots(tagger)
-        self.table.upsert(rows(range(8), 50))
-        if self.table.config().table_type.value == "MERGE_ON_READ":
-            self.table.compact()
-        self.table.clean(retain_versions=1)
-        return counts
+def written_and_cleaned(table: bl.Table) -> None:
+    """Do what a write meets after it has pinned the table."""
+    table.upsert(rows(range(8), 50))
+    if table.config().table_type.value == "MERGE_ON_READ":
+        table.compact()
+    table.clean(retain_versions=1)
 
 
 @ON_READ
@@ -408,8 +400,9 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_and_writes_not
     table = create(name, table_type)
     upserted(table, 2)
     target = open_target(*pinned(table), INDEX)
+    source = InterruptedSource(rows(range(9), 60), lambda: written_and_cleaned(table))
     with pytest.raises(CommitConflictError):
-        write_records(target, Operation.UPSERT, SourceWithClean(table, rows(range(9), 60)))
+        write_records(target, Operation.UPSERT, source)
     assert [row["v"] for row in data_of(table)] == [50] * 8
     assert all(i.state is State.COMPLETED for i in table.timeline())
 
@@ -421,17 +414,15 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: 
     target = open_target(*pinned(table), INDEX)
     slices = target.snapshot.partition_slices
 
-    class Blind(ArrowSource):
-        """Plans on a listing from after the clean, without the look at the timeline."""
-
-        def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-            table.compact()
-            table.clean(retain_versions=1)
-            return super().write_slots(plan, task)
+    def blind() -> None:
+        """Clean after the look at the timeline: the plan knows nothing of it."""
+        table.compact()
+        table.clean(retain_versions=1)
 
     assert slices(["a"])
+    source = InterruptedSource(rows(range(8), 60), planned=blind)
     with pytest.raises(CommitConflictError, match="changed bucket"):
-        write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+        write_records(target, Operation.UPSERT, source)
 
 
 # Cleans that are archived.
@@ -532,15 +523,6 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told_once_it_is_archiv
     ]
 
 
-class SourceWithArchival(SourceWithClean):
-    """Rows whose write meets all that, and an archival, between its plan and its tasks."""
-
-    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_slots(tagger)
-        archive_all_but_one(self.table)
-        return counts
-
-
 @ON_READ
 def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_once_it_is_archived_too(
     name: str, table_type: str
@@ -548,8 +530,13 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_once_it_is_arc
     table = create(name, table_type)
     upserted(table, 2)
     target = open_target(*pinned(table), INDEX)
+
+    def archived_too() -> None:
+        written_and_cleaned(table)
+        archive_all_but_one(table)
+
     with pytest.raises(CommitConflictError, match="since the table was pinned"):
-        write_records(target, Operation.UPSERT, SourceWithArchival(table, rows(range(9), 60)))
+        write_records(target, Operation.UPSERT, InterruptedSource(rows(range(9), 60), archived_too))
     assert [row["v"] for row in without_c(data_of(table))] == [50] * 8
 
 
@@ -561,17 +548,14 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
     upserted(table, 2)
     target = open_target(*pinned(table), INDEX)
 
-    class Blind(ArrowSource):
-        def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-            counts = super().count_slots(tagger)
-            table.compact()
-            table.clean(retain_versions=1)
-            archive_all_but_one(table)
-            monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_, **__: None)
-            return counts
+    def blind() -> None:
+        table.compact()
+        table.clean(retain_versions=1)
+        archive_all_but_one(table)
+        monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_, **__: None)
 
     with pytest.raises(CommitConflictError, match="changed bucket"):
-        write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+        write_records(target, Operation.UPSERT, InterruptedSource(rows(range(8), 60), blind))
 
 
 def test_a_clean_that_waited_while_commits_after_it_were_archived_is_not_missed(

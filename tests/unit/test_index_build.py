@@ -8,12 +8,14 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, IndexStateError, InputError
+from bucketlake.flow.threads import HERE
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import LogBlock
 from bucketlake.format.metadata_record.record_index import decode_locations
@@ -29,7 +31,6 @@ from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata import index_builder
-from bucketlake.services.metadata.index_builder import IndexBuilder, build_here
 from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -38,6 +39,7 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.table_properties import read_table_config
+from tests.between import InterruptedEngine
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.storages import objects_of
 
@@ -84,7 +86,7 @@ class Built:
         )
 
     def build(self, plan: IndexBuildPlan) -> list[WriteStat]:
-        return index_builder(self.snapshot, self.table, plan, build_here)
+        return index_builder(self.snapshot, self.table, plan, HERE)
 
     def files(self, suffix: str) -> set[str]:
         """Return the paths in the folder of the index that end like this."""
@@ -264,12 +266,11 @@ def test_shards_that_writers_use_are_kept(built: Built) -> None:
 def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
     plan = built.plan()
 
-    def run(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
-        built.metadata.delete(builder.inflight)
-        return build_here(builder, plan)
+    def withdraw(stage: Any, _: object) -> None:
+        built.metadata.delete(stage.builder.inflight)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        index_builder(built.snapshot, built.table, plan, run)
+        index_builder(built.snapshot, built.table, plan, InterruptedEngine(withdraw))
     assert not built.files(".hfile")
 
 

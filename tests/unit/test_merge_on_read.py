@@ -42,6 +42,7 @@ from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 from tests.storages import set_properties
@@ -431,7 +432,7 @@ def test_a_compaction_makes_files_of_the_schema_that_the_table_had_at_its_plan(
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_slots
+    write = PackedRecords.write
 
     def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -439,7 +440,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> N
         other()
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
+    monkeypatch.setattr(PackedRecords, "write", write_slowly)
 
 
 def test_long_work_says_how_far_it_is(

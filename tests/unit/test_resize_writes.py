@@ -26,8 +26,8 @@ from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.resizer import Resizer
 from bucketlake.write.target import open_target
+from tests.between import InterruptedEngine
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,
@@ -94,14 +94,13 @@ def resizes(table: bl.Table) -> list[str]:
 
 def before_tasks_of_resize(monkeypatch: pytest.MonkeyPatch, other: Callable[[int], object]) -> None:
     """Let something happen after each resize is planned, before its tasks; it gets a number."""
-    known, calls = service.resize_here, [0]
+    calls = [0]
 
-    def run(resizer: Resizer, jobs: Any, shards: Any) -> Any:
+    def before(*_: object) -> None:
         calls[0] += 1
         other(calls[0])
-        return known(resizer, jobs, shards)
 
-    monkeypatch.setattr("bucketlake.engine.resize_here", run)
+    monkeypatch.setattr("bucketlake.engine.HERE", InterruptedEngine(before))
 
 
 # ---- merge-on-read: copies ---------------------------------------------------------------------

@@ -12,16 +12,14 @@ from hypothesis import strategies as st
 
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.groups_for_new_keys import SmallGroups
-from bucketlake.index.layout import SlotPart
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
-from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFileName
+from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.write.record_index import lookups as lookups_module
 from bucketlake.write.record_index.group_plan import GroupPlan, Removal, dead_groups, plan_groups
-from bucketlake.write.record_index.index_writer import NewGroupKeys, ShardPlan
 from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
-from bucketlake.write.record_index.lookups import Lookup, LookupPlan, plan_lookups
+from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
 
 INSTANT = InstantTime("20240101120000000")
@@ -180,21 +178,3 @@ def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
     parts = Counter((lookup.shard, lookup.part.number) for lookup in planned.lookups)
     assert set(parts.values()) == {1}, "each part of a shard is looked up once"
     assert [lookup.number for lookup in planned.lookups] == list(range(len(planned.lookups)))
-
-
-def test_what_is_sent_to_tasks_and_back_survives_as_text() -> None:
-    at = InstantTime("20240101120000001")
-    shard = Shard(3, "a=1/b-2")
-    base = DataFile("record_index", BaseFileName(shard.file_id, "0-0-1", at, "hfile"), 9)
-    log = DataFile("record_index", LogFileName(shard.file_id, at, 1, "1-0-1"), 7)
-    stored = MetadataSlice(shard.file_id, base, (log,))
-    for held in (stored, MetadataSlice(shard.file_id, None, (log,)), None):
-        lookup = Lookup(5, shard, held, SlotPart(1, 3), 12, 2)
-        assert Lookup.from_text(lookup.to_text()) == lookup
-        for replaced in ((), ("x", "y"), None):
-            groups = (NewGroupKeys(4, "x", FileId("f")),)
-            left = (("a=1", FileId("g")),)
-            planned = ShardPlan(1, Shard(0), groups, 2, 3, False, held, replaced, left, 6)
-            assert ShardPlan.from_text(planned.to_text()) == planned
-    found = LookupResult(1, 2, 3, 4, (("p", FileId("f"), 5),), ((0, 6),), 7, 8)
-    assert LookupResult.from_text(found.to_text()) == found

@@ -1,0 +1,106 @@
+"""What happens between the steps of a write or service: sources and engines that call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from bucketlake.flow.stage import Flow, Stage, TaskPlan
+from bucketlake.flow.threads import HERE, Threads
+from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import Tagger
+from bucketlake.write.write_plan import WritePlan
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+class InterruptedSource(ArrowSource):
+    """Rows in one thread; something else happens after a step of their write.
+
+    Parameters
+    ----------
+    rows : pa.Table
+        The rows.
+    counted, planned, written : callable
+        What happens after the rows are counted, after their write is planned, after its tasks.
+    """
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        counted: Callable[[], object] = nothing,
+        planned: Callable[[], object] = nothing,
+        written: Callable[[], object] = nothing,
+    ) -> None:
+        super().__init__(rows, threads=1)
+        self._counted, self._planned, self._written = counted, planned, written
+
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = super().pack(tagger)
+        _ = packed.counts
+        self._counted()
+        given = packed.flow, packed.schema, packed.tasks_wanted
+        return _InterruptedRecords(*given, self._planned, self._written)
+
+
+@dataclass(frozen=True)
+class _InterruptedRecords(PackedRecords):
+    planned: Callable[[], object] = nothing
+    written: Callable[[], object] = nothing
+
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        self.planned()
+        results = super().write(plan, task)
+        self.written()
+        return results
+
+
+@dataclass(frozen=True)
+class InterruptedEngine:
+    """Threads; something else happens before and after a flow.
+
+    Attributes
+    ----------
+    before : callable
+        Gets the first stage of the flow and its plans.
+    after : callable
+        What happens after the tasks of the last stage.
+    engine : Threads
+        Runs the tasks.
+    """
+
+    before: Callable[[Stage, Sequence[Any]], object] = lambda *_: None
+    after: Callable[[], object] = nothing
+    engine: Threads = HERE
+    in_memory: bool = True
+
+    def start(self, stage: Stage, plans: Sequence[Any], sizes: Sequence[int]) -> Flow:
+        self.before(stage, plans)
+        return _InterruptedFlow(self.engine.start(stage, plans, sizes), self.after)
+
+
+@dataclass(frozen=True)
+class _InterruptedFlow:
+    flow: Flow
+    after: Callable[[], object]
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+        return _InterruptedFlow(self.flow.then(stage, plans, task_count), self.after)
+
+    def kept(self) -> Flow:
+        return _InterruptedFlow(self.flow.kept(), self.after)
+
+    def results(self) -> list[Any]:
+        results = self.flow.results()
+        self.after()
+        return results
+
+    def close(self) -> None:
+        self.flow.close()
