@@ -6,14 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bucketlake.write.record_index.located_arrow import LocatedArrow
 
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index.indexed_write import IndexedWrite
+
+WRITING = ((PackedRecords, "write"), (IndexedWrite, "run"))
+"""The methods that run the tasks of a write: of most kinds, and under a record-level index."""
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write of an Arrow table and its commit."""
-    for owner, name in ((ArrowSource, "write_slots"), (LocatedArrow, "write")):
+    """Let something happen between the tasks of the next write and its commit."""
+    for owner, name in WRITING:
         monkeypatch.setattr(owner, name, _slowly(monkeypatch, getattr(owner, name), other))
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from bucketlake.write.record_index.placed import LocatedRecords
 
 import bucketlake as bl
 from bucketlake.errors import BucketLakeError, CommitOutcomeUnknownError
+from bucketlake.flow.stage import Flow, Stage, TaskPlan
+from bucketlake.flow.threads import HERE, ThreadFlow
 from bucketlake.model.table_type import Operation
 from bucketlake.storage.base import Storage
 from bucketlake.storage.memory import forget
@@ -21,7 +23,13 @@ from bucketlake.timeline.instant import State
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index.locate import LocateTask
+from bucketlake.write.record_index.lookups import LookupPlan
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
+from bucketlake.write.write_plan import WritePlan
 from tests.choices import some
 from tests.conformance.cases import (
     Case,
@@ -59,17 +67,14 @@ class AttemptedAgain(ArrowSource):
         self.attempts: list[dict[str, bytes]] = []
         self.late: Callable[[], object] = lambda: None
 
-    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-        sources = [ArrowSource(own, threads=1) for own in _arrivals(self._batch)]
-        return self._in_attempts([partial(one.write_slots, plan, task) for one in sources])
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = [ArrowSource(own, threads=1).pack(tagger) for own in _arrivals(self._batch)]
+        first = packed[0]
+        assert all(one.counts == first.counts for one in packed)
+        return PackedAgain(first.flow, first.schema, first.tasks_wanted, self, packed)
 
-    def locate(self, plan, task):  # type: ignore[no-untyped-def]
-        sources = [ArrowSource(own, threads=1) for own in _arrivals(self._batch)]
-        located = [one.locate(plan, task) for one in sources]
-        assert located[0].results == located[1].results == located[2].results
-        return LocatedAgain(self, located)
-
-    def _in_attempts(self, writes: list[Callable[[], Any]]) -> Any:
+    def in_attempts(self, writes: list[Callable[[], Any]]) -> Any:
+        """Run the tasks of a write for each attempt; return the results of the last."""
         before = data_files(self._table)
         results = []
         for write in writes:
@@ -84,15 +89,40 @@ class AttemptedAgain(ArrowSource):
         return results[2]
 
 
+@dataclass(frozen=True)
+class PackedAgain(PackedRecords):
+    """The same records in several layouts; each of them is written by one attempt."""
+
+    source: AttemptedAgain
+    attempts: list[PackedRecords]
+
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        writes = [partial(one.write, plan, task) for one in self.attempts]
+        return self.source.in_attempts(writes)
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
+        located = [one.locate(plan, task) for one in self.attempts]
+        first, second, third = (flow.results() for flow in located)
+        assert first == second == third
+        return LocatedAgain(self.source, located)
+
+
 class LocatedAgain:
     """The located records of three attempts of the first stage; each is written by one attempt."""
 
-    def __init__(self, source: AttemptedAgain, located: list[LocatedRecords]) -> None:
+    def __init__(self, source: AttemptedAgain, located: list[Flow]) -> None:
         self._source, self._located = source, located
         self.results = located[0].results
 
-    def write(self, plan, task):  # type: ignore[no-untyped-def]
-        return self._source._in_attempts([partial(one.write, plan, task) for one in self._located])
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+        writes = [
+            lambda flow=flow: flow.then(stage, plans, task_count).results()
+            for flow in self._located
+        ]
+        return ThreadFlow(HERE, self._source.in_attempts(writes))
+
+    def kept(self) -> Flow:
+        return self
 
     def close(self) -> None:
         """Keep the records for the late attempt."""

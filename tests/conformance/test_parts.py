@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,7 +17,9 @@ from bucketlake.write import write_plan
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.locate import LocateTask
+from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import open_target
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
 from tests.conformance.test_attempts import write_in_attempts
@@ -29,7 +32,7 @@ MANY = 600
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
-    write, locate = GroupWriter.write, LocateTask.locate
+    write, locate = GroupWriter.write, LocateTask.run
     written: list[SlotPart] = []
     lock = threading.Lock()
 
@@ -44,7 +47,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
         return locate(self, lookups, *arguments)
 
     monkeypatch.setattr(GroupWriter, "write", noted)
-    monkeypatch.setattr(LocateTask, "locate", noted_lookups)
+    monkeypatch.setattr(LocateTask, "run", noted_lookups)
     return written
 
 
@@ -100,11 +103,16 @@ def test_attempts_of_a_part_make_the_same_files_with_the_same_bytes(
 class Losing(ArrowSource):
     """An input of which the tasks get less than was counted."""
 
-    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-        return ArrowSource(self._rows[:-1]).write_slots(plan, task)
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed, fewer = super().pack(tagger), ArrowSource(self._rows[:-1]).pack(tagger)
+        return Miscounted(fewer.flow, fewer.schema, fewer.tasks_wanted, packed.counts)
 
-    def locate(self, plan, task):  # type: ignore[no-untyped-def]
-        return ArrowSource(self._rows[:-1]).locate(plan, task)
+
+@dataclass(frozen=True)
+class Miscounted(PackedRecords):
+    """Packed records with the counts of others."""
+
+    counts: SlotCounts
 
 
 def test_an_input_that_changes_before_its_parts_are_written_is_an_error(

@@ -18,7 +18,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-from bucketlake.write.batch_source import SlotCounts
 
 import bucketlake as bl
 from bucketlake.actions.conflict import retried
@@ -52,6 +51,7 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, FileSystemLock, StorageLock, TableLock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.partition_writes import delete_partitions
 from bucketlake.write.tag import Tagger
 from bucketlake.write.target import Target, open_target
@@ -75,10 +75,10 @@ from tests.simulation.resizes import (
 )
 from tests.simulation.stage import Actor, Stage, StagedStorage
 from tests.simulation.world import (
+    ONE_BY_ONE,
     PARTITIONS,
     SCHEMA,
     Rows,
-    one_by_one,
     rescale,
     upserted,
 )
@@ -112,10 +112,10 @@ class LateSource(RememberingSource):
         super().__init__(rows, crowd.late_tasks)
         self._crowd = crowd
 
-    def count_slots(self, tagger: Tagger) -> SlotCounts:
+    def pack(self, tagger: Tagger) -> PackedRecords:
         if self._crowd.random.random() < 0.2:  # As if the batch were large.
             self._crowd.stage.sleep(self._crowd.random.random() * 4)
-        return super().count_slots(tagger)
+        return super().pack(tagger)
 
 
 class Crowd:
@@ -336,7 +336,7 @@ class Crowd:
         def run(target: Callable[[], Target]) -> None:
             at = target()
             compact(
-                at.storage, at.config, CompactionLimits(), one_by_one,
+                at.storage, at.config, CompactionLimits(), ONE_BY_ONE,
                 schedule_only=schedule_only, lock=self.lock, now_ms=at.clock.now_ms,
             )  # fmt: skip
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import bucketlake as bl
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
@@ -16,9 +15,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.record_index.index_writer import IndexTask, ShardPlan
 from bucketlake.write.target import Target
-from tests.simulation.stage import InTurn
 
 CONVERTED = bl.DynamicBucket(max_records=2, assigners=2)
 """The index of converted tables."""
@@ -64,21 +61,3 @@ def build_index(storage: Storage, *, lock: TableLock = NO_LOCK, now_ms: Callable
 def convert(target: Target, *, lock: TableLock = NO_LOCK) -> ConversionReport:
     """Convert an opened table to dynamic buckets in this process."""
     return run_kind_conversion(target.storage, CONVERTED, lock=lock, now_ms=target.clock.now_ms)
-
-
-def run_in_turn(
-    run: Callable[..., Sequence[Any]],
-    jobs: Sequence[Any],
-    shards: Sequence[ShardPlan],
-    index: IndexTask | None,
-) -> list[Any]:
-    """Run the jobs of a write one after the other, and then those of its shards."""
-    if index is None:
-        assert not shards, "only an index has shards"
-        return [result for job in jobs for result in run(job, None)]
-    collected = [index.collector() for _ in jobs]
-    written = [
-        result for job, changed in zip(jobs, collected, strict=True) for result in run(job, changed)
-    ]
-    keys = [changed.table() for changed in collected]
-    return [*written, *index.write_shards(InTurn(), shards, keys)]

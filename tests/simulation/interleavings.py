@@ -56,7 +56,7 @@ from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, same
 from tests.simulation.stage import Actor, Stage, StagedStorage
-from tests.simulation.world import SCHEMA, one_by_one, upserted
+from tests.simulation.world import ONE_BY_ONE, SCHEMA, upserted
 
 START_MS = 1_750_000_000_000
 
@@ -247,7 +247,7 @@ class Scenario:
 
 
 def _compact(at: Target, _: Deed) -> object:
-    return compact(at.storage, at.config, CompactionLimits(), one_by_one, now_ms=at.clock.now_ms)
+    return compact(at.storage, at.config, CompactionLimits(), ONE_BY_ONE, now_ms=at.clock.now_ms)
 
 
 def _clean(at: Target, _: Deed) -> object:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import pyarrow as pa
-from bucketlake.write.batch_source import TaskResult, WriteTask
-from bucketlake.write.record_index.located_arrow import LocatedArrow
-from bucketlake.write.record_index.placed import PlacedTask
 
+from bucketlake.flow.stage import Flow, Stage, TaskPlan
 from bucketlake.metadata.record_index.locations import RecordIndexReader
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.subfolder import Subfolder
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.record_index.group_plan import GroupPlan
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateTask
 from bucketlake.write.record_index.lookups import LookupPlan
+from bucketlake.write.record_index.place import PlaceStage
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import WritePlan
 
 
@@ -48,43 +47,64 @@ class RememberingSource(ArrowSource):
         super().__init__(rows, threads=1)
         self._kept = kept
 
-    def write_slots(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
-        run = partial(_write_again, self._rows, plan, task)
-        self._kept.append(LateTasks(task.writer.instant, run))
-        return super().write_slots(plan, task)
-
-    def locate(self, plan: LookupPlan, task: LocateTask) -> Any:
-        return _Remembered(super().locate(plan, task), self._kept)
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = super().pack(tagger)
+        return _Remembering(packed.flow, packed.schema, packed.tasks_wanted, self._kept)
 
 
-class _Remembered:
-    """Located records that keep the tasks of their second stage."""
+@dataclass(frozen=True)
+class _Remembering(PackedRecords):
+    """Packed records that keep the tasks of their write."""
 
-    def __init__(self, located: Any, kept: list[LateTasks]) -> None:
-        self._located, self._kept = located, kept
-        self.results = located.results
-        self.close = located.close
+    late: list[LateTasks]
 
-    def write(self, plan: GroupPlan, task: PlacedTask) -> Any:
-        again = LocatedArrow([*self._located.lookups], 1)
-        run = partial(_write_located_again, again, plan, task)
-        self._kept.append(LateTasks(task.writer.instant, run))
-        return self._located.write(plan, task)
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        write = super().write
+
+        def again(storage: Storage) -> object:
+            return write(plan, _task_on(storage, task))
+
+        self.late.append(LateTasks(task.writer.instant, again))
+        return write(plan, task)
+
+    def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
+        return _Located(super().locate(plan, task), self.late)
 
 
-def _write_again(rows: pa.Table, plan: WritePlan, task: WriteTask, storage: Storage) -> object:
+class _Located:
+    """Located records that keep the tasks of their second stage, and stay for them."""
+
+    def __init__(self, flow: Flow, late: list[LateTasks]) -> None:
+        self._flow, self._late = flow, late
+        self.results = flow.results
+
+    def then(self, stage: Stage, plans: Sequence[TaskPlan], task_count: int) -> Flow:
+        assert isinstance(stage, PlaceStage), stage
+        placing: PlaceStage = stage
+
+        def again(storage: Storage) -> object:
+            moved = replace(
+                placing,
+                task=_task_on(storage, placing.task),
+                index_writer=_index_on(storage, placing.index_writer),
+            )
+            return self._flow.then(moved, plans, task_count).results()
+
+        self._late.append(LateTasks(stage.task.writer.instant, again))
+        return self._flow.then(stage, plans, task_count)
+
+    def kept(self) -> Flow:
+        return self
+
+    def close(self) -> None:
+        pass
+
+
+def _task_on(storage: Storage, task: WriteTask) -> WriteTask:
     index = task.index
     if index is not None:
         index = replace(index, writer=_index_on(storage, index.writer))
-    moved = replace(task, writer=_writer_on(storage, task.writer), index=index)
-    return ArrowSource(rows, threads=1).write_slots(plan, moved)
-
-
-def _write_located_again(
-    located: LocatedArrow, plan: GroupPlan, task: PlacedTask, storage: Storage
-) -> object:
-    writer, index_writer = _writer_on(storage, task.writer), _index_on(storage, task.index_writer)
-    return located.write(plan, replace(task, writer=writer, index_writer=index_writer))
+    return replace(task, writer=_writer_on(storage, task.writer), index=index)
 
 
 def _writer_on(storage: Storage, writer: GroupWriter) -> GroupWriter:

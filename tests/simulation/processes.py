@@ -9,11 +9,11 @@ from typing import Any
 from unittest import mock
 
 from bucketlake.actions import early_conflict, turns
+from bucketlake.flow import threads
 from bucketlake.read import arrow_reader
 from bucketlake.services.resize import overtaking
 from bucketlake.timeline import clock, commit_order, heartbeat, locks, table_properties
 from bucketlake.timeline.clock import IssuedTimes
-from bucketlake.write import batch_source
 from tests.simulation.stage import InTurn, Stage, threads_of
 
 
@@ -44,7 +44,7 @@ class Processes:
             set_ = lambda *args: stack.enter_context(mock.patch.object(*args))  # noqa: E731
             for module in (turns, early_conflict, locks, overtaking, table_properties):
                 set_(module, "time", self._stage)
-            for module in (batch_source, arrow_reader):
+            for module in (threads, arrow_reader):
                 set_(module, "ThreadPoolExecutor", InTurn)
             for module in (heartbeat, locks):
                 set_(module, "threading", threads_of(self._stage, renew=self._renew))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
+from bucketlake.flow.threads import Threads
 from bucketlake.format.log_block import read_log_blocks
 from bucketlake.index.extendible import ExtendibleBucket
 from bucketlake.index.ring_kind import RingKind
@@ -21,12 +22,8 @@ from bucketlake.storage.base import Storage
 from bucketlake.timeline.instant import UNDOING
 from bucketlake.timeline.locks import NO_LOCK, TableLock
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
-from bucketlake.write.record_index.key_changes import ChangedKeys
-from bucketlake.write.resizer import ResizeJob, Resizer, ResizeResult
 from bucketlake.write.target import Target
 from tests.conformance.kinds import FULL_BYTES
-from tests.simulation.indexes import run_in_turn
 
 
 def has_rings(index: TableIndex) -> bool:
@@ -57,18 +54,9 @@ def resize_one_by_one(
 ) -> ResizeReport:
     """Resize a table in this thread, one job after the other."""
     return resize(
-        target.storage, target.config, target.index, limits, _jobs_one_by_one,
+        target.storage, target.config, target.index, limits, Threads(1),
         schedule_only=schedule_only, lock=lock, now_ms=now_ms,
     )  # fmt: skip
-
-
-def _jobs_one_by_one(
-    resizer: Resizer, jobs: Sequence[ResizeJob], shards: Sequence[ShardPlan]
-) -> list[ResizeResult | ShardResult]:
-    def run(job: ResizeJob, changed: ChangedKeys | None) -> list[ResizeResult]:
-        return [resizer.resize(job, changed)]
-
-    return run_in_turn(run, jobs, shards, resizer.index)
 
 
 def require_committed_blocks(storage: Storage, story: Callable[[str], str]) -> None:

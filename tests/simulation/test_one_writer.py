@@ -35,7 +35,7 @@ from tests.faulty_storage import (
     crash_points,
     distinct_deaths,
 )
-from tests.simulation.world import PARTITIONS, SCHEMA, World, one_by_one, rescale
+from tests.simulation.world import ONE_BY_ONE, PARTITIONS, SCHEMA, World, rescale
 
 STEPS = 10
 TWO = bl.SimpleBucket(2)
@@ -236,9 +236,9 @@ def test_death_at_every_step_of_a_restore_is_made_good_by_the_next_write(table_t
         target = open_target(storage, config, None)
         write_records(target, Operation.UPSERT, ArrowSource(rows(range(2, 8), 3), threads=1))
         if table_type == "merge_on_read":
-            compact(storage, config, CompactionLimits(), one_by_one)
+            compact(storage, config, CompactionLimits(), ONE_BY_ONE)
             upsert(storage, 3, bl.PartitionBucket({"a": 3}, 2))
-            compact(storage, config, CompactionLimits(), one_by_one, schedule_only=True)
+            compact(storage, config, CompactionLimits(), ONE_BY_ONE, schedule_only=True)
         return storage, then
 
     def run(storage: FaultyStorage | MemoryStorage, then: InstantTime) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from bucketlake.write.batch_source import TaskResult
 
 import bucketlake as bl
 from bucketlake.errors import (
@@ -23,15 +22,14 @@ from bucketlake.errors import (
     IndexStateError,
     TimelineError,
 )
+from bucketlake.flow.threads import Threads
 from bucketlake.index.hashing_config import CONFIGS_FOLDER, INITIAL_INSTANT
 from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.index.rescaled import rescaled_index
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.arrow_reader import read_arrow
 from bucketlake.read.clean_guard import read_clean
 from bucketlake.read.read_plan import plan_slices
@@ -57,11 +55,8 @@ from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import OutcomeKind, read_outcome
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
 from bucketlake.write.partition_writes import delete_partitions
-from bucketlake.write.record_index.index_writer import ShardPlan
-from bucketlake.write.rehash import Rehash, RehashJob
 from bucketlake.write.target import Target, open_target
 from tests.conformance.kinds import kind_of_seed
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
@@ -72,7 +67,6 @@ from tests.simulation.indexes import (
     index_in_force,
     is_dynamic,
     lacks_index,
-    run_in_turn,
 )
 from tests.simulation.late_tasks import LateTasks, RememberingSource
 from tests.simulation.resizes import (
@@ -86,6 +80,9 @@ from tests.simulation.resizes import (
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
 PARTITIONS = ["a", "b\nc"]  # One name has a line break, to find text that is split into lines.
+
+ONE_BY_ONE = Threads(1)
+"""The engine of services: one thread, so that their tasks run in order."""
 
 Rows = dict[tuple[str, str], tuple[int, int, int | None]]
 """Rows of the table: value, ordering value and ``x``, if any, by partition and key."""
@@ -107,21 +104,13 @@ def rescale(
         slices = target.snapshot.partition_slices(partitions)
         plan = plan_slices(target.snapshot, slices)
         rows = read_arrow(target.storage, plan)
-        return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world)
+        return (
+            ArrowSource(rows, threads=1)
+            if world is None
+            else RememberingSource(rows, world.late_tasks)
+        )
 
-    return run_rescale(target, change, rows_of, one_job_by_one)
-
-
-def one_by_one(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:
-    """Compact slices in this thread, in order."""
-    return [compactor.compact(one) for one in slices]
-
-
-def one_job_by_one(
-    rehash: Rehash, jobs: Sequence[RehashJob], shards: Sequence[ShardPlan]
-) -> list[TaskResult]:
-    """Run jobs of a rehash in this thread, in order."""
-    return run_in_turn(rehash.run, jobs, shards, rehash.task.index)
+    return run_rescale(target, change, rows_of, ONE_BY_ONE)
 
 
 @dataclass
@@ -290,7 +279,7 @@ class World:
 
         def run(target: Target) -> None:
             compact(
-                target.storage, target.config, limits, one_by_one,
+                target.storage, target.config, limits, ONE_BY_ONE,
                 schedule_only=schedule_only, now_ms=lambda: self.now_ms,
             )  # fmt: skip
 
