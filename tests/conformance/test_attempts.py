@@ -24,6 +24,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.locate import LocateTask
 from bucketlake.write.record_index.lookups import LookupPlan
 from bucketlake.write.slot_stage import TaskResult, WriteTask
@@ -98,6 +99,12 @@ class PackedAgain(PackedRecords):
 
     def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         writes = [partial(one.write, plan, task) for one in self.attempts]
+        return self.source.in_attempts(writes)
+
+    def write_by_shard(
+        self, stage: ShardStage, plans: Sequence[TaskPlan], task_count: int
+    ) -> list[Any]:
+        writes = [partial(one.write_by_shard, stage, plans, task_count) for one in self.attempts]
         return self.source.in_attempts(writes)
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:

@@ -18,6 +18,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index import indexed_write
 from bucketlake.write.record_index.locate import LocateTask
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import open_target
@@ -32,6 +33,7 @@ MANY = 600
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
+    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 20)
     write, locate = GroupWriter.write, LocateTask.run
     written: list[SlotPart] = []
     lock = threading.Lock()

@@ -15,6 +15,7 @@ from bucketlake.storage.subfolder import Subfolder
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.index_writer import IndexWriter
 from bucketlake.write.record_index.locate import LocateTask
 from bucketlake.write.record_index.lookups import LookupPlan
@@ -66,6 +67,26 @@ class _Remembering(PackedRecords):
 
         self.late.append(LateTasks(task.writer.instant, again))
         return write(plan, task)
+
+    def write_by_shard(
+        self, stage: ShardStage, plans: Sequence[TaskPlan], task_count: int
+    ) -> list[Any]:
+        write = super().write_by_shard
+
+        def again(storage: Storage) -> object:
+            inner = Subfolder(storage, stage.finder.index.table.storage.folder)
+            index = RecordIndexReader(replace(stage.finder.index.table, storage=inner))
+            records = replace(stage.records, task=_task_on(storage, stage.records.task))
+            moved = replace(
+                stage,
+                records=records,
+                finder=replace(stage.finder, index=index),
+                index_writer=_index_on(storage, stage.index_writer),
+            )
+            return write(moved, plans, task_count)
+
+        self.late.append(LateTasks(stage.records.task.writer.instant, again))
+        return write(stage, plans, task_count)
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
         return _Located(super().locate(plan, task), self.late)

@@ -8,7 +8,7 @@ go; no later step tags a record again, and rows cross from Spark to Python once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.flow.stage import Flow, Rows
+from bucketlake.flow.stage import Flow, Rows, TaskPlan
 from bucketlake.write.slot_stage import RECORDS, TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import POSITION, SlotCounts, Tagger
 from bucketlake.write.write_plan import WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
+    from bucketlake.write.record_index.by_shard import ShardStage
     from bucketlake.write.record_index.locate import LocateTask
     from bucketlake.write.record_index.lookups import LookupPlan
 
@@ -168,6 +169,12 @@ class PackedRecords:
         stage = WriteStage(task, plan.placement(), self.schema)
         flow = self.flow.then(stage, plan.slots, plan.task_count)
         return with_index(flow, task.index, plan.shards).results()
+
+    def write_by_shard(
+        self, stage: ShardStage, plans: Sequence[TaskPlan], task_count: int
+    ) -> list[Any]:
+        """Send each record to the task that owns its shard of the index, which writes it."""
+        return self.flow.then(stage, plans, task_count).results()
 
     def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""

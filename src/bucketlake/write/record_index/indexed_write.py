@@ -302,7 +302,7 @@ class IndexedWrite:
         results: list[Any] = []
         if plan.slots:
             with telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots)):
-                results = packed.flow.then(stage, works, plan.task_count).results()
+                results = packed.write_by_shard(stage, works, plan.task_count)
         done = self._result_by_shard(plan, shards, results)
         # A delete looks for nothing in a shard without buckets, but must see who adds its keys.
         empty = packed.counts.keys() - {slot.key for slot in plan.slots}
