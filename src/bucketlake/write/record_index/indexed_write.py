@@ -236,7 +236,7 @@ class IndexedWrite:
                 live,
                 replaced,
                 self.layout.filling,
-                self._row_bytes_of(live, found),
+                self._row_bytes(live, packed) if any(result.new for result in found) else 1.0,
                 partial(rows_of_group, self.write.storage),
                 used=lambda path: [*removed().get(path, ()), *replaced.get(path, ())],
                 shards=self._index.shards,
@@ -293,7 +293,7 @@ class IndexedWrite:
             self.upkeep.writer,
             self.layout.filling,
             self.layout.shard_count,
-            self._row_bytes(live, packed.size_bytes, sum(records.values())),
+            self._row_bytes(live, packed),
             removes_entries=not self.writer.appends,
         )
         works = self._shard_writes(plan, shards, removal)
@@ -481,31 +481,15 @@ class IndexedWrite:
             found[path].append(file_id)
         return found
 
-    def _row_bytes_of(
-        self, live: Mapping[Group, FileSlice], found: Sequence[LookupResult]
-    ) -> float:
-        if not any(result.new for result in found):
-            return 1.0
-        size_bytes = sum(result.size_bytes for result in found)
-        return self._row_bytes(live, size_bytes, sum(result.rows for result in found))
-
-    def _row_bytes(self, live: Mapping[Group, FileSlice], size_bytes: int, rows: int) -> float:
-        """Return the stored bytes of a row: from the largest base file, else a guess.
-
-        Parameters
-        ----------
-        live : mapping of (str, FileId) to FileSlice
-            The live groups.
-        size_bytes, rows : int
-            Size of the records in memory, and their number.
-        """
+    def _row_bytes(self, live: Mapping[Group, FileSlice], packed: PackedRecords) -> float:
+        """Return the stored bytes of a row: from the largest base file, else a guess."""
         bases = [held.base_file for held in live.values() if held.base_file is not None]
         largest = max(bases, key=lambda base: (base.size_bytes, base.path), default=None)
         if largest is not None:
             stored = rows_in(self.write.storage, largest)
             if stored:
                 return max(1.0, largest.size_bytes / stored)
-        return weight_of_rows(size_bytes, rows)
+        return weight_of_rows(packed.size_bytes, sum(packed.counts.values()))
 
 
 def _checkpoint(batch: Batch) -> Checkpoint:

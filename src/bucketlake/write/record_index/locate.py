@@ -281,8 +281,6 @@ class LocateTask:
         result = LookupResult(
             lookup.number,
             received,
-            rows.nbytes,
-            rows.num_rows,
             tuple((*group, count) for group, count in _counts(groups, places)),
             tuple(
                 (-1 - place, count)

@@ -54,10 +54,6 @@ class LookupResult:
         Position of the lookup in the plan.
     records : int
         Number of records that the task received for it.
-    size_bytes : int
-        Size of the located rows in memory.
-    rows : int
-        Number of located rows.
     groups : tuple of (str, FileId, int)
         Stored groups of the records: partition path, file id, number of records.
     new : tuple of (int, int)
@@ -77,8 +73,6 @@ class LookupResult:
 
     number: int
     records: int
-    size_bytes: int
-    rows: int
     groups: tuple[tuple[str, FileId, int], ...]
     new: tuple[tuple[int, int], ...]
     gone: int

@@ -45,7 +45,7 @@ def result(number: int, new: dict[int, int] | None = None, **groups: Any) -> Loo
     """Return what a lookup found: new keys by partition, and records by group ``partition__id``."""
     held = tuple((*name.split("__"), count) for name, count in groups.items())
     total = sum(groups.values()) + sum((new or {}).values())
-    return LookupResult(number, total, 0, total, held, tuple((new or {}).items()), 0, 0)  # type: ignore[arg-type]
+    return LookupResult(number, total, held, tuple((new or {}).items()), 0, 0)  # type: ignore[arg-type]
 
 
 def plan(
