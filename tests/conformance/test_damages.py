@@ -126,7 +126,7 @@ def _do(table: bl.Table, call: str) -> None:
 def test_every_finding_of_the_doctor_has_a_damage_that_causes_it() -> None:
     special = {damage for kind in KINDS for damage in kind.damages}
     caused = {kind for damage in special for kind in damage.found}
-    # Damage of metadata tables: tests/unit/test_metadata_damages.py and test_metadata_listing.py.
+    # Damage of metadata tables: tests/tables/test_metadata_damages.py and test_metadata_listing.py.
     elsewhere = {kind for kind in FindingKind if kind.name.startswith(("METADATA_", "INDEX_"))}
     elsewhere.add(FindingKind.KEYS_AMBIGUOUS)  # Of composite keys: tests/unit/test_alike_keys.py.
     # Only Hudi causes them: tests/golden/test_doctor.py.
