@@ -11,7 +11,7 @@ import pytest
 
 import bucketlake as bl
 from tests.spark.frames import frame_of
-from tests.unit.write.test_statistics_upkeep import require_statistics
+from tests.tables.test_statistics_upkeep import require_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
