@@ -127,7 +127,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=600 if DEEP else 40,
+        default=600 if DEEP else 28,
         help="how many seeds the simulation runs",
     )
     parser.addoption(

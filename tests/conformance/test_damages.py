@@ -75,7 +75,6 @@ _CALL = re.compile(r"table\.(\w+)\(([^)]*)\)")
 
 
 @pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
-@pytest.mark.parametrize("is_twice", [False, True])
 def test_each_call_that_an_error_names_leads_to_a_table_that_can_be_written(
     case: Case,
     index_state: Callable[[bl.Table], None],

@@ -16,7 +16,7 @@ from tests.tables.test_statistics_upkeep import require_statistics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 SCHEMA = pa.schema(
     {
