@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -25,9 +26,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with three cases or more leave out half, at other commits the other half.
+    """Of a test with several cases leave out half, at other commits the other half.
 
-    A deep run has all of them, and so has a run of tests that are named.
+    A deep run has all of them, and so has a run of tests that are named. Turns of both writers on
+    each kind of index and each table type are marked ``every_case``.
     """
     if config.getoption("keyword") or any("::" in given for given in config.args):
         return
@@ -36,10 +38,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if Path(__file__).parent in item.path.parents:
             cases[item.path, item.name.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
-    for held in cases.values():
+    for (path, _), held in cases.items():
         is_whole = held[0].get_closest_marker("every_case") is not None
-        if len(held) > 2 and not is_whole:
-            left_out |= {*held} - {*of_this_commit(held, 2)}
+        if not is_whole and len(held) > 1:
+            turn = f"{int(commit(), 16) + crc32(path.name.encode()):x}"  # One for a file.
+            left_out |= {*held} - {*of_this_commit(held, 2, turn)}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
 
