@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
+import subprocess
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 One = TypeVar("One")
@@ -28,6 +32,53 @@ def combinations(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(itertools.product(*choices))
     count = max(map(len, choices))
     return [tuple(one[i % len(one)] for one in choices) for i in range(count)]
+
+
+def every_second(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return every second combination, so that each two choices still meet; in a deep run all.
+
+    They meet where there are three parameters or more.
+
+    Examples
+    --------
+    >>> every_second(["a", "b"], [1, 2], [True, False])
+    [('a', 1, True), ('a', 2, False), ('b', 1, False), ('b', 2, True)]
+    """
+    places = itertools.product(*(range(len(one)) for one in choices))
+    kept = [held for held in places if DEEP or sum(held) % 2 == 0]
+    return [tuple(map(operator.getitem, choices, held)) for held in kept]
+
+
+@cache
+def commit() -> str:
+    """Return the newest commit of this checkout, in hexadecimal digits; "0" outside of one."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "0"
+
+
+def of_this_commit(found: Sequence[One], share: int, at: str | None = None) -> list[One]:
+    """Return every ``share``-th, at other commits other ones; in a deep run all.
+
+    Parameters
+    ----------
+    found : sequence
+        The choices.
+    share : int
+        How many commits it takes at least until all were chosen.
+    at : str, optional
+        A commit; by default the newest of this checkout.
+
+    Examples
+    --------
+    >>> of_this_commit("abcdef", 2, at="8"), of_this_commit("abcdef", 2, at="9")
+    (['a', 'c', 'e'], ['b', 'd', 'f'])
+    """
+    if DEEP:
+        return list(found)
+    return list(found[int(at or commit(), 16) % share :: share])
 
 
 def some(found: Sequence[One], most: int) -> list[One]:

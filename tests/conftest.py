@@ -31,7 +31,7 @@ _numbers = itertools.count()
 GOLDEN_TABLES = Path(__file__).parent / "golden" / "tables"
 
 # Quick by day, deep by night (BUCKETLAKE_DEEP=1). The machine may be busy, so time is no failure.
-settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True)
 settings.register_profile(
     "deep", max_examples=5_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -127,7 +127,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=600 if DEEP else 40,
+        default=600 if DEEP else 28,
         help="how many seeds the simulation runs",
     )
     parser.addoption(

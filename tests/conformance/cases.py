@@ -208,8 +208,9 @@ class Checked:
         minutes.
         """
         self.check_rows()
+        live = self._live()
         for row in in_order(self.rows.values())[:: max(1, len(self.rows) // 2)]:
-            self.locate(row)
+            self._locate(row, live)
         findings = self.table.doctor(check_keys=True, min_age_seconds=0)
         wrong = [one for one in findings if one.severity is not Severity.NOTE]
         assert not wrong, f"the doctor finds {wrong}"
@@ -235,9 +236,17 @@ class Checked:
 
     def locate(self, row: Row) -> tuple[str, int | None]:
         """Check that a key is in exactly one live file group; return its partition and bucket."""
+        return self._locate(row, self._live())
+
+    def _live(self) -> dict[tuple[str, str], int | None]:
+        """Return the buckets of the live file groups, by partition and file id."""
+        return {(b.partition_path, b.file_id): b.bucket_id for b in self.table.buckets()}
+
+    def _locate(
+        self, row: Row, live: Mapping[tuple[str, str], int | None]
+    ) -> tuple[str, int | None]:
         [found] = self.table.locate(self.key_of(row), row["day"])
         assert found.partition_path == row["day"]
-        live = {(b.partition_path, b.file_id): b.bucket_id for b in self.table.buckets()}
         assert live[found.partition_path, found.file_id] == found.bucket_id
         return found.partition_path, found.bucket_id
 

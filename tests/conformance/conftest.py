@@ -7,25 +7,28 @@ all kinds.
 
 The mark ``merge_on_read`` runs a test only for that table type. ``in_turns(name, values)`` runs a
 test for each value with each kind. A test with ``damage`` runs for each damage with
-every third kind, in turns; with ``index_state`` too, for kinds that need a record-level
-index, and for the states in turn.
+every fourth kind, in turns; with ``index_state`` too, for kinds that need a record-level
+index, and for the states in turn. One with ``index_state`` and ``is_twice`` runs for each state
+with each of these kinds, and takes turns whether a key is stored twice.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 from zlib import crc32
 
 import pytest
 
-from tests.choices import DEEP
+from tests.choices import DEEP, commit, every_second
 from tests.conformance.cases import Case, Checked
 from tests.conformance.damages import INDEX_STATES, Damage
 from tests.conformance.kinds import Kind, kinds_named
 
-_KINDS_SHARE = 3  # Each damage runs with every third kind.
+_KINDS_SHARE = 4  # Each damage runs with every fourth kind, at other commits with other ones;
+_INDEXED_SHARE = 3  # and with a damaged index, too, with one of the three that need it.
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -40,16 +43,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = [kind for kind in kinds if kind.needs_metadata_table and not kind.is_variant]
         if "damage" not in metafunc.fixturenames:
             each = [pair for kind in chosen for pair in _in_turns(kind, INDEX_STATES)]
-            metafunc.parametrize(("case", "index_state"), each, ids=_name_of)
+            if "is_twice" in metafunc.fixturenames:
+                both = (product if name else every_second)(each, [False, True])
+                triples = [(*pair, is_twice) for pair, is_twice in both]
+                metafunc.parametrize(("case", "index_state", "is_twice"), triples, ids=_name_of)
+            else:
+                metafunc.parametrize(("case", "index_state"), each, ids=_name_of)
             return
         repaired = [(c, d) for kind in chosen for c, d in _damages(kind) if d.is_repaired]
+        if not name and not DEEP:
+            repaired = _few_of_each_damage(repaired, _INDEXED_SHARE)
         states = (INDEX_STATES[n % len(INDEX_STATES)] for n in range(len(repaired)))
         triples = [(*pair, state) for pair, state in zip(repaired, states, strict=False)]
         metafunc.parametrize(("case", "damage", "index_state"), triples, ids=_name_of)
     elif "damage" in metafunc.fixturenames:
         pairs = [pair for kind in kinds for pair in _damages(kind)]
         if not name and not DEEP:
-            pairs = _few_of_each_damage(pairs)
+            pairs = _few_of_each_damage(pairs, _KINDS_SHARE)
         metafunc.parametrize(("case", "damage"), pairs, ids=_name_of)
     elif in_turns is not None:
         argument, values = in_turns.args
@@ -64,16 +74,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", cases, ids=str)
 
 
-def _few_of_each_damage(pairs: Sequence[tuple[Case, Damage]]) -> list[tuple[Case, Damage]]:
+def _few_of_each_damage(
+    pairs: Sequence[tuple[Case, Damage]], share: int
+) -> list[tuple[Case, Damage]]:
     """Return some kinds for each damage, other ones for the next: each kind has its share."""
     by_damage: dict[str, list[tuple[Case, Damage]]] = defaultdict(list)
     for pair in pairs:
         by_damage[pair[1].name].append(pair)
     return [
         pair
-        for turn, held in enumerate(by_damage.values())
+        for turn, held in enumerate(by_damage.values(), int(commit(), 16))
         for place, pair in enumerate(held)
-        if (place + turn) % _KINDS_SHARE == 0 or len(held) < _KINDS_SHARE
+        if (place + turn) % share == 0 or len(held) < share
     ]
 
 

@@ -75,7 +75,6 @@ _CALL = re.compile(r"table\.(\w+)\(([^)]*)\)")
 
 
 @pytest.mark.filterwarnings("ignore::bucketlake.errors.MetadataTableWarning")
-@pytest.mark.parametrize("is_twice", [False, True])
 def test_each_call_that_an_error_names_leads_to_a_table_that_can_be_written(
     case: Case,
     index_state: Callable[[bl.Table], None],
@@ -126,7 +125,7 @@ def _do(table: bl.Table, call: str) -> None:
 def test_every_finding_of_the_doctor_has_a_damage_that_causes_it() -> None:
     special = {damage for kind in KINDS for damage in kind.damages}
     caused = {kind for damage in special for kind in damage.found}
-    # Damage of metadata tables: tests/unit/test_metadata_damages.py and test_metadata_listing.py.
+    # Damage of metadata tables: tests/tables/test_metadata_damages.py and test_metadata_listing.py.
     elsewhere = {kind for kind in FindingKind if kind.name.startswith(("METADATA_", "INDEX_"))}
     elsewhere.add(FindingKind.KEYS_AMBIGUOUS)  # Of composite keys: tests/unit/test_alike_keys.py.
     # Only Hudi causes them: tests/golden/test_doctor.py.

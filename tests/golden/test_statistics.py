@@ -108,8 +108,8 @@ def predicates_on(rows: pa.Table) -> list[Predicate]:
 
 
 def sample(found: list[Predicate], name: str) -> list[Predicate]:
-    """Return thirty conditions, the same in each run; in a deep run all."""
-    return found if DEEP else random.Random(name).sample(found, min(30, len(found)))
+    """Return twelve conditions, the same in each run; in a deep run all."""
+    return found if DEEP else random.Random(name).sample(found, min(12, len(found)))
 
 
 @pytest.mark.parametrize("table", WITH_STATISTICS)

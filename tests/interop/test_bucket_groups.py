@@ -37,6 +37,7 @@ def grown(hudi: HudiPeer, path: Path, *, merge_on_read: bool) -> SharedTable:
     return table
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy on write", "merge on read"])
 def test_hudi_and_hudi_rs_read_buckets_of_several_groups(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool

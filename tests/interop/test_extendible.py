@@ -61,6 +61,7 @@ class ReadTable:
         assert rows_of(self.hudi.read(self.path), schema) == expected
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("merge_on_read", "with_metadata_table"), combinations([False, True], [False, True])
 )

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.interop
 BLOOM = {"hoodie.index.type": "BLOOM"}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("index", "merge_on_read"),
     combinations(["simple bucket", "bloom"], [False, True]),

@@ -32,6 +32,7 @@ SHARING = {
 BATCHES = 3
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy-on-write", "merge-on-read"])
 def test_two_writers_at_once_lose_and_double_nothing(
     hudi: HudiPeer, tmp_path: Path, merge_on_read: bool

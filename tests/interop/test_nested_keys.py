@@ -29,6 +29,7 @@ def row(eid: int, ts: int, v: int) -> Row:
     return {"header": {"eid": eid, "day": "ab"[eid % 2], "ts": ts}, "other": f"x{eid % 3}", "v": v}
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("merge_on_read", "first"), combinations([False, True], [BUCKETLAKE, HUDI])
 )

@@ -42,6 +42,7 @@ def assert_in_their_buckets(table: SharedTable) -> None:
         assert len(table.ours.locate(str(row["id"]))) == 1, row
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("first", list(Writer), ids=lambda writer: f"{writer.value} first")
 def test_hudi_and_bucketlake_take_turns_across_rescales(
     hudi: HudiPeer, tmp_path: Path, first: Writer

@@ -71,6 +71,7 @@ def layout_key(layout: Layout, row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in (*layout.kind.record_key, *layout.kind.partition_by))
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("layout", "first"), LONG, ids=names(LONG))
 def test_hudi_and_bucketlake_take_turns(
     hudi: HudiPeer, tmp_path: Path, layout: Layout, first: Writer

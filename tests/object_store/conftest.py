@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bucketlake.storage.base import Storage
+from tests.choices import commit, of_this_commit
 from tests.object_store.proxy import Road, road_to
 from tests.s3_server import client_of, moto_process, new_bucket
 from tests.unit.storage.bucket import ACCESS_KEY, SECRET_KEY, Bucket
 from tests.versitygw import ServerUnavailableError, versitygw_process
 
 ON_EACH_SERVER = ["server", "contract", "commit_order", "outcome", "heartbeat", "recovery", "locks"]
+ALWAYS_ON_EACH = ["server", "contract"]
 
 _numbers = itertools.count()
 
@@ -29,6 +33,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         subject = metafunc.module.__name__.rpartition(".test_")[2]
         servers = ["moto", "versitygw"] if subject in ON_EACH_SERVER else ["versitygw_or_moto"]
         metafunc.parametrize("s3_endpoint", servers, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what another commit runs; a deep run has all, and so has one of named tests.
+
+    The rules for locks, heartbeats and outcomes are tested on one server each time, as the contract
+    of storage, on which they rest, is tested on both. Of the tests that come from ``tests/tables``,
+    where they all run in memory, half run here.
+    """
+    if config.getoption("keyword") or any("::" in given for given in config.args):
+        return
+    cases: dict[tuple[str, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not isinstance(item, pytest.Function) or Path(__file__).parent != item.path.parent:
+            continue
+        subject = item.path.stem.removeprefix("test_")
+        server = str(getattr(item, "callspec").params["s3_endpoint"])  # noqa: B009 - No public type.
+        if subject in ON_EACH_SERVER and subject not in ALWAYS_ON_EACH:
+            cases[subject, item.name.replace(server, "")].append(item)
+        elif item.function.__module__.startswith("tests.tables."):
+            cases[(subject,)].append(item)
+    left_out: set[pytest.Item] = set()
+    for turn, held in enumerate(cases.values()):
+        at = f"{int(commit(), 16) + turn:x}"
+        left_out |= {*held} - {*of_this_commit(held, 2, at)}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=[*left_out])
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def test_an_upsert_of_one_file_group_and_a_read_send_few_requests(
     road.reset()
     table.upsert(ROWS.slice(0, 1))
     sent = Counter(kind_of(*one) for one in road.asked)
-    # The numbers of tests/unit/test_cost.py; deletes of several objects are POSTs.
+    # The numbers of tests/tables/test_cost.py; deletes of several objects are POSTs.
     assert sent == expected, road.asked
     road.reset()
     assert table.to_arrow().num_rows == 20

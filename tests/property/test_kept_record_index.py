@@ -23,7 +23,7 @@ from bucketlake.index.setting import TableIndex
 from bucketlake.model.table_type import TableType
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import system_now_ms
-from tests.choices import DEEP
+from tests.choices import DEEP, every_second
 
 FLAG = "_hoodie_is_deleted"
 SCHEMA = pa.schema(
@@ -162,9 +162,10 @@ def new_table(
         forget(name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "global"])
+@pytest.mark.parametrize(
+    ("kind", "table_type", "partitioned"),
+    every_second([*KINDS], ["copy_on_write", "merge_on_read"], [True, False]),
+)
 @settings(
     max_examples=300 if DEEP else 3,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -226,7 +226,7 @@ def new_model(*, partitioned: bool, ordered: bool, table_type: str) -> Iterator[
     ),
 )
 @settings(
-    max_examples=500 if DEEP else 6,
+    max_examples=500 if DEEP else 4,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS, are_cut=st.booleans())

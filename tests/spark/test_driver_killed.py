@@ -1,6 +1,6 @@
 """A driver killed at any moment leaves each batch written or not, and a table to go on with.
 
-Five rounds by default; BUCKETLAKE_LONG=100 asks for more. Where the moment falls follows from the
+Two rounds by default; BUCKETLAKE_LONG=100 asks for more. Where the moment falls follows from the
 round, so that a failure can be looked for again.
 """
 
@@ -19,7 +19,7 @@ from tests.spark.processes import kill_group, start_driver, tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "3"))
+ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "2"))
 START_SECONDS_MAX = 300
 
 

@@ -17,7 +17,7 @@ from tests.indexed_tables import add_record_index
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 DAYS = ("2024-01-01", "2024-01-02", "d/e")
@@ -58,7 +58,6 @@ def test_tasks_write_the_files_that_this_process_writes(
     assert table.read(spark, where="id = 'k7'").count() == 0
 
 
-@pytest.mark.any_spark
 def test_key_of_two_partitions_is_the_same_error_in_a_task(
     spark: SparkSession, table_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.spark import index_entry_tasks
+from tests.choices import combinations
 from tests.conformance.cases import Case, rows
 from tests.conformance.kinds import Kind
 from tests.spark.test_kinds import ByFrames
@@ -16,14 +17,16 @@ from tests.spark.test_kinds import ByFrames
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 RINGS = Kind("rings", bl.ConsistentBucket(2, max=8), bl.ConsistentBucket(3))
 SIMPLE = Kind("simple", bl.SimpleBucket(4), bl.SimpleBucket(5))
 
 
-@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "global"])
+@pytest.mark.parametrize(
+    ("table_type", "partitioned"),
+    combinations(["copy_on_write", "merge_on_read"], [True, False]),
+)
 def test_writes_and_rescales_of_spark_keep_the_index_equal_to_the_rows(
     spark: SparkSession, tmp_path: Path, table_type: str, partitioned: bool
 ) -> None:

@@ -1,6 +1,6 @@
 """Two Spark writers and a compactor on one table, killed at random: nothing is lost or doubled.
 
-Ten rounds by default; BUCKETLAKE_LONG=200 asks for more. In each one of the three dies by SIGKILL,
+Four rounds by default; BUCKETLAKE_LONG=200 asks for more. In each one of the three dies by SIGKILL,
 its Spark with it, and is started again while the others go on. The writers' streams repeat the
 batch that they had no answer for.
 """
@@ -27,7 +27,7 @@ from tests.spark.processes import kill_group, start_driver, tail
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "6"))
+ROUNDS = int(os.environ.get("BUCKETLAKE_LONG", "4"))
 SECONDS_MAX = 300
 WRITERS = ("one", "two")
 

@@ -16,7 +16,7 @@ from tests.spark.frames import frame_of, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 DYNAMIC = bl.DynamicBucket(max_records=15, assigners=2)
 

@@ -17,7 +17,7 @@ from tests.spark.frames import frame_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
 DAYS = ("2024-01-01", "2024-01-02", "2023-01-01")
@@ -51,7 +51,6 @@ def test_partitions_are_rescaled_and_written_on_by_spark(
         assert [row.v for row in table.read(spark, where=where).collect()] == [number]
 
 
-@pytest.mark.any_spark
 def test_upserts_and_reads_go_on_while_partitions_are_rescaled(
     spark: SparkSession, table_path: Path, tmp_path: Path
 ) -> None:

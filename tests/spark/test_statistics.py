@@ -11,12 +11,12 @@ import pytest
 
 import bucketlake as bl
 from tests.spark.frames import frame_of
-from tests.unit.write.test_statistics_upkeep import require_statistics
+from tests.tables.test_statistics_upkeep import require_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark]
 
 SCHEMA = pa.schema(
     {

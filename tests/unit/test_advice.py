@@ -55,10 +55,11 @@ def literals(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, "".join(map(str, parts))
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        for line, text in literals(path):
-            yield f"{path.relative_to(SOURCES)}:{line}", text
+MESSAGES = [
+    (f"{path.relative_to(SOURCES)}:{line}", text)
+    for path in sorted(SOURCES.rglob("*.py"))
+    for line, text in literals(path)
+]
 
 
 def parameters_of(call: re.Match[str]) -> set[str]:
@@ -78,12 +79,12 @@ def has_options(name: str, keywords: set[str]) -> bool:
 
 CALLS: list[Any] = [
     pytest.param(where, call, id=f"{where}-{call['method'] or call['name']}")
-    for where, text in messages()
+    for where, text in MESSAGES
     for call in CALL.finditer(text)
 ]
 COMMANDS: list[Any] = [
     pytest.param(found, id=f"{where}-{found['name']}")
-    for where, text in messages()
+    for where, text in MESSAGES
     for found in COMMAND.finditer(text)
 ]
 
@@ -120,7 +121,7 @@ def test_command_in_a_message_exists_with_its_options_and_does_what_is_advised(
 def test_messages_write_calls_with_brackets() -> None:
     lacking = [
         (where, found[0])
-        for where, text in messages()
+        for where, text in MESSAGES
         if " " in text
         for found in UNCALLED.finditer(text)
     ]

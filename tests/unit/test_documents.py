@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_no_document_names_a_registry_or_a_path_of_one_machine(path: Path) -> No
     assert [word for word in (*FOREIGN_HOSTS, *MACHINE_PATHS) if word in text] == []
 
 
+@cache
 def names_of_tests() -> set[str]:
     names = set()
     for file in (ROOT / "tests").rglob("*.py"):

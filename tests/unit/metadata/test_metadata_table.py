@@ -216,7 +216,8 @@ def test_missing_metadata_table_is_an_error_with_the_next_step() -> None:
         made.open()
 
 
-def test_damaged_properties_name_the_file(made: MadeTable) -> None:
+def test_damaged_properties_name_the_file(made: MadeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketlake.timeline.table_properties._READ_PAUSE_S", 0)
     made.storage.put(f"{METADATA_TABLE_FOLDER}/{PROPERTIES_FILE}", b"hoodie.table.name=a\n")
     with pytest.raises(FormatError, match=r"\.hoodie/metadata/\.hoodie/hoodie\.properties"):
         made.open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,11 +28,11 @@ from tests.storages import objects_of
 NAME = "bad-input"
 
 
-@pytest.fixture
-def table() -> Iterator[bl.Table]:
-    forget(NAME)
+@cache
+def made() -> dict[str, bytes]:
+    """What a table with the good rows consists of."""
     table = bl.create_table(
-        f"memory://{NAME}",
+        "memory://bad-input-first",
         schema=SCHEMA,
         record_key=["id"],
         partition_by=["part"],
@@ -39,7 +40,17 @@ def table() -> Iterator[bl.Table]:
         index=bl.SimpleBucket(2),
     )
     table.upsert(good_rows())
-    yield table
+    return objects_of(MemoryStorage("bad-input-first"))
+
+
+@pytest.fixture
+def table() -> Iterator[bl.Table]:
+    """A copy of that table for each test."""
+    forget(NAME)
+    storage = MemoryStorage(NAME)
+    for path, data in made().items():
+        storage.put(path, data)
+    yield bl.open_table(f"memory://{NAME}")
     forget(NAME)
 
 

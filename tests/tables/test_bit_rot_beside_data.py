@@ -27,7 +27,7 @@ from bucketlake.timeline.archive_reader import read_archive
 from tests.choices import DEEP
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("s", pa.string())])
-FLIPS = 250 if DEEP else 100
+FLIPS = 250 if DEEP else 60
 WRITES_EVERY = 12  # Flips after which a write is tried, too.
 NewPath = Callable[[], str]
 

@@ -13,8 +13,8 @@ from bucketlake.actions import turns
 from bucketlake.metadata.metadata_table import MetadataTable, open_metadata_table
 from bucketlake.read.snapshot import load_snapshot
 from tests.metadata_truth import Facts, facts_of, require_true_statistics, statistics_in
+from tests.tables.test_metadata_upkeep import WAYS, make, opened
 from tests.unit.actions.test_completion import COW, MOR, RINGS, rows
-from tests.unit.actions.test_metadata_upkeep import WAYS, make, opened
 
 PARTITIONS = ("column_stats", "files", "partition_stats")
 

@@ -33,7 +33,7 @@ from tests.ring_tables import (
     timeline_of,
     values,
 )
-from tests.unit.test_resize_plans import slices_of
+from tests.tables.test_resize_plans import slices_of
 
 EXECUTE = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
 LIMITS = ResizeLimits(max_file_size=100, split_threshold=2.0, merge_threshold=0.5)

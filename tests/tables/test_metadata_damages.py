@@ -22,6 +22,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
+from tests.choices import every_second
 from tests.metadata_truth import require_true_metadata
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -189,9 +190,10 @@ def test_damage_of_the_metadata_table_is_found_and_repaired(
         require_true_metadata(storage)
 
 
-@pytest.mark.parametrize("kind", [".hfile", ".log."])
-@pytest.mark.parametrize("damage", [flip, cut])
-@pytest.mark.parametrize("at", [0.02, 0.3, 0.5, 0.95])
+@pytest.mark.parametrize(
+    ("kind", "damage", "at"),
+    every_second([".hfile", ".log."], [flip, cut], [0.02, 0.3, 0.5, 0.95]),
+)
 def test_damaged_file_of_the_index_is_named_and_one_partition_is_built_again(
     table: bl.Table, kind: str, damage: Callable[[Storage, str, float], None], at: float
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine
+from tests.choices import DEEP
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,
@@ -52,10 +54,13 @@ EXECUTE: dict[str, Any] = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
 FIRST = keyed(range(40))
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk"] if DEEP else ["in turns"])
 def path(request: pytest.FixtureRequest, new_path: Callable[[], str], tmp_path: Path) -> str:
-    """A path for a table, in memory and on disk."""
-    return new_path() if request.param == "memory" else str(tmp_path / "t")
+    """A path for a table, in memory or on disk: a test in turn has one, in a deep run both."""
+    place = request.param
+    if not DEEP:
+        place = ("memory", "disk")[crc32(request.node.name.encode()) % 2]
+    return new_path() if place == "memory" else str(tmp_path / "t")
 
 
 def filled(path: str, table_type: str = "merge_on_read", **options: Any) -> bl.Table:

@@ -286,7 +286,7 @@ def test_a_repair_that_dies_at_any_step_loses_nothing_and_is_ended_by_the_next(
     repair(whole, None, min_age_seconds=0, dry_run=False)
     steps = len(whole.trace)
     assert steps > 10
-    for fault in some([*crash_points(steps)], 16):
+    for fault in some([*crash_points(steps)], 12):
         if fault.moment is Moment.HALFWAY:
             continue
         name = f"repair-{next(_NUMBERS)}"

@@ -19,7 +19,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
 from tests.between import InterruptedEngine
 from tests.metadata_truth import require_true_metadata
-from tests.unit.test_record_index import make, rows
+from tests.tables.test_record_index import make, rows
 
 NewPath = Callable[[], str]
 INDEX = ["record_index"]
