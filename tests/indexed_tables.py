@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from bucketlake.config.table_keys import METADATA_PARTITIONS
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.format.index_definitions import IndexDefinition
 from bucketlake.format.metadata_record.file_ids import MetadataPartition
 from bucketlake.metadata.creation import (
@@ -20,7 +22,7 @@ from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.definition_file import update_index_definitions
 from bucketlake.metadata.record_index.shards import ShardLimits
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.metadata.index_builder import Runner, build_here, build_index
+from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.clock import table_clock
@@ -31,7 +33,7 @@ FILES, RECORD_INDEX = MetadataPartition.FILES, MetadataPartition.RECORD_INDEX
 
 
 def add_record_index(
-    storage: Storage, *, is_partitioned: bool, shards: int = 1, run: Runner = build_here
+    storage: Storage, *, is_partitioned: bool, shards: int = 1, engine: Engine = HERE
 ) -> None:
     """Build a metadata table with the partitions ``files`` and ``record_index`` anew."""
     set_properties(storage, {METADATA_PARTITIONS: ""})
@@ -51,7 +53,7 @@ def add_record_index(
     table, instant = inner_table(storage, config), initial_instant(1)
     limits = ShardLimits(shards, shards)
     plan = plan_index(snapshot, table, instant, is_partitioned=is_partitioned, limits=limits)
-    stats = build_index(snapshot, table, plan, run)
+    stats = build_index(snapshot, table, plan, engine)
     complete_initialisation(table, RECORD_INDEX, stats, instant, completed_at)
     definition = IndexDefinition.of_record_index(is_partitioned=is_partitioned)
     update_index_definitions(storage, config, [definition])

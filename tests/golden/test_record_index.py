@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import bucketlake as bl
+from bucketlake.flow.threads import HERE
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import BlockKind, read_log_blocks
 from bucketlake.format.log_deletes import decode_delete_block
@@ -16,7 +17,7 @@ from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import RECORD_KEY
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
-from bucketlake.services.metadata.index_builder import build_here, build_index
+from bucketlake.services.metadata.index_builder import build_index
 from bucketlake.services.metadata.index_plan import plan_index
 from bucketlake.storage.memory import MemoryStorage
 from bucketlake.timeline.table_properties import read_table_config
@@ -82,7 +83,7 @@ def test_built_index_is_that_of_the_rows(snapshot: Snapshot, is_partitioned: boo
     metadata = MemoryStorage.fresh()
     table = InnerTable(metadata, inner_table(metadata, snapshot.config).config)
     plan = plan_index(snapshot, table, FIRST, is_partitioned=is_partitioned)
-    stats = build_index(snapshot, table, plan, build_here)
+    stats = build_index(snapshot, table, plan, HERE)
     found = set()
     for stat in stats:
         hfile = HFileReader.open(metadata, stat.path, stat.file_size_bytes).read()

@@ -12,7 +12,7 @@ import pytest
 from bucketlake.actions.commit import commit_write
 from bucketlake.errors import CommitConflictError
 from bucketlake.storage.location import open_storage
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
 from tests.interop.model import Row, commits_of
 from tests.interop.peer.client import HudiPeer, PeerError
 from tests.interop.shared_table import (
@@ -138,19 +138,19 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
     driver = Driver(monkeypatch, "transaction.commit_write")
     with monkeypatch.context() as patch:
         calls = []
-        write_slots = ArrowSource.write_slots
+        write = PackedRecords.write
 
-        def noted(self: ArrowSource, *arguments: Any) -> Any:
+        def noted(self: PackedRecords, *arguments: Any) -> Any:
             calls.append((self, *arguments))
-            return write_slots(self, *arguments)
+            return write(self, *arguments)
 
-        patch.setattr(ArrowSource, "write_slots", noted)
+        patch.setattr(PackedRecords, "write", noted)
         instant = driver.die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
     table.upsert(HUDI, rows(range(20, 30), 3))
 
-    ((source, *arguments),) = calls
+    ((packed, *arguments),) = calls
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        source.write_slots(*arguments)
+        packed.write(*arguments)
     assert files_of(table, instant) == []
     with pytest.raises(CommitConflictError):
         commit_write(*driver.arguments, **driver.options)

@@ -75,10 +75,10 @@ from tests.simulation.resizes import (
 )
 from tests.simulation.stage import Actor, Stage, StagedStorage
 from tests.simulation.world import (
+    ONE_BY_ONE,
     PARTITIONS,
     SCHEMA,
     Rows,
-    ONE_BY_ONE,
     rescale,
     upserted,
 )

@@ -56,7 +56,7 @@ from tests.faulty_storage import Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.simulation.processes import Processes
 from tests.simulation.record import Deed, Record, same
 from tests.simulation.stage import Actor, Stage, StagedStorage
-from tests.simulation.world import SCHEMA, ONE_BY_ONE, upserted
+from tests.simulation.world import ONE_BY_ONE, SCHEMA, upserted
 
 START_MS = 1_750_000_000_000
 

@@ -35,7 +35,7 @@ from tests.faulty_storage import (
     crash_points,
     distinct_deaths,
 )
-from tests.simulation.world import PARTITIONS, SCHEMA, World, ONE_BY_ONE, rescale
+from tests.simulation.world import ONE_BY_ONE, PARTITIONS, SCHEMA, World, rescale
 
 STEPS = 10
 TWO = bl.SimpleBucket(2)

@@ -22,10 +22,10 @@ from bucketlake.errors import (
     IndexStateError,
     TimelineError,
 )
+from bucketlake.flow.threads import Threads
 from bucketlake.index.hashing_config import CONFIGS_FOLDER, INITIAL_INSTANT
 from bucketlake.index.recorded_counts import RECORD_FOLDER
 from bucketlake.index.rescaled import rescaled_index
-from bucketlake.flow.threads import Threads
 from bucketlake.model.file_name import BaseFileName, InstantTime, LogFileName
 from bucketlake.model.result import WriteResult
 from bucketlake.model.retention import CleanPolicy, Retention
@@ -104,7 +104,11 @@ def rescale(
         slices = target.snapshot.partition_slices(partitions)
         plan = plan_slices(target.snapshot, slices)
         rows = read_arrow(target.storage, plan)
-        return ArrowSource(rows, threads=1) if world is None else RememberingSource(rows, world.late_tasks)
+        return (
+            ArrowSource(rows, threads=1)
+            if world is None
+            else RememberingSource(rows, world.late_tasks)
+        )
 
     return run_rescale(target, change, rows_of, ONE_BY_ONE)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from bucketlake.write.batch_source import WriteTask
 
 import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
@@ -17,7 +18,6 @@ from bucketlake.spark.frame_source import _packing
 from bucketlake.spark.pieces import unpack
 from bucketlake.spark.spool import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
 from bucketlake.storage.local import LocalStorage
-from bucketlake.write.batch_source import WriteTask
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import Placement, SlotPlan

@@ -48,9 +48,11 @@ from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.timeline.transitions import create_requested
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
+from tests.meanwhile import meanwhile
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -558,19 +560,6 @@ def test_counts_of_a_write_that_hudi_rolled_back_go(table: bl.Table) -> None:
 # Writers meanwhile.
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_slots
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        other()
-        return stats
-
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
-
-
 def test_a_write_that_began_before_an_archival_commits_after_it(
     any_table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -872,22 +861,22 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
 ) -> None:
     """Its file was replaced and cleaned, and the commit that replaced it is archived."""
     tasks = []
-    publish = ArrowSource.write_slots
+    publish = PackedRecords.write
 
-    def noted(self: ArrowSource, *arguments: Any) -> Any:
+    def noted(self: PackedRecords, *arguments: Any) -> Any:
         tasks.append((self, arguments))
         return publish(self, *arguments)
 
-    monkeypatch.setattr(ArrowSource, "write_slots", noted)
+    monkeypatch.setattr(PackedRecords, "write", noted)
     upsert(table, 1)
     monkeypatch.undo()
     table.insert_overwrite(rows(2))
     drop_replaced(table)
     upserts(table, 4)
     table.archive(keep_min=1, keep_max=2)
-    [(source, arguments)] = tasks
+    [(packed, arguments)] = tasks
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        source.write_slots(*arguments)
+        packed.write(*arguments)
     assert values(table) == all_are(4)
 
 

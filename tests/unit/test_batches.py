@@ -18,7 +18,7 @@ from bucketlake.index.bucket_hash import assign_buckets
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64())])
 _NUMBERS = count()
@@ -129,16 +129,16 @@ def test_two_drivers_of_one_stream_commit_a_batch_once(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they touch different buckets, so that nothing else is in conflict."""
-    write = ArrowSource.write_slots
+    write = PackedRecords.write
 
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         monkeypatch.undo()
         others.append(table.upsert_batch("orders")(batch(1), 1))
         return stats
 
     others: list[bl.WriteResult] = []
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
+    monkeypatch.setattr(PackedRecords, "write", write_slowly)
     late = table.upsert_batch("orders")(pa.table({"id": ["z"], "v": [9]}, schema=SCHEMA), 1)
     assert late.instant is None
     assert others[0].instant is not None

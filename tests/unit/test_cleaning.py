@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,6 +44,8 @@ from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
 
@@ -392,13 +395,13 @@ class SourceWithClean(ArrowSource):
         super().__init__(data, threads=1)
         self.table = table
 
-    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_slots(tagger)
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = super().pack(tagger)
         self.table.upsert(rows(range(8), 50))
         if self.table.config().table_type.value == "MERGE_ON_READ":
             self.table.compact()
         self.table.clean(retain_versions=1)
-        return counts
+        return packed
 
 
 @ON_READ
@@ -414,24 +417,28 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_and_writes_not
     assert all(i.state is State.COMPLETED for i in table.timeline())
 
 
-def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: str) -> None:
+def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its log file would lie in a file group that it took for a new one."""
     table = create(name, "merge_on_read")
     upserted(table, 2)
     target = open_target(*pinned(table), INDEX)
     slices = target.snapshot.partition_slices
 
-    class Blind(ArrowSource):
-        """Plans on a listing from after the clean, without the look at the timeline."""
+    write = PackedRecords.write
 
-        def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-            table.compact()
-            table.clean(retain_versions=1)
-            return super().write_slots(plan, task)
+    def write_blindly(*arguments: Any) -> Any:
+        """Write on a listing from after the clean, without the look at the timeline."""
+        monkeypatch.undo()
+        table.compact()
+        table.clean(retain_versions=1)
+        return write(*arguments)
 
+    monkeypatch.setattr(PackedRecords, "write", write_blindly)
     assert slices(["a"])
     with pytest.raises(CommitConflictError, match="changed bucket"):
-        write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))
+        write_records(target, Operation.UPSERT, ArrowSource(rows(range(8), 60), threads=1))
 
 
 # Cleans that are archived.
@@ -535,10 +542,10 @@ def test_a_reader_that_pinned_the_table_before_a_clean_is_told_once_it_is_archiv
 class SourceWithArchival(SourceWithClean):
     """Rows whose write meets all that, and an archival, between its plan and its tasks."""
 
-    def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-        counts = super().count_slots(tagger)
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = super().pack(tagger)
         archive_all_but_one(self.table)
-        return counts
+        return packed
 
 
 @ON_READ
@@ -562,13 +569,13 @@ def test_a_delta_commit_that_an_archived_compaction_and_clean_overtook_is_refuse
     target = open_target(*pinned(table), INDEX)
 
     class Blind(ArrowSource):
-        def count_slots(self, tagger):  # type: ignore[no-untyped-def]
-            counts = super().count_slots(tagger)
+        def pack(self, tagger: Tagger) -> PackedRecords:
+            packed = super().pack(tagger)
             table.compact()
             table.clean(retain_versions=1)
             archive_all_but_one(table)
             monkeypatch.setattr("bucketlake.read.snapshot.require_uncleaned", lambda *_, **__: None)
-            return counts
+            return packed
 
     with pytest.raises(CommitConflictError, match="changed bucket"):
         write_records(target, Operation.UPSERT, Blind(rows(range(8), 60), threads=1))

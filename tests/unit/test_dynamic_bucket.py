@@ -22,7 +22,7 @@ from bucketlake.index.setting import index_from_options
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.locate import LocateTask
 from tests.choices import DEEP
 
@@ -288,15 +288,15 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     table = make(str(tmp_path / "table"))
     table.upsert(rows(*range(9)))
     located: list[int] = []
-    locate = ArrowSource.locate
+    locate = PackedRecords.locate
 
-    def noting(self: ArrowSource, plan: Any, task: LocateTask) -> Any:
+    def noting(self: PackedRecords, plan: Any, task: LocateTask) -> Any:
         found = locate(self, plan, task)
-        located.append(sum(result.from_cache for result in found.results))
+        located.append(sum(result.from_cache for result in found.results()))
         return found
 
     dead = frozenset(("a", file_id) for file_id in places(table).values())
-    monkeypatch.setattr(ArrowSource, "locate", noting)
+    monkeypatch.setattr(PackedRecords, "locate", noting)
     found = iter([dead, frozenset()])
     monkeypatch.setattr(
         "bucketlake.write.record_index.indexed_write.dead_groups", lambda *_: next(found)

@@ -16,7 +16,7 @@ import bucketlake as bl
 HEAVY = ("pandas", "sqlglot", "pyspark", "fastavro", "obstore")
 
 PUBLIC_NAMES = "import bucketlake\nfor name in bucketlake.__all__: getattr(bucketlake, name)"
-MODULES_OF_TASKS = "import bucketlake.spark.frame_source, bucketlake.spark.slices"
+MODULES_OF_TASKS = "import bucketlake.spark.frame_source, bucketlake.spark.flow"
 COMMAND_LINE_HELP = """
 from bucketlake.cli.main import main
 main(["--help"], prog_name="bucketlake", standalone_mode=False)

@@ -14,6 +14,7 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import CommitConflictError, IndexStateError, InputError
+from bucketlake.flow.threads import HERE
 from bucketlake.format.hfile.reader import HFileReader
 from bucketlake.format.log_block import LogBlock
 from bucketlake.format.metadata_record.record_index import decode_locations
@@ -29,7 +30,6 @@ from bucketlake.read.slice_logs import counted_blocks
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.read.snapshot import Snapshot, load_snapshot
 from bucketlake.services.metadata import index_builder
-from bucketlake.services.metadata.index_builder import IndexBuilder, build_here
 from bucketlake.services.metadata.index_plan import IndexBuildPlan, plan_index
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -38,6 +38,7 @@ from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.instant import instant_to_ms
 from bucketlake.timeline.markers import read_markers
 from bucketlake.timeline.table_properties import read_table_config
+from tests.engines import Between
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment, SimulatedCrash
 from tests.storages import objects_of
 
@@ -84,7 +85,7 @@ class Built:
         )
 
     def build(self, plan: IndexBuildPlan) -> list[WriteStat]:
-        return index_builder(self.snapshot, self.table, plan, build_here)
+        return index_builder(self.snapshot, self.table, plan, HERE)
 
     def files(self, suffix: str) -> set[str]:
         """Return the paths in the folder of the index that end like this."""
@@ -264,12 +265,13 @@ def test_shards_that_writers_use_are_kept(built: Built) -> None:
 def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
     plan = built.plan()
 
-    def run(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
-        built.metadata.delete(builder.inflight)
-        return build_here(builder, plan)
+    def withdraw() -> None:
+        held = built.metadata.list(".hoodie/timeline")
+        [inflight] = [one.path for one in held if one.path.endswith(".inflight")]
+        built.metadata.delete(inflight)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        index_builder(built.snapshot, built.table, plan, run)
+        index_builder(built.snapshot, built.table, plan, Between(before=withdraw))
     assert not built.files(".hfile")
 
 

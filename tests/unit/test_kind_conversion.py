@@ -31,7 +31,6 @@ from bucketlake.read.read_plan import plan_slices
 from bucketlake.read.snapshot import load_snapshot
 from bucketlake.services.check.findings import Severity
 from bucketlake.services.metadata import rebuild
-from bucketlake.services.metadata.index_builder import build_here
 from bucketlake.services.metadata.rebuild import build_metadata_table
 from bucketlake.services.rebucket import kind_conversion
 from bucketlake.services.rebucket.kind_conversion import run_kind_conversion
@@ -41,8 +40,10 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.choices import some
+from tests.engines import Between
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata
@@ -251,17 +252,17 @@ def test_a_build_does_not_list_what_a_writer_took_off_meanwhile(
     table = make(new_path())
     storage, builds = open_storage(table.path), []
 
-    def run(*arguments: Any) -> Any:
+    def overtaken() -> None:
         builds.append(1)
         if len(builds) == 1:
             list_partitions_as(storage, lost=[MetadataPartition.RECORD_INDEX])
             table.upsert(rows(*range(100, 110)))
-        return build_here(*arguments)
 
+    engine = Between(before=overtaken)
     with pytest.raises(CommitConflictError):
-        build_metadata_table(storage, ["record_index"], run=run)
+        build_metadata_table(storage, ["record_index"], engine=engine)
     assert "record_index" not in read_table_config(storage).metadata_partitions
-    assert "record_index" in build_metadata_table(storage, ["record_index"], run=run)
+    assert "record_index" in build_metadata_table(storage, ["record_index"], engine=engine)
     assert len(table.record_locations("a")) == 22
 
 
@@ -291,7 +292,7 @@ def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
     new_path: NewPath, monkeypatch: pytest.MonkeyPatch, shards: Any
 ) -> None:
     table = make(new_path(), table_type="merge_on_read")
-    storage, write_slots = open_storage(table.path), ArrowSource.write_slots
+    storage, write = open_storage(table.path), PackedRecords.write
     build_metadata_table(storage, ["record_index"], limits=ShardLimits(3, 3))
 
     def later(*given: Any) -> Any:
@@ -300,9 +301,9 @@ def test_a_write_whose_index_is_built_again_with_other_shards_is_made_again(
         storage.delete_folder(f"{METADATA_TABLE_FOLDER}/record_index")
         if shards is not None:
             build_metadata_table(storage, ["record_index"], limits=shards)
-        return write_slots(*given)
+        return write(*given)
 
-    monkeypatch.setattr(ArrowSource, "write_slots", later)
+    monkeypatch.setattr(PackedRecords, "write", later)
     table.upsert(rows(*range(6, 20), at=2))
     assert held(table) == expected(*range(6)) | expected(*range(6, 20), at=2)
     require_true_metadata(storage)

@@ -44,6 +44,7 @@ from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
+from tests.meanwhile import meanwhile
 from tests.storages import set_properties
 
 FLAG = "_hoodie_is_deleted"
@@ -427,19 +428,6 @@ def test_a_compaction_makes_files_of_the_schema_that_the_table_had_at_its_plan(
     narrow_table.compact()
     require_true_schemas(narrow_table)
     assert values(narrow_table) == {"a": 1, "b": 1, "c": 2**40}
-
-
-def meanwhile(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
-    """Let something happen between the tasks of the next write and its commit."""
-    write = ArrowSource.write_slots
-
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
-        stats = write(self, *arguments)
-        monkeypatch.undo()
-        other()
-        return stats
-
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
 
 
 def test_long_work_says_how_far_it_is(

@@ -12,14 +12,12 @@ import bucketlake as bl
 from bucketlake.errors import CommitConflictError
 from bucketlake.metadata.creation import withdraw_initialisations
 from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import load_snapshot
-from bucketlake.services.metadata.index_builder import IndexBuilder, build_here
-from bucketlake.services.metadata.index_plan import IndexBuildPlan
 from bucketlake.services.metadata.rebuild import build_metadata_table, drop_metadata_table
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.table_properties import read_table_config
+from tests.engines import Between
 from tests.metadata_truth import require_true_metadata
 from tests.unit.test_record_index import make, rows
 
@@ -36,12 +34,8 @@ def filled(path: str, index: bl.RecordIndex) -> Storage:
 def built_beside(storage: Storage, other: Callable[[], object], *, writes_first: bool) -> None:
     """Build the index; something else happens before or after its tasks write their files."""
 
-    def run(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
-        stats = build_here(builder, plan) if writes_first else []
-        other()
-        return stats if writes_first else build_here(builder, plan)
-
-    build_metadata_table(storage, INDEX, run=run)
+    before, after = (None, other) if writes_first else (other, None)
+    build_metadata_table(storage, INDEX, engine=Between(before, after))
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "global"])
@@ -86,12 +80,11 @@ def test_a_build_does_not_continue_one_of_the_other_kind_of_index(new_path: NewP
     table.upsert(rows("a1", "b2"))
     storage = open_storage(table.path)
 
-    def die(builder: IndexBuilder, plan: IndexBuildPlan) -> list[WriteStat]:
-        build_here(builder, plan)
+    def die() -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        build_metadata_table(storage, INDEX, run=die)
+        build_metadata_table(storage, INDEX, engine=Between(after=die))
     build_metadata_table(storage, INDEX, is_partitioned=False)
     config = read_table_config(storage)
     index = RecordIndexReader(load_snapshot(storage, config).metadata_table)

@@ -39,6 +39,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.rehash import RehashSource
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
@@ -160,14 +161,14 @@ def test_files_that_newer_rules_do_not_allow_prune_nothing_and_are_not_written_t
 def test_a_write_counted_by_rules_that_changed_meanwhile_is_refused(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, changed = ArrowSource.write_slots, []
+    write, changed = PackedRecords.write, []
 
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         changed.append(change_rules(table, bl.PartitionBucket({"2023": 9}, default=8)))
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
+    monkeypatch.setattr(PackedRecords, "write", write_slowly)
     storage = LocalStorage(table.path)
     target = open_target(storage, table.config(), None)
     with pytest.raises(CommitConflictError, match=r"2 buckets.* has 9 ") as caught:
@@ -388,7 +389,7 @@ def test_bad_arguments_of_a_rescale_are_refused_before_anything_is_written(
 def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
     table: bl.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = RehashSource.write_slots
+    write = RehashSource.write
 
     def write_slowly(self: RehashSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
@@ -401,7 +402,7 @@ def test_a_rescale_whose_partition_changed_meanwhile_is_refused_and_rolled_back(
             commit_write(other, CommitPlan(replaced=gone, extra={"schema": text or ""}))
         return stats
 
-    monkeypatch.setattr(RehashSource, "write_slots", write_slowly)
+    monkeypatch.setattr(RehashSource, "write", write_slowly)
     with pytest.raises(CommitConflictError, match="'2023-01-01'"):
         table.rescale({"2023": 5}, dry_run=False)
     assert bl.open_table(table.path).index == INDEX

@@ -29,6 +29,7 @@ from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.outcome import OutcomeKind, claim_rollback
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -188,15 +189,15 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
         partition_by=["day"], index=old,
     )  # fmt: skip
     table.upsert(rows("ab"))
-    write, other = ArrowSource.write_slots, []
+    write, other = PackedRecords.write, []
 
-    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
+    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         monkeypatch.undo()
         other.append(commit_count(table, {"c": 4}))
         return stats
 
-    monkeypatch.setattr(ArrowSource, "write_slots", write_slowly)
+    monkeypatch.setattr(PackedRecords, "write", write_slowly)
     late = bl.open_table(table.path, index=new)
     target = open_target(storage_of(table), table.config(), new)
     with pytest.raises(CommitConflictError, match=r"6 buckets in .*'c', which has 4") as e:

@@ -15,6 +15,7 @@ from bucketlake.actions.pending import begin_instant
 from bucketlake.actions.resize_withdrawal import withdraw_resize
 from bucketlake.actions.rollback import delete_files
 from bucketlake.errors import AlreadyExistsError, CommitConflictError
+from bucketlake.flow.threads import HERE
 from bucketlake.index.ring_layout import RingLayout
 from bucketlake.index.ring_state import RingSource
 from bucketlake.index.rings import FIRST_VERSION, save_rings, stored_versions
@@ -208,7 +209,7 @@ def test_a_resize_that_died_after_its_decision_is_completed_before_a_write_is_pl
 
     target = open_target(DyingStorage(storage_of(table), reads_count=False), table.config(), None)
     with pytest.raises(SimulatedCrash):
-        service.resize(target.storage, target.config, None, ResizeLimits(), service.resize_here)
+        service.resize(target.storage, target.config, None, ResizeLimits(), HERE)
     assert is_pending(table, resize)
     upsert_once(table, rows([1], 1))
     assert not is_pending(table, resize)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from bucketlake.storage import system_calls
 from bucketlake.timeline.instant import Action
 from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
-from bucketlake.write.resizer import Resizer
 from bucketlake.write.target import open_target
+from tests.engines import Between
 from tests.meanwhile import meanwhile
 from tests.ring_tables import (
     MERGE_ALL,
@@ -94,14 +95,9 @@ def resizes(table: bl.Table) -> list[str]:
 
 def before_tasks_of_resize(monkeypatch: pytest.MonkeyPatch, other: Callable[[int], object]) -> None:
     """Let something happen after each resize is planned, before its tasks; it gets a number."""
-    known, calls = service.resize_here, [0]
-
-    def run(resizer: Resizer, jobs: Any, shards: Any) -> Any:
-        calls[0] += 1
-        other(calls[0])
-        return known(resizer, jobs, shards)
-
-    monkeypatch.setattr("bucketlake.engine.resize_here", run)
+    calls = count(1)
+    engine = Between(before=lambda: other(next(calls)))
+    monkeypatch.setattr("bucketlake.table.engine_of", lambda _: engine)
 
 
 # ---- merge-on-read: copies ---------------------------------------------------------------------

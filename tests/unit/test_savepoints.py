@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
@@ -24,19 +25,21 @@ from bucketlake.format.savepoint_metadata import decode_savepoint
 from bucketlake.index.hashing_config import config_path
 from bucketlake.index.recorded_counts import record_path
 from bucketlake.model.file_name import InstantTime
-from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import WriteStat
-from bucketlake.services.compaction import CompactionLimits, compact, compact_here
+from bucketlake.services.compaction import CompactionLimits, compact
 from bucketlake.services.undo.restore_savepoint import restore
 from bucketlake.storage.base import Buffer
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.compactor import Compactor
 from bucketlake.write.ingest import write_records
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
+from bucketlake.write.write_plan import WritePlan
+from tests.engines import Between
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -289,17 +292,36 @@ def test_a_restore_whose_files_are_gone_undoes_nothing(place: str) -> None:
     assert {row["v"] for row in data_of(table)} == {1}
 
 
-class SourceWithRestore(ArrowSource):
-    """Rows whose write meets a restore between its plan and its commit."""
+@dataclass(frozen=True)
+class PackedBetween(PackedRecords):
+    """Records whose write meets something between its plan and its tasks, or its commit."""
 
-    def __init__(self, table: bl.Table, then: InstantTime) -> None:
-        super().__init__(rows(range(30), 9), threads=1)
-        self.table, self.then = table, then
+    before: Callable[[], object]
+    after: Callable[[], object]
 
-    def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-        stats = super().write_slots(plan, task)
-        self.table.restore(self.then)
-        return stats
+    def write(self, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
+        self.before()
+        results = super().write(plan, task)
+        self.after()
+        return results
+
+
+class Meeting(ArrowSource):
+    """Rows whose write meets something between its plan and its tasks, or its commit."""
+
+    def __init__(
+        self,
+        data: pa.Table,
+        *,
+        before: Callable[[], object] = lambda: None,
+        after: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(data, threads=1)
+        self._hooks = before, after
+
+    def pack(self, tagger: Tagger) -> PackedRecords:
+        packed = super().pack(tagger)
+        return PackedBetween(packed.flow, packed.schema, packed.tasks_wanted, *self._hooks)
 
 
 @TYPES
@@ -308,8 +330,9 @@ def test_a_write_that_is_under_way_during_a_restore_is_refused(place: str, table
     held, then = data_of(table), table.savepoint()
     table.upsert(rows(range(20), 1))
     target = open_target(storage_of(table), table.config(), INDEX)
+    source = Meeting(rows(range(30), 9), after=lambda: table.restore(then))
     with pytest.raises(CommitConflictError, match="was rolled back meanwhile"):
-        write_records(target, Operation.UPSERT, SourceWithRestore(table, then))
+        write_records(target, Operation.UPSERT, source)
     assert data_of(table) == held
     assert_sound(table)
 
@@ -322,14 +345,10 @@ def test_nothing_is_committed_while_a_restore_is_pending(place: str, table_type:
     storage, config = storage_of(table), table.config()
     plan = RestorePlan(then, ((commits(table)[-1], table.timeline()[-1].action.value),))
 
-    class Overtaken(ArrowSource):
-        def write_slots(self, planned, task):  # type: ignore[no-untyped-def]
-            put_restore(table, plan)
-            return super().write_slots(planned, task)
-
     target = open_target(storage, config, INDEX)
+    source = Meeting(rows(range(9), 2), before=lambda: put_restore(table, plan))
     with pytest.raises(CommitConflictError, match="restore 20980101000000000 is under way"):
-        write_records(target, Operation.UPSERT, Overtaken(rows(range(9), 2), threads=1))
+        write_records(target, Operation.UPSERT, source)
     assert {row["v"] for row in data_of(table)} == {1}
     with pytest.raises(TimelineError, match="the table has no commit of this time"):
         table.rollback(plan.undone[0][0])  # Which carries the restore on first.
@@ -343,13 +362,12 @@ def test_a_compaction_that_a_restore_overtakes_is_not_completed(place: str) -> N
     table.upsert(rows(range(20), 1))
     undone = commits(table)[-1]
 
-    def overtaken(compactor: Compactor, slices: Sequence[FileSlice]) -> list[WriteStat]:
+    def overtake() -> None:
         planned = commits(table)[-1]
         put_restore(table, RestorePlan(then, ((planned, "compaction"), (undone, "deltacommit"))))
-        return compact_here(compactor, slices)
 
     with pytest.raises(CommitConflictError, match="this restore is under way"):
-        compact(storage_of(table), table.config(), CompactionLimits(), overtaken)
+        compact(storage_of(table), table.config(), CompactionLimits(), Between(before=overtake))
     table.upsert(rows(range(2), 0))
     assert data_of(table) == held
     assert {path for path in data_files(table) if path.endswith(".parquet")} == {
@@ -476,13 +494,11 @@ def test_commits_that_overlap_stay_where_the_savepoint_saw_them(place: str) -> N
     def overlapped(days: str, meanwhile: str, then: list[str]) -> None:
         target = open_target(storage, config, INDEX)
 
-        class Slow(ArrowSource):
-            def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-                table.upsert(rows(range(4), 5, meanwhile))
-                then.extend([table.savepoint()] if days == "d" else [])
-                return super().write_slots(plan, task)
+        def overtake() -> None:
+            table.upsert(rows(range(4), 5, meanwhile))
+            then.extend([table.savepoint()] if days == "d" else [])
 
-        write_records(target, Operation.UPSERT, Slow(rows(range(4), 6, days), threads=1))
+        write_records(target, Operation.UPSERT, Meeting(rows(range(4), 6, days), before=overtake))
 
     saved: list[str] = []
     overlapped("c", "e", saved)
@@ -505,14 +521,12 @@ def test_a_commit_that_is_older_than_the_timeline_and_was_taken_back_misses_no_f
     )
     saved: list[str] = []
 
-    class Slow(ArrowSource):
-        def write_slots(self, plan, task):  # type: ignore[no-untyped-def]
-            table.upsert(rows(range(4), 5, "e"))
-            saved.append(table.savepoint())
-            return super().write_slots(plan, task)
+    def overtake() -> None:
+        table.upsert(rows(range(4), 5, "e"))
+        saved.append(table.savepoint())
 
     target = open_target(storage_of(table), table.config(), INDEX)
-    write_records(target, Operation.UPSERT, Slow(rows(range(4), 6, "a"), threads=1))
+    write_records(target, Operation.UPSERT, Meeting(rows(range(4), 6, "a"), before=overtake))
     files = {"a": tuple(p[2:] for p in data_files(table) if p.startswith("a/"))}
     table.restore(saved[0])
     # A clean was planned before the restore, and whoever did sleeps still.

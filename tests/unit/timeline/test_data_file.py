@@ -14,11 +14,11 @@ from bucketlake.format.rollback_metadata import RollbackPlan
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.storage.subfolder import Subfolder
+from bucketlake.timeline.data_file import put_data_file
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.markers import Marker, MarkerType
 from bucketlake.timeline.outcome import Publication, claim_commit, forbid_commit
 from bucketlake.timeline.table_properties import read_table_config
-from bucketlake.timeline.data_file import put_data_file
 
 INSTANT = InstantTime("20260101000000000")
 INFLIGHT = f".hoodie/timeline/{INSTANT}.compaction.inflight"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from itertools import count
 from math import gcd
 from typing import Any
@@ -13,11 +14,10 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import IndexStateError
 from bucketlake.read.slice_reader import SliceReader
-from bucketlake.services.rebucket import rescale
 from bucketlake.storage.memory import forget
 from bucketlake.write import rehash
-from bucketlake.write.arrow_source import ArrowSource
-from bucketlake.write.rehash import RehashJob
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.rehash import Rehash, RehashJob
 from tests.choices import combinations
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -38,13 +38,13 @@ def table_of(buckets: int, rows: int, table_type: str = "copy_on_write") -> bl.T
 
 def noted_jobs(monkeypatch: pytest.MonkeyPatch) -> list[RehashJob]:
     jobs: list[RehashJob] = []
-    run = rescale.rehash_here
+    run = Rehash.run
 
-    def noting(one: Any, given: Any, shards: Any) -> Any:
-        jobs.extend(RehashJob.from_text(job.to_text()) for job in given)
-        return run(one, given, shards)
+    def noting(self: Rehash, plans: Sequence[RehashJob], received: object) -> Any:
+        jobs.extend(pickle.loads(pickle.dumps(job)) for job in plans)
+        return run(self, plans, received)
 
-    monkeypatch.setattr("bucketlake.engine.rehash_here", noting)
+    monkeypatch.setattr(Rehash, "run", noting)
     return jobs
 
 
@@ -81,13 +81,13 @@ def test_rows_that_do_not_fit_a_task_go_through_the_shuffle(
     jobs = noted_jobs(monkeypatch)
     monkeypatch.setattr(rehash, "JOB_BYTES_MAX", 10)
     written: list[int] = []
-    write = ArrowSource.write_slots
+    write = PackedRecords.write
 
-    def noting(self: ArrowSource, *arguments: Any) -> Any:
+    def noting(self: PackedRecords, *arguments: Any) -> Any:
         written.append(1)
         return write(self, *arguments)
 
-    monkeypatch.setattr(ArrowSource, "write_slots", noting)
+    monkeypatch.setattr(PackedRecords, "write", noting)
     table.rescale({"a": 8}, dry_run=False)
     assert (jobs, written) == ([], [1])
     assert table.to_arrow().num_rows == 200

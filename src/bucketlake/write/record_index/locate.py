@@ -246,7 +246,7 @@ class LocateTask:
         result = LookupResult(
             lookup.number,
             received,
-            rows.nbytes,
+            _size_of(rows),
             rows.num_rows,
             tuple((*group, count) for group, count in _counts(groups, places)),
             tuple(
@@ -375,6 +375,16 @@ def _taken(
     rows: pa.Table, tagged: TaggedRecords, chosen: IntArray
 ) -> tuple[pa.Table, TaggedRecords]:
     return rows.take(pa.array(chosen)), tagged.take(chosen)
+
+
+def _size_of(rows: pa.Table) -> int:
+    """Return the bytes of the values, whether or not a column has a bitmap of its nulls."""
+    size: int = rows.nbytes
+    for column in rows.itercolumns():
+        for chunk in column.chunks:
+            if chunk.buffers() and chunk.buffers()[0] is not None:
+                size -= (chunk.offset + len(chunk) + 7) // 8 - chunk.offset // 8
+    return size
 
 
 def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
