@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ import pytest
 
 import bucketlake as bl
 from bucketlake.errors import IndexStateError
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE
 from bucketlake.storage.location import open_storage
 from tests.indexed_tables import add_record_index
 
@@ -40,16 +41,16 @@ def make(path: Path) -> bl.Table:
 def test_tasks_write_the_files_that_this_process_writes(
     spark: SparkSession, table_path: Path, is_partitioned: bool
 ) -> None:
-    from bucketlake.spark.build_index_tasks import build_in
+    from bucketlake.spark.flow import SparkEngine
 
     table = make(table_path)
     table.upsert(rows(0, 900))
     table.delete(rows(0, 900).slice(0, 100))
     storage = open_storage(str(table_path))
     contents = []
-    for run in (None, partial(build_in, spark)):
-        given = {} if run is None else {"run": run}
-        add_record_index(storage, is_partitioned=is_partitioned, shards=4, **given)
+    engines: tuple[Engine, ...] = (HERE, SparkEngine(spark))
+    for engine in engines:
+        add_record_index(storage, is_partitioned=is_partitioned, shards=4, engine=engine)
         found = storage.list(".hoodie/metadata/record_index")
         contents.append({stored.path: storage.read(stored.path) for stored in found})
     assert contents[0] == contents[1]
@@ -61,11 +62,11 @@ def test_tasks_write_the_files_that_this_process_writes(
 def test_key_of_two_partitions_is_the_same_error_in_a_task(
     spark: SparkSession, table_path: Path
 ) -> None:
-    from bucketlake.spark.build_index_tasks import build_in
+    from bucketlake.spark.flow import SparkEngine
 
     table = make(table_path)
     table.upsert(pa.table([["k", "k"], list(DAYS[:2]), [1, 2]], schema=SCHEMA))
     with pytest.raises(IndexStateError, match="key 'k' is in data partitions"):
         add_record_index(
-            open_storage(str(table_path)), is_partitioned=False, run=partial(build_in, spark)
+            open_storage(str(table_path)), is_partitioned=False, engine=SparkEngine(spark)
         )

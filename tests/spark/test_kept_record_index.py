@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -60,17 +60,25 @@ def test_a_write_of_spark_has_one_job_after_the_count_also_with_an_index(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = ByFrames(spark, Case(SIMPLE, "copy_on_write"), tmp_path)
-    seen = []
-    with_index = index_entry_tasks.with_index
+    stages: list[str] = []
+    then, runs = SparkFlow.then, [0]
+    run = SparkFlow.results
 
-    def noted(*given: object) -> object:
-        seen.append(given)
-        return with_index(*given)  # type: ignore[arg-type]
+    def noted(self: SparkFlow, stage: Stage, *given: Any) -> SparkFlow:
+        stages.append(type(stage).__name__)
+        return then(self, stage, *given)
 
-    monkeypatch.setattr(index_entry_tasks, "with_index", noted)
+    def counted(self: SparkFlow) -> list[Any]:
+        runs[0] += 1
+        return run(self)
+
+    monkeypatch.setattr(SparkFlow, "then", noted)
+    monkeypatch.setattr(SparkFlow, "results", counted)
     world.upsert(rows(range(30)))
-    assert not seen  # A table without an index pays nothing.
+    assert (stages, runs) == (["WriteStage"], [1])  # A table without an index pays nothing.
     world.table.rebuild_metadata_table(["record_index"])
+    stages.clear()
+    runs[0] = 0
     world.upsert(rows(range(20, 40), 2))
-    assert len(seen) == 1
+    assert (stages, runs) == (["WriteStage", "IndexTask"], [1])
     world.held.check_entries()

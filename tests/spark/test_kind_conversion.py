@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 import bucketlake as bl
+from bucketlake.flow.threads import Threads
 from bucketlake.index.setting import TableIndex
 from bucketlake.services.check.findings import Severity
 from tests.ring_tables import SCHEMA, keyed, rows
@@ -56,11 +57,10 @@ def test_a_session_builds_the_index_of_a_conversion_and_writes_under_the_new_kin
     table.upsert(frame_of(spark, rows(range(60), days="ab"), tmp_path))
     table.upsert(frame_of(spark, rows(range(40, 80), 1, days="ab"), tmp_path))
 
-    def build_here(*_: object) -> NoReturn:
+    def start(*_: object) -> NoReturn:
         raise AssertionError("the index was built in threads of the driver")
 
-    monkeypatch.setattr("bucketlake.services.metadata.index_builder.build_here", build_here)
-    monkeypatch.setattr("bucketlake.engine.build_here", build_here)
+    monkeypatch.setattr(Threads, "start", start)
     groups = {bucket.file_id for bucket in table.buckets()}
     converted = bl.convert(table.path, DYNAMIC, spark=spark)
     expected = keyed(range(40)) | keyed(range(40, 80), 1)

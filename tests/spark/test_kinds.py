@@ -15,8 +15,8 @@ import pytest
 import bucketlake as bl
 from bucketlake.errors import InputError
 from bucketlake.model.result import WriteResult
-from bucketlake.spark.frame_source import SparkSource
 from bucketlake.write import write_plan
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.lookups import Lookup, LookupPlan
 from bucketlake.write.write_plan import SlotPlan
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
@@ -117,18 +117,18 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     spark: SparkSession, case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned: list[list[SlotPlan | Lookup]] = []
-    write_slots, locate = SparkSource.write_slots, SparkSource.locate
+    write, locate = PackedRecords.write, PackedRecords.locate
 
-    def noted_slots(self: SparkSource, found: write_plan.WritePlan, task: Any) -> Any:
+    def noted_slots(self: PackedRecords, found: write_plan.WritePlan, task: Any) -> Any:
         planned.append([*found.slots])
-        return write_slots(self, found, task)
+        return write(self, found, task)
 
-    def noted_lookups(self: SparkSource, found: LookupPlan, task: Any) -> Any:
+    def noted_lookups(self: PackedRecords, found: LookupPlan, task: Any) -> Any:
         planned.append([*found.lookups])
         return locate(self, found, task)
 
-    monkeypatch.setattr(SparkSource, "write_slots", noted_slots)
-    monkeypatch.setattr(SparkSource, "locate", noted_lookups)
+    monkeypatch.setattr(PackedRecords, "write", noted_slots)
+    monkeypatch.setattr(PackedRecords, "locate", noted_lookups)
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
     world = ByFrames(spark, case, tmp_path)
     many = many_of(case)

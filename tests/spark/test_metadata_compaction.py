@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,9 @@ import bucketlake as bl
 from bucketlake.actions.turns import head
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import CommitConflictError, ServiceWarning
-from bucketlake.metadata.slices.rewriter import PlannedSlice, Runner, SliceRewriter, rewrite_here
+from bucketlake.flow.stage import Engine
+from bucketlake.flow.threads import HERE, ThreadFlow
+from bucketlake.metadata.slices.rewriter import SliceRewriter
 from bucketlake.metadata.slices.slice_compaction import (
     DELTA_COMMITS,
     compact_metadata,
@@ -56,7 +58,7 @@ def make(path: Path, commits: int) -> bl.Table:
     return table
 
 
-def compact(table: bl.Table, run: Runner) -> InstantTime | None:
+def compact(table: bl.Table, engine: Engine) -> InstantTime | None:
     storage = open_storage(table.path)
     config = read_table_config(storage)
     clock = table_clock(storage.root, config.timeline_timezone)
@@ -66,7 +68,7 @@ def compact(table: bl.Table, run: Runner) -> InstantTime | None:
         clock,
         lambda: head(storage, config, clock),
         delta_commits=1,
-        run=run,
+        engine=engine,
     )
 
 
@@ -82,30 +84,39 @@ def base_files(storage: Storage, instant: InstantTime) -> dict[str, bytes]:
 @pytest.fixture
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks rewrite small slices, too."""
-    monkeypatch.setattr("bucketlake.spark.metadata_compaction.HERE_BYTES_MAX", -1)
+    monkeypatch.setattr("bucketlake.metadata.slices.slice_compaction.HERE_BYTES_MAX", -1)
 
 
 @pytest.mark.usefixtures("every_size")
 def test_tasks_write_the_files_that_this_process_writes_also_if_they_run_twice(
     spark: SparkSession, table_path: Path
 ) -> None:
-    from bucketlake.spark.metadata_compaction import rewrite_in
+    from bucketlake.spark.flow import SparkEngine
 
     table = make(table_path, 5)
     storage = open_storage(table.path)
     found: list[tuple[list[WriteStat], dict[str, bytes]]] = []
 
-    def run(rewriter: SliceRewriter, slices: Sequence[PlannedSlice]) -> list[WriteStat]:
-        for attempt in (rewrite_here, None, None):
-            stats = attempt(rewriter, slices) if attempt else rewrite_in(spark, rewriter, slices)
-            files = base_files(storage, rewriter.instant)
-            found.append((sorted(stats, key=lambda stat: stat.path), files))
-            if attempt is rewrite_here:
-                for path in files:
-                    storage.delete(path)
-        return stats
+    class Thrice(SparkEngine):
+        """Rewrites slices in this process, and twice in tasks."""
 
-    instant = compact(table, run)
+        def start(self, stage: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
+            start, rewriter = super().start, stage.rewriter
+            attempts: list[Callable[[], list[Any]]] = [
+                lambda: [stat for stat in map(rewriter.write, plans) if stat is not None],
+                lambda: start(stage, plans, sizes).results(),
+                lambda: start(stage, plans, sizes).results(),
+            ]
+            for attempt in attempts:
+                stats = attempt()
+                files = base_files(storage, rewriter.instant)
+                found.append((sorted(stats, key=lambda stat: stat.path), files))
+                if attempt is attempts[0]:
+                    for path in files:
+                        storage.delete(path)
+            return ThreadFlow(HERE, stats)
+
+    instant = compact(table, Thrice(spark))
     assert found[0] == found[1] == found[2]
     assert len(found[0][1]) > len(DAYS) * 2
     assert instant is not None
@@ -116,19 +127,22 @@ def test_tasks_write_the_files_that_this_process_writes_also_if_they_run_twice(
 def test_task_of_a_compaction_that_was_withdrawn_leaves_no_file(
     spark: SparkSession, table_path: Path
 ) -> None:
-    from bucketlake.spark.metadata_compaction import rewrite_in
+    from bucketlake.spark.flow import SparkEngine
 
     table = make(table_path, 3)
     storage = open_storage(table.path)
     instants = []
 
-    def run(rewriter: SliceRewriter, slices: Sequence[PlannedSlice]) -> list[WriteStat]:
-        instants.append(rewriter.instant)
-        withdraw_compactions(storage, read_table_config(storage))
-        return rewrite_in(spark, rewriter, slices)
+    class Late(SparkEngine):
+        """Its tasks begin when the compaction is withdrawn."""
+
+        def start(self, stage: Any, plans: Sequence[Any], sizes: Sequence[int]) -> Any:
+            instants.append(stage.rewriter.instant)
+            withdraw_compactions(storage, read_table_config(storage))
+            return super().start(stage, plans, sizes)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        compact(table, run)
+        compact(table, Late(spark))
     assert base_files(storage, instants[0]) == {}
     require_true_index(storage)
 
@@ -137,12 +151,10 @@ def test_task_of_a_compaction_that_was_withdrawn_leaves_no_file(
 def test_commit_that_compacts_lets_tasks_do_it(
     spark: SparkSession, table_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bucketlake.spark import metadata_compaction
-
-    def never(*_: object) -> list[WriteStat]:
+    def never(*_: object) -> WriteStat:
         raise AssertionError("this process does not rewrite the slices")
 
-    monkeypatch.setattr(metadata_compaction, "rewrite_here", never)
+    monkeypatch.setattr(SliceRewriter, "write", never)
     table = make(table_path, DELTA_COMMITS - 1)
     assert table.metadata_table().last_compaction is None
     table.upsert(frame_of(spark, rows(5000, 5100), table_path.with_name("input")))
@@ -155,14 +167,14 @@ def test_commit_that_compacts_lets_tasks_do_it(
 def test_failure_of_spark_in_a_compaction_leaves_the_commit_alone(
     spark: SparkSession, table_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bucketlake.spark import metadata_compaction
+    from bucketlake.spark.flow import SparkFlow
 
     def fail(*_: object) -> list[str]:
         raise RuntimeError("the job was cancelled")
 
-    monkeypatch.setattr(metadata_compaction, "results_of", fail)
+    monkeypatch.setattr(SparkFlow, "results", fail)
     table = make(table_path, DELTA_COMMITS - 1)
-    with pytest.warns(ServiceWarning, match="compact in Spark tasks .*the job was cancelled"):
+    with pytest.warns(ServiceWarning, match="compact in tasks .*the job was cancelled"):
         table.upsert(rows(5000, 5100))
     monkeypatch.undo()
     assert table.metadata_table().last_compaction is None

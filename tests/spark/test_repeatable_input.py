@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from bucketlake.write.batch_source import WriteTask
@@ -14,11 +13,12 @@ from bucketlake.write.batch_source import WriteTask
 import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER
 from bucketlake.errors import IndexStateError, InputError, StorageError
-from bucketlake.spark.frame_source import _packing
-from bucketlake.spark.pieces import unpack
+from bucketlake.flow.stage import Rows
+from bucketlake.spark.pieces import pack, unpack
 from bucketlake.spark.spool import SPOOL_FOLDER, Spool, _is_stable, is_repeatable
 from bucketlake.storage.local import LocalStorage
 from bucketlake.write.group_writer import GroupWriter
+from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import Placement, SlotPlan
 from tests.spark.frames import frame_of, rows_of
@@ -158,15 +158,13 @@ def test_a_row_of_a_bucket_that_was_not_counted_is_an_error(table: bl.Table) -> 
     tagger = Tagger(table.config().key_spec, bl.SimpleBucket(2).layout(), SCHEMA)
     placement = Placement.of_slots([SlotPlan("0", slot, (), 1, slot) for slot in range(2)])
     writer = cast(GroupWriter, None)
-    pack = _packing(WriteTask(tagger, writer, False), placement, np.zeros(1, np.int32))
+    packed = Rows(RECORDS, tagger.with_tags(rows, tagger.tag(rows)))
     with pytest.raises(IndexStateError, match="1 records belong to other slots: the input changed"):
-        list(pack(iter(rows.to_batches())))
-    delete = _packing(WriteTask(tagger, writer, True), placement, np.zeros(1, np.int32))
-    assert sum(unpacked.num_rows for unpacked in unpack_all(delete(iter(rows.to_batches())))) == 1
-
-
-def unpack_all(packed: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    return [rows for batch in packed for rows in unpack(batch.column("piece"))]
+        WriteStage(WriteTask(tagger, writer, False), placement, SCHEMA).route(packed)
+    deleting = WriteStage(WriteTask(tagger, writer, True), placement, SCHEMA)
+    tasks, routed = deleting.route(packed)
+    _, pieces = pack(routed, tasks)
+    assert sum(unpacked.num_rows for unpacked in unpack(pieces)) == 1
 
 
 def test_asking_prints_nothing_and_leaves_no_view_and_no_setting(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 import bucketlake as bl
+from bucketlake.flow.threads import Threads
 from tests.ring_tables import (
     MERGE_ALL,
     SCHEMA,
@@ -36,10 +37,10 @@ EXECUTE: dict[str, Any] = {"max_file_size": 1 << 40, "merge_threshold": 0.0}
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a resize that does not run in tasks of Spark."""
 
-    def run(*_: object) -> NoReturn:
+    def start(*_: object) -> NoReturn:
         raise AssertionError("a resize ran in threads of the driver")
 
-    monkeypatch.setattr("bucketlake.engine.resize_here", run)
+    monkeypatch.setattr(Threads, "start", start)
 
 
 def read(spark: SparkSession, table: bl.Table, where: str | None = None) -> dict[str, int]:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,9 +29,9 @@ from benchmarks.common.usage import reset_high_water_mark, status_bytes
 from benchmarks.record_index.contenders import large_table
 from benchmarks.record_index.contenders.large_table import SCHEMA, day, key
 from benchmarks.record_index.steps import KINDS, RECORD, SIMPLE
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.group_plan import GroupPlan
-from bucketlake.write.record_index.located_arrow import LocatedArrow
+from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.write_plan import WritePlan
 
 CHANGED_GROUPS = 100
@@ -114,8 +115,8 @@ def _measured(path: str, rows: pa.Table) -> dict[str, float]:
         raise _Planned
 
     with (
-        patch.object(ArrowSource, "write_slots", stop),
-        patch.object(LocatedArrow, "write", stop),
+        patch.object(PackedRecords, "write", stop),
+        patch.object(PlaceStage, "of", staticmethod(partial(stop, None))),
         suppress(_Planned),
     ):
         bl.open_table(path).upsert(rows)

@@ -15,9 +15,9 @@ import bucketlake as bl
 from benchmarks.common.bucketlake import BucketLakeContender, start_bucketlake
 from benchmarks.common.process import serve
 from benchmarks.common.spark import placement_of
-from bucketlake.spark.frame_source import SparkSource
-from bucketlake.write.batch_source import WriteTask
-from bucketlake.write.write_plan import SlotResult, WritePlan
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.write_plan import WritePlan
 
 
 class BucketLake(BucketLakeContender):
@@ -48,13 +48,13 @@ class BucketLake(BucketLakeContender):
 def _noted_plans() -> list[WritePlan]:
     """Return a list to which every later write of this process adds its plan."""
     plans: list[WritePlan] = []
-    write_slots = SparkSource.write_slots
+    write = PackedRecords.write
 
-    def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> list[SlotResult]:
+    def noting(packed: PackedRecords, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         plans.append(plan)
-        return write_slots(source, plan, task)
+        return write(packed, plan, task)
 
-    SparkSource.write_slots = noting  # type: ignore[method-assign]
+    PackedRecords.write = noting  # type: ignore[method-assign]
     return plans
 
 

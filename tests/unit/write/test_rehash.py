@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from itertools import count
 from math import gcd
 from typing import Any
@@ -80,7 +81,7 @@ def test_rows_that_do_not_fit_a_task_go_through_the_shuffle(
     written: list[int] = []
     write = PackedRecords.write
 
-    def noting(self: ArrowSource, *arguments: Any) -> Any:
+    def noting(self: PackedRecords, *arguments: Any) -> Any:
         written.append(1)
         return write(self, *arguments)
 

@@ -397,6 +397,16 @@ def _taken(
     return rows.take(pa.array(chosen)), tagged.take(chosen)
 
 
+def _size_of(rows: pa.Table) -> int:
+    """Return the bytes of the values, whether or not a column has a bitmap of its nulls."""
+    size: int = rows.nbytes
+    for column in rows.itercolumns():
+        for chunk in column.chunks:
+            if chunk.buffers() and chunk.buffers()[0] is not None:
+                size -= (chunk.offset + len(chunk) + 7) // 8 - chunk.offset // 8
+    return size
+
+
 def _ranks(keys: pa.Array, places: PlaceArray) -> PlaceArray:
     """Return the rank of each key among the sorted keys of its partition."""
     ranks = np.empty(len(keys), np.int32)
