@@ -141,7 +141,7 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
         calls = []
         write = PackedRecords.write
 
-        def noted(self: PackedRecords, *arguments: Any) -> Any:
+        def noted(self: ArrowSource, *arguments: Any) -> Any:
             calls.append((self, *arguments))
             return write(self, *arguments)
 
@@ -149,7 +149,7 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
         instant = driver.die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
     table.upsert(HUDI, rows(range(20, 30), 3))
 
-    ((packed, *arguments),) = calls
+    ((source, *arguments),) = calls
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         write(source, *arguments)
     assert files_of(table, instant) == []

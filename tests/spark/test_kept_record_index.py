@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bucketlake as bl
-from bucketlake.spark import index_entry_tasks
+from bucketlake.flow.stage import Stage
+from bucketlake.spark.flow import SparkFlow
 from tests.choices import combinations
 from tests.conformance.cases import Case, rows
 from tests.conformance.kinds import Kind

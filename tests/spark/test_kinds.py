@@ -17,6 +17,7 @@ from bucketlake.errors import InputError
 from bucketlake.model.result import WriteResult
 from bucketlake.write import write_plan
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.record_index import indexed_write
 from bucketlake.write.record_index.lookups import Lookup, LookupPlan
 from bucketlake.write.write_plan import SlotPlan
 from tests.conformance.cases import Case, Checked, Row, arrow, in_order, rows
@@ -130,6 +131,7 @@ def test_spark_writes_each_part_of_a_new_slot_in_a_task_of_its_own(
     monkeypatch.setattr(PackedRecords, "write", noted_slots)
     monkeypatch.setattr(PackedRecords, "locate", noted_lookups)
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
+    monkeypatch.setattr(indexed_write, "RECORDS_MAX", 20)
     world = ByFrames(spark, case, tmp_path)
     many = many_of(case)
     world.upsert([*rows(range(many)), *rows(range(5), 1)])

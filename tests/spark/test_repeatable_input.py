@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
-from bucketlake.write.batch_source import WriteTask
 
 import bucketlake as bl
 from bucketlake.config.paths_of_table import EXTENSION_FOLDER

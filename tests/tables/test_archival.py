@@ -52,7 +52,6 @@ from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.choices import some
 from tests.faulty_storage import FaultyStorage, SimulatedCrash, crash_points
-from tests.meanwhile import meanwhile
 from tests.storages import objects_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -876,7 +875,7 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
     tasks = []
     publish = PackedRecords.write
 
-    def noted(self: PackedRecords, *arguments: Any) -> Any:
+    def noted(self: ArrowSource, *arguments: Any) -> Any:
         tasks.append((self, arguments))
         return publish(self, *arguments)
 
@@ -887,7 +886,7 @@ def test_a_late_task_of_an_archived_commit_brings_no_file_back(
     drop_replaced(table)
     upserts(table, 4)
     table.archive(keep_min=1, keep_max=2)
-    [(packed, arguments)] = tasks
+    [(source, arguments)] = tasks
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
         publish(source, *arguments)
     assert values(table) == all_are(4)

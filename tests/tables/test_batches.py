@@ -132,7 +132,7 @@ def test_two_drivers_of_one_stream_commit_a_batch_once(
     """Also where they touch different buckets, so that nothing else is in conflict."""
     write = PackedRecords.write
 
-    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         monkeypatch.undo()
         others.append(table.upsert_batch("orders")(batch(1), 1))

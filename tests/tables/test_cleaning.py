@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,8 +42,6 @@ from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.archive_reader import newest_manifest, read_archive
 from bucketlake.timeline.instant import Action, State, instant_to_ms
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
-from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
 from tests.between import InterruptedSource
 from tests.faulty_storage import FaultyStorage
@@ -410,9 +407,7 @@ def test_a_writer_that_pinned_the_table_before_a_clean_is_refused_and_writes_not
     assert all(i.state is State.COMPLETED for i in table.timeline())
 
 
-def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(name: str) -> None:
     """Its log file would lie in a file group that it took for a new one."""
     table = create(name, "merge_on_read")
     upserted(table, 2)
@@ -424,7 +419,6 @@ def test_a_delta_commit_that_a_compaction_and_a_clean_overtook_is_refused(
         table.compact()
         table.clean(retain_versions=1)
 
-    monkeypatch.setattr(PackedRecords, "write", write_blindly)
     assert slices(["a"])
     source = InterruptedSource(rows(range(8), 60), planned=blind)
     with pytest.raises(CommitConflictError, match="changed bucket"):

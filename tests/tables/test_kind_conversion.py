@@ -44,7 +44,6 @@ from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine
 from tests.choices import some
-from tests.engines import Between
 from tests.faulty_storage import Effect, Fault, FaultyStorage, SimulatedCrash, distinct_deaths
 from tests.meanwhile import meanwhile
 from tests.metadata_truth import require_true_index, require_true_metadata

@@ -45,7 +45,6 @@ from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
-from tests.meanwhile import meanwhile
 from tests.storages import set_properties
 
 FLAG = "_hoodie_is_deleted"

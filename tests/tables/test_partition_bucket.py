@@ -163,7 +163,7 @@ def test_a_write_counted_by_rules_that_changed_meanwhile_is_refused(
 ) -> None:
     write, changed = PackedRecords.write, []
 
-    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         changed.append(change_rules(table, bl.PartitionBucket({"2023": 9}, default=8)))
         return stats

@@ -191,7 +191,7 @@ def test_writers_that_count_a_new_partition_differently_find_each_other(
     table.upsert(rows("ab"))
     write, other = PackedRecords.write, []
 
-    def write_slowly(self: PackedRecords, *arguments: Any) -> Any:
+    def write_slowly(self: ArrowSource, *arguments: Any) -> Any:
         stats = write(self, *arguments)
         monkeypatch.undo()
         other.append(commit_count(table, {"c": 4}))

@@ -32,9 +32,6 @@ from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
 from bucketlake.write.ingest import write_records
-from bucketlake.write.pack import PackedRecords
-from bucketlake.write.slot_stage import TaskResult, WriteTask
-from bucketlake.write.tag import Tagger
 from bucketlake.write.target import open_target
 from tests.between import InterruptedEngine, InterruptedSource
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
@@ -312,7 +309,6 @@ def test_nothing_is_committed_while_a_restore_is_pending(place: str, table_type:
 
     source = InterruptedSource(rows(range(9), 2), planned=lambda: put_restore(table, plan))
     target = open_target(storage, config, INDEX)
-    source = Meeting(rows(range(9), 2), before=lambda: put_restore(table, plan))
     with pytest.raises(CommitConflictError, match="restore 20980101000000000 is under way"):
         write_records(target, Operation.UPSERT, source)
     assert {row["v"] for row in data_of(table)} == {1}

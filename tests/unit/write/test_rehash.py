@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from math import gcd
 from typing import Any
@@ -81,7 +80,7 @@ def test_rows_that_do_not_fit_a_task_go_through_the_shuffle(
     written: list[int] = []
     write = PackedRecords.write
 
-    def noting(self: PackedRecords, *arguments: Any) -> Any:
+    def noting(self: ArrowSource, *arguments: Any) -> Any:
         written.append(1)
         return write(self, *arguments)
 
