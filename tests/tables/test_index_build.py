@@ -86,7 +86,7 @@ class Built:
         )
 
     def build(self, plan: IndexBuildPlan) -> list[WriteStat]:
-        return index_builder(self.snapshot, self.table, plan, HERE)
+        return index_builder.build_index(self.snapshot, self.table, plan, HERE)
 
     def files(self, suffix: str) -> set[str]:
         """Return the paths in the folder of the index that end like this."""
@@ -270,7 +270,7 @@ def test_build_that_was_withdrawn_writes_nothing(built: Built) -> None:
         built.metadata.delete(stage.builder.inflight)
 
     with pytest.raises(CommitConflictError, match="ended while a task still wrote"):
-        index_builder(built.snapshot, built.table, plan, InterruptedEngine(withdraw))
+        index_builder.build_index(built.snapshot, built.table, plan, InterruptedEngine(withdraw))
     assert not built.files(".hfile")
 
 

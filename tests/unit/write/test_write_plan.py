@@ -142,7 +142,8 @@ def test_every_key_is_in_one_part_of_its_slot_whichever_parts_a_task_has(
     keys = pa.array([key for key, _ in records], pa.string())
     wanted = np.array([slot for _, slot in records], np.int32)
     tagged = TaggedRecords(keys, ["p"], np.zeros(len(keys), np.int32), wanted)
-    tasks = Placement.of_slots(slots).place(tagged).tolist()
+    placement = Placement.of_slots(slots)
+    tasks = placement.tasks_of(placement.positions(tagged)).tolist()
     for (key, slot), task in zip(records, tasks, strict=True):
         assert (task == NO_TASK) is (slot >= len(counts))
         assert task == NO_TASK or slots[task].slot == slot
@@ -162,7 +163,8 @@ def test_the_parts_of_a_bucket_are_even(buckets: int, count: int) -> None:
     layout = SimpleBucket(buckets).layout()
     codes = np.zeros(len(keys), np.int32)
     tagged = TaggedRecords(keys, ["p"], codes, layout.slots_of_keys(keys, ["p"], codes))
-    tasks = Placement.of_slots(slots_in_parts([count])).place(tagged)
+    placement = Placement.of_slots(slots_in_parts([count]))
+    tasks = placement.tasks_of(placement.positions(tagged))
     held = np.bincount(tasks[tasks != NO_TASK], minlength=count)
     assert held.min() > 0.8 * held.mean()
     assert held.max() < 1.2 * held.mean()

@@ -279,9 +279,7 @@ class IndexedWrite:
         operation, removal = self.write.operation, self._removal(records)
         self._index.reader.require_shards(held.partition_path for held in slices)
         live: dict[Group, FileSlice] = {(s.partition_path, s.file_id): s for s in slices}
-        plan = plan_write(
-            operation, packed.counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
-        )
+        plan = self._plan_by_shard(packed, slices)
         shards = self.upkeep.plan(plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted)
         writer = replace(self.writer, slot_count=len(plan.slots))
         reader = self.reader
@@ -304,10 +302,21 @@ class IndexedWrite:
             with telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots)):
                 results = packed.write_by_shard(stage, works, plan.task_count)
         done = self._result_by_shard(plan, shards, results)
-        # A delete looks for nothing in a shard without buckets, but must see who adds its keys.
+        # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = packed.counts.keys() - {slot.key for slot in plan.slots}
         looked_at = {key_of(Shard(number, path)) for path, number in empty}
         return replace(done, looked_at=done.looked_at | looked_at)
+
+    def _plan_by_shard(self, packed: PackedRecords, slices: Sequence[FileSlice]) -> WritePlan:
+        """Plan a slot for each shard with records; deletes need none in an empty partition."""
+        operation, counts = self.write.operation, packed.counts
+        if operation is Operation.DELETE:
+            held = {file_slice.partition_path for file_slice in slices}
+            counts = {slot: count for slot, count in counts.items() if slot[0] in held}
+            operation = Operation.UPSERT  # The keys of every shard are looked at.
+        return plan_write(
+            operation, counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
+        )
 
     def _shard_writes(
         self, plan: WritePlan, shards: Sequence[ShardPlan], removal: Removal

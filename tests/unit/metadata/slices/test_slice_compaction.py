@@ -128,18 +128,18 @@ def table() -> WrittenTable:
 def test_compaction_is_due_after_ten_delta_commits() -> None:
     table = table_of(COMMITS - 1)
     assert not is_compaction_due(table.storage, table.config)
-    assert slice_compaction(table) is None
+    assert compact(table) is None
     write(table, COMMITS)
     assert is_compaction_due(table.storage, table.config)
-    instant = slice_compaction(table)
+    instant = compact(table)
     assert instant is not None
     assert not is_compaction_due(table.storage, table.config)
-    assert slice_compaction(table, AFTER + 1) is None
+    assert compact(table, AFTER + 1) is None
 
 
 def test_readers_see_the_same_before_and_after(table: WrittenTable) -> None:
     before = seen(table)
-    slice_compaction(table)
+    compact(table)
     assert seen(table) == before
     for partition, count in ((FILES, 1), (COLUMN_STATS, 2), (PARTITION_STATS, 1)):
         slices = table.open().slices(partition)
@@ -148,7 +148,7 @@ def test_readers_see_the_same_before_and_after(table: WrittenTable) -> None:
 
 
 def test_later_commits_are_applied_to_the_new_base_files(table: WrittenTable) -> None:
-    slice_compaction(table, 2 * COMMITS + 1.5)
+    compact(table, 2 * COMMITS + 1.5)
     write(table, COMMITS + 1)
     expected = table_of(COMMITS + 1)
     assert seen(table) == seen(expected)
@@ -160,14 +160,14 @@ def test_several_compactions_follow_each_other() -> None:
     table = table_of(0)
     for number in range(1, 35):
         write(table, number)
-        slice_compaction(table, 2 * number + 1.5)
+        compact(table, 2 * number + 1.5)
     assert seen(table) == seen(table_of(34))
     done = [i for i in table.open().timeline.completed() if i.action is Action.COMMIT]
     assert len(done) == 3
 
 
 def test_compaction_is_described_as_one_of_hudi(table: WrittenTable) -> None:
-    instant = slice_compaction(table)
+    instant = compact(table)
     timeline = load_timeline(table.inner.storage, table.inner.config)
     (done,) = [i for i in timeline.completed() if i.action is Action.COMMIT]
     assert (done.requested_at, done.completed_at) > (instant, instant)
@@ -208,13 +208,13 @@ def test_compaction_that_dies_at_any_step_leaves_readers_alone_and_is_ended_by_t
         return start.seen_by(inner), FaultyStorage(inner, faults, reads_count=False)
 
     _, done = fresh()
-    assert slice_compaction(start.seen_by(done)) is not None
+    assert compact(start.seen_by(done)) is not None
     for fault in distinct_deaths(done):
         alive, dying = fresh(fault)
         with pytest.raises(SimulatedCrash):
-            slice_compaction(start.seen_by(dying))
+            compact(start.seen_by(dying))
         assert seen(alive) == before, fault
-        slice_compaction(alive, AFTER + 300)
+        compact(alive, AFTER + 300)
         assert seen(alive) == before, fault
         assert not pending_here(alive), fault
         assert not is_compaction_due(alive.storage, alive.config), fault
@@ -238,10 +238,10 @@ def test_storage_error_at_any_step_leaves_readers_alone(turn: int) -> None:
         fault = Fault(number, Moment.AFTER if lands else Moment.BEFORE, effects[lands])
         failing = FaultyStorage(inner, [fault], reads_count=False)
         with suppress(BucketLakeError):
-            slice_compaction(start.seen_by(failing))
+            compact(start.seen_by(failing))
         alive = start.seen_by(inner)
         assert seen(alive) == before, number
-        slice_compaction(alive, AFTER + 300)
+        compact(alive, AFTER + 300)
         assert seen(alive) == before, number
         assert not pending_here(alive), number
         if failing.operations < number:
@@ -255,12 +255,12 @@ def test_compaction_of_a_damaged_file_raises_an_error_and_withdraws_itself(
     content = table.inner.storage.read(path)
     table.inner.storage.put(path, content[:-9])
     with pytest.raises(FormatError, match="partition_stats"):
-        slice_compaction(table)
+        compact(table)
     assert not pending_here(table)
     assert not [path for path in objects_of(table.storage) if path.endswith(f"{at(AFTER)}.hfile")]
     table.inner.storage.put(path, content)
     before = seen(table)
-    assert slice_compaction(table, AFTER + 1) is not None
+    assert compact(table, AFTER + 1) is not None
     assert seen(table) == before
 
 
@@ -269,10 +269,8 @@ def test_compaction_of_a_damaged_file_raises_an_error_and_withdraws_itself(
 
 def test_only_one_process_compacts(table: WrittenTable) -> None:
     results = []
-    busy = Meanwhile(
-        table.storage, ".compaction.requested", lambda: results.append(slice_compaction(table))
-    )  # type: ignore[arg-type]
-    instant = slice_compaction(table.seen_by(busy))
+    busy = Meanwhile(table.storage, ".compaction.requested", lambda: results.append(compact(table)))  # type: ignore[arg-type]
+    instant = compact(table.seen_by(busy))
     assert instant is not None
     assert results == [None]
 
@@ -284,11 +282,11 @@ def test_process_that_is_overtaken_by_another_compaction_fails_and_leaves_nothin
     withdraw = lambda: withdraw_compactions(table.storage, table.config)  # noqa: E731
     slow = Meanwhile(table.storage, ".compaction.inflight", withdraw)  # type: ignore[arg-type]
     with pytest.raises(CommitConflictError, match="withdrew this compaction"):
-        slice_compaction(table.seen_by(slow))
+        compact(table.seen_by(slow))
     assert not [path for path in objects_of(table.storage) if path.endswith(f"{at(AFTER)}.hfile")]
     assert seen(table) == before
     assert not pending_here(table)
-    assert slice_compaction(table, AFTER + 1) is not None
+    assert compact(table, AFTER + 1) is not None
     assert seen(table) == before
 
 
@@ -303,7 +301,7 @@ def test_commit_that_completes_after_the_turn_stays_a_log_file(table: WrittenTab
         table.commit(at(25), late, change)
 
     busy = Meanwhile(table.storage, "commit_order", commit)  # type: ignore[arg-type]
-    slice_compaction(table.seen_by(busy))
+    compact(table.seen_by(busy))
     (held,) = table.open().slices(FILES)
     assert held.base is not None
     assert [log.name.instant for log in held.logs] == [at(25)]
@@ -323,7 +321,7 @@ def test_another_turn_meanwhile_makes_the_compaction_look_again(table: WrittenTa
         table.commit(at(25), at(26), change)
         assert take_turn(table.storage, at(25), after=last_turn(table.storage))
 
-    slice_compaction(table.seen_by(Overtaken(table.storage, "commit_order", commit)))  # type: ignore[arg-type]
+    compact(table.seen_by(Overtaken(table.storage, "commit_order", commit)))  # type: ignore[arg-type]
     (held,) = table.open().slices(FILES)
     assert not held.logs
     assert sizes_of(table)["asia"] == {"late_0-0-1_1.parquet": 1}
@@ -337,7 +335,7 @@ def test_compaction_waits_for_a_clean_that_has_log_files(
     change = MetadataChange.of_deletion({"eu": ["f10_0-0-1_1.parquet"]})
     content = write_change(table.open(), at(25), change)
     monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
-    assert slice_compaction(table) is None
+    assert compact(table) is None
     assert not pending_here(table) or [i.requested_at for i in pending_here(table)] == [at(25)]
 
     def complete(_: float) -> None:
@@ -346,7 +344,7 @@ def test_compaction_waits_for_a_clean_that_has_log_files(
 
     monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 10.0)
     monkeypatch.setattr(slice_compaction.time, "sleep", complete)
-    assert slice_compaction(table) is not None
+    assert compact(table) is not None
     (held,) = table.open().slices(FILES)
     assert not held.logs
     del before["eu"]["f10_0-0-1_1.parquet"]
@@ -357,7 +355,7 @@ def test_write_that_waits_for_its_turn_does_not_hold_the_compaction_up(table: Wr
     table.begin(at(25))
     change = MetadataChange({"asia": {"late_0-0-1_1.parquet": 1}}, listed=["asia"])
     content = write_change(table.open(), at(25), change)
-    instant = slice_compaction(table)
+    instant = compact(table)
     assert instant is not None
     completed_at = at(AFTER + 1)
     publish_change(table.storage, table.config, at(25), completed_at, content)
@@ -374,9 +372,9 @@ def test_commit_that_is_completed_only_here_defers_the_compaction(
     content = write_change(table.open(), at(25), change)
     publish_change(table.storage, table.config, at(25), at(26), content)
     monkeypatch.setattr(slice_compaction, "_WAIT_SECONDS_MAX", 0.0)
-    assert slice_compaction(table) is None
+    assert compact(table) is None
     undo_change(table.storage, table.config, at(25))
-    assert slice_compaction(table, AFTER + 1) is not None
+    assert compact(table, AFTER + 1) is not None
 
 
 # Beside rollbacks.
@@ -384,9 +382,9 @@ def test_commit_that_is_completed_only_here_defers_the_compaction(
 
 def test_no_compaction_is_planned_while_commits_are_undone(table: WrittenTable) -> None:
     table.begin(at(25), Action.ROLLBACK)
-    assert slice_compaction(table) is None
+    assert compact(table) is None
     table.complete(at(25), at(26), Action.ROLLBACK)
-    assert slice_compaction(table) is not None
+    assert compact(table) is not None
 
 
 def test_compaction_that_sees_a_rollback_after_its_plan_withdraws_itself(
@@ -395,7 +393,7 @@ def test_compaction_that_sees_a_rollback_after_its_plan_withdraws_itself(
     before = seen(table)
     undo = lambda: table.begin(at(25), Action.ROLLBACK)  # noqa: E731
     busy = Meanwhile(table.storage, ".compaction.requested", undo)  # type: ignore[arg-type]
-    assert slice_compaction(table.seen_by(busy)) is None
+    assert compact(table.seen_by(busy)) is None
     assert not pending_here(table)
     assert seen(table) == before
 
@@ -410,7 +408,7 @@ def test_compaction_of_a_commit_that_was_undone_meanwhile_withdraws_itself(
                 table.storage.delete(path)
 
     busy = Meanwhile(table.storage, ".compaction.requested", undo)  # type: ignore[arg-type]
-    assert slice_compaction(table.seen_by(busy)) is None
+    assert compact(table.seen_by(busy)) is None
     assert not pending_here(table)
     assert seen(table) == seen(table_of(COMMITS - 1))
 
@@ -419,14 +417,14 @@ def test_rollback_completes_a_compaction_that_is_decided(table: WrittenTable) ->
     before = seen(table)
     objects = objects_of(table.storage)
     done = FaultyStorage(table.storage, reads_count=False)
-    slice_compaction(table.seen_by(done))
+    compact(table.seen_by(done))
     decided = next(n for n, s in enumerate(done.trace, 1) if "ext/outcome" in s.path)
     table = table.seen_by(MemoryStorage.fresh())
     for path, data in objects.items():
         table.storage.put(path, data)
     dying = FaultyStorage(table.storage, [Fault(decided + 1)], reads_count=False)
     with pytest.raises(SimulatedCrash):
-        slice_compaction(table.seen_by(dying))
+        compact(table.seen_by(dying))
     assert pending_here(table)
     withdraw_compactions(table.storage, table.config)
     assert not pending_here(table)
@@ -443,9 +441,9 @@ def test_partition_that_is_taken_off_meanwhile_withdraws_the_compaction(
         set_properties(table.storage, {METADATA_PARTITIONS: "files"})
 
     busy = Meanwhile(table.storage, ".compaction.requested", take_off)  # type: ignore[arg-type]
-    assert slice_compaction(table.seen_by(busy)) is None
+    assert compact(table.seen_by(busy)) is None
     assert not pending_here(table)
-    assert slice_compaction(table, AFTER + 1) is not None
+    assert compact(table, AFTER + 1) is not None
     assert WrittenTable(table.storage, [FILES]).open().slices(FILES)[0].base is not None
     assert all(held.base is None for held in table.open().slices(COLUMN_STATS))
 
@@ -461,7 +459,7 @@ def test_plan_that_hudi_left_is_withdrawn(table: WrittenTable) -> None:
     to_inflight(inner.storage, inner.config, at(25), Action.COMPACTION)
     half_written = f"files/files-0000-0_0-7-8_{at(25)}.hfile"
     inner.storage.put(half_written, b"half")
-    assert slice_compaction(table) is not None
+    assert compact(table) is not None
     assert inner.storage.stat(half_written) is None
     assert not pending_here(table)
     assert seen(table) == before
@@ -471,6 +469,6 @@ def test_plan_of_a_living_process_is_left_alone(table: WrittenTable) -> None:
     inner = table.inner
     with beating(inner.storage, at(25)):
         create_requested(inner.storage, inner.config, at(25), Action.COMPACTION, b"plan")
-        assert slice_compaction(table) is None
+        assert compact(table) is None
     assert [pending.requested_at for pending in pending_here(table)] == [at(25)]
-    assert slice_compaction(table) is not None
+    assert compact(table) is not None
