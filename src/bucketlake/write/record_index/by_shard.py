@@ -240,7 +240,7 @@ class ShardStage:
 
 
 _SHARED = -2  # In place of a position: the key is in a bucket of another shard.
-_NO_KEYS = pa.array([], pa.string())
+_NO_KEYS = pa.nulls(0, pa.string())
 _NO_ROWS = np.empty(0, np.int64)
 
 
