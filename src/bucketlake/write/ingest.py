@@ -86,7 +86,7 @@ def count_records(
         As :func:`write_records`.
     """
     schema = schema_after(target, operation, source, merge)
-    packed = source.pack(_tagger(target, schema))
+    packed = source.pack(target.tagger(schema))
     _ = packed.counts  # Raises InputError.
     return CountedRecords(target.index, schema, packed)
 
@@ -126,7 +126,7 @@ def write_records(
     if batch is not None and is_committed(target.storage, target.config, timeline, batch):
         return WriteResult(None, skipped=True)
     source, schema = _fitting(target, operation, source, merge)
-    tagger = _tagger(target, schema)
+    tagger = target.tagger(schema)
     if counted is not None and counted.hold_for(target, schema):
         packed = counted.packed
     else:
@@ -165,11 +165,6 @@ def _written_by_index(
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
         return write_located(write, target, packed, tagger, listed.slices, batch)
-
-
-def _tagger(target: Target, schema: pa.Schema) -> Tagger:
-    tagger, layout = target.tagger(schema), target.layout
-    return replace(tagger, layout=layout.tagging) if isinstance(layout, RecordLayout) else tagger
 
 
 def _fitting(

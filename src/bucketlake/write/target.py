@@ -14,6 +14,7 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.layout import Layout
+from bucketlake.index.record_layout import RecordLayout
 from bucketlake.index.setting import (
     StoredSetting,
     TableIndex,
@@ -104,7 +105,9 @@ class Target:
 
     def tagger(self, schema: pa.Schema) -> Tagger:
         """Return the tagger for records of a schema."""
-        return Tagger(self.config.key_spec, self.layout, schema)
+        layout = self.layout
+        tagging = layout.tagging if isinstance(layout, RecordLayout) else layout
+        return Tagger(self.config.key_spec, tagging, schema)
 
 
 def open_target(

@@ -10,8 +10,12 @@ import pytest
 import bucketlake as bl
 from bucketlake.index.shared_groups import SHARED_FOLDER
 from bucketlake.storage.location import open_storage
+from bucketlake.timeline.table_properties import read_table_config
+from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.pack import PackedRecords
+from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.record_index import indexed_write
+from bucketlake.write.target import open_target
 
 NewPath = Callable[[], str]
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -142,3 +146,20 @@ def test_a_delete_of_keys_that_are_nowhere_writes_nothing(
     assert (result.instant, result.deleted) == (None, 0)
     assert stages == ["by shard"] * 2
     assert len(values(table)) == 2
+
+
+def test_a_repair_that_rewrites_a_partition_goes_by_shard_too(
+    new_path: NewPath, stages: list[str]
+) -> None:
+    """Its rows are tagged as those of every write."""
+    table = make(new_path())
+    table.upsert(rows(0, 100))
+    storage = open_storage(table.path)
+    config = read_table_config(storage)
+    target = open_target(storage, config, None)
+    result = rewrite_partitions(target, ["a"], ArrowSource(rows(0, 100, at=2)))
+    assert result.instant is not None
+    assert stages == ["by shard"] * 2
+    table.upsert(rows(50, 120, at=3))
+    assert len(values(table)) == 120
+    assert table.doctor(check_keys=True) == []
