@@ -58,7 +58,7 @@ class Stage(Protocol):
         """
         ...
 
-    def run(self, plans: Sequence[Any], received: Mapping[str, pa.Table]) -> Iterator[Any]:
+    def run(self, plans: Sequence[Any], received: Mapping[str, pa.Table], /) -> Iterator[Any]:
         """Do the work of a task; yield :class:`Rows` for the next stage, and results.
 
         Parameters

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,7 +63,7 @@ class BucketCounts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLayout:
+class BucketLayout(Layout):
     """Hash buckets at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
 
     Attributes
@@ -83,19 +83,6 @@ class BucketLayout:
     def looks_up(self) -> bool:
         """Whether a bucket may have several file groups."""
         return self.counts.max_file_size is not None
-
-    @property
-    def locates(self) -> bool:
-        """A key's hash gives its bucket."""
-        return False
-
-    def pinned(self, partitions: Collection[str], *, creates: bool) -> BucketLayout:  # noqa: ARG002
-        """Return the layout: its counts hold for all partitions."""
-        return self
-
-    def renewed(self, partitions: Collection[str], instant: InstantTime) -> BucketLayout:  # noqa: ARG002
-        """Return the layout: ids of new file groups follow from the instant that opens them."""
-        return self
 
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
@@ -124,7 +111,7 @@ class BucketLayout:
         size_bytes_max = self.counts.max_file_size
         return 1 if size_bytes_max is None else max(1, size_bytes // size_bytes_max)
 
-    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
+    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the bucket in a file id; None if the file id has none."""
         return bucket_of_file_id(file_id)
 
@@ -139,14 +126,6 @@ class BucketLayout:
         """What slots are: ``buckets``."""
         return "buckets"
 
-    def hash_range(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
-        """Return None: a bucket holds a residue, no range."""
-        return
-
-    def hash_suffix(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
-        """Return None: a bucket holds a residue, no suffix."""
-        return
-
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a bucket."""
         return key_of_slot(partition_path, slot)
@@ -154,24 +133,6 @@ class BucketLayout:
     def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
         """Return the key of a file group: that of its bucket."""
         return key_of_group(partition_path, file_id)
-
-    def is_kept_by(
-        self,
-        newer: Layout,
-        partition_path: str,
-        slots: Collection[int],  # noqa: ARG002 -- as other kinds have it.
-        *,
-        appends: bool,  # noqa: ARG002
-    ) -> bool:
-        """Return whether the partition has the same setting; its buckets are counted together."""
-        return self.setting_of(partition_path) == newer.setting_of(partition_path)
-
-    def served_resizes(
-        self,
-        slots: Mapping[str, Collection[int]],  # noqa: ARG002
-    ) -> dict[InstantTime, set[ConflictKey]]:
-        """Return none: a change of bucket counts conflicts with every write."""
-        return {}
 
     def setting_of(self, partition_path: str) -> str:
         """Return in words the bucket count, and whether buckets may have several file groups."""

@@ -10,10 +10,10 @@ own (discussion
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -33,13 +33,16 @@ _FULL_SHARE = 0.9
 """Share of its rows, by its bytes, from which on a group is full without a look at its footer."""
 
 
-class Filling(Protocol):
+class Filling(ABC):
     """Says which groups get new keys; a small picklable value."""
+
+    __slots__ = ()
 
     def pool(self, shard: int) -> int:
         """Return the pool of a shard: shards of one pool fill the same groups."""
-        ...
+        return 0
 
+    @abstractmethod
     def candidates(
         self,
         pool: int,
@@ -60,12 +63,12 @@ class Filling(Protocol):
         written : collection of FileId
             Groups that get records in any case.
         """
-        ...
 
     def bucket_number(self, file_id: FileId) -> int | None:
         """Return the number of the bucket that a group is; None if it is none."""
-        ...
+        return None
 
+    @abstractmethod
     def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
         """Return how many new keys a stored group takes; 0 or less if it is full.
 
@@ -78,12 +81,12 @@ class Filling(Protocol):
         rows_of : callable
             Counts the rows of a group; it reads the footer of a file.
         """
-        ...
 
+    @abstractmethod
     def rows_max(self, row_bytes: float) -> int:
         """Return how many keys a new group takes."""
-        ...
 
+    @abstractmethod
     def new_numbers(
         self, pool: int, shard_count: int, used: Callable[[], Collection[FileId]]
     ) -> Iterator[int]:
@@ -101,15 +104,14 @@ class Filling(Protocol):
         IndexStateError
             If no number is left.
         """
-        ...
 
+    @abstractmethod
     def new_group_id(self, instant: InstantTime, partition_path: str, number: int) -> FileId:
         """Derive the id of a new group; a repeated task derives the same."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class SmallGroups:
+class SmallGroups(Filling):
     """New keys fill the small groups of a partition, and then new ones.
 
     Attributes
@@ -123,14 +125,10 @@ class SmallGroups:
     size_bytes_max: int
     small_bytes: int
 
-    def pool(self, shard: int) -> int:  # noqa: ARG002
-        """Return 0: all shards fill the same groups."""
-        return 0
-
     def candidates(
         self,
-        pool: int,  # noqa: ARG002
-        shard_count: int,  # noqa: ARG002
+        pool: int,
+        shard_count: int,
         slices: Sequence[FileSlice],
         written: Collection[FileId],
     ) -> list[FileSlice]:
@@ -138,11 +136,7 @@ class SmallGroups:
         small = (held for held in slices if held.size_bytes < self.small_bytes)
         return sorted(small, key=lambda s: (s.file_id not in written, -s.size_bytes, s.file_id))
 
-    def bucket_number(self, file_id: FileId) -> int | None:  # noqa: ARG002
-        """Return None: there are no buckets."""
-        return None
-
-    def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:  # noqa: ARG002
+    def room(self, held: FileSlice, row_bytes: float, rows_of: RowCounter) -> int:
         """Return how many rows the group takes by its size."""
         return int((self.size_bytes_max - held.size_bytes) / row_bytes)
 
@@ -152,9 +146,9 @@ class SmallGroups:
 
     def new_numbers(
         self,
-        pool: int,  # noqa: ARG002
-        shard_count: int,  # noqa: ARG002
-        used: Callable[[], Collection[FileId]],  # noqa: ARG002
+        pool: int,
+        shard_count: int,
+        used: Callable[[], Collection[FileId]],
     ) -> Iterator[int]:
         """Yield numbers that only make the ids of a write's new groups different."""
         return count()
@@ -173,7 +167,7 @@ class SmallGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnBuckets:
+class OwnBuckets(Filling):
     """Each shard has buckets of its own: those whose number modulo the shard count is the shard's.
 
     New keys fill the buckets of their shard in the order of the numbers, and then new ones
@@ -199,7 +193,7 @@ class OwnBuckets:
         pool: int,
         shard_count: int,
         slices: Sequence[FileSlice],
-        written: Collection[FileId],  # noqa: ARG002
+        written: Collection[FileId],
     ) -> list[FileSlice]:
         """Return the buckets of the shard by their numbers, then its groups without a number."""
         own = (held for held in slices if owner_of_group(held.file_id, shard_count) == pool)

@@ -10,6 +10,7 @@ or what a file id means.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -167,13 +168,19 @@ class GroupFacts:
     key_filter: bytes | None = None
 
 
-class Layout(Protocol):
-    """An index kind at a pinned instant; a small picklable value."""
+class Layout(ABC):
+    """An index kind at a pinned instant; a small picklable value.
+
+    What a kind does not say is: a slot has one file group, keys are not looked up, nothing is kept
+    for partitions, and rows must be shuffled to get into another layout.
+    """
+
+    __slots__ = ()
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
         """Record key fields that choose the slot; empty for all of them."""
-        ...
+        return ()
 
     @property
     def looks_up(self) -> bool:
@@ -181,7 +188,7 @@ class Layout(Protocol):
 
         Base files then get a filter of their keys.
         """
-        ...
+        return False
 
     @property
     def locates(self) -> bool:
@@ -189,7 +196,7 @@ class Layout(Protocol):
 
         Then the slots of its plan are file groups (``write/record_index/locate.py``).
         """
-        ...
+        return False
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> Layout:
         """Return the layout with the state of some partitions, so that tasks need not load it.
@@ -207,15 +214,16 @@ class Layout(Protocol):
         CommitConflictError
             If another writer gave a partition another first state meanwhile.
         """
-        ...
+        return self
 
     def renewed(self, partitions: Collection[str], instant: InstantTime) -> Layout:
         """Return the layout after an overwrite of whole partitions by an instant.
 
         The slots of keys are the same, but their file groups are new.
         """
-        ...
+        return self
 
+    @abstractmethod
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]
     ) -> SlotArray:
@@ -230,17 +238,16 @@ class Layout(Protocol):
         codes : ndarray of int32, shape (n_keys,)
             Partition of each key, as a position in ``partitions``.
         """
-        ...
 
+    @abstractmethod
     def slots_of_literals(
         self, partitions: Collection[str], keys: Sequence[str]
     ) -> dict[str, frozenset[int]]:
         """Return, for each partition, the slots that can hold one of the record keys."""
-        ...
 
+    @abstractmethod
     def slot_count(self, partition_path: str) -> int:
         """Return the number of slots of a partition, including slots without records."""
-        ...
 
     def parts_max(self, size_bytes: int) -> int:
         """Return into how many parts a slot without stored rows may be cut.
@@ -255,40 +262,40 @@ class Layout(Protocol):
         int
             1 where the slot has one file group; else so many that each part fills a group.
         """
-        ...
+        return 1
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the slot of a file group; None if the group may hold any key."""
-        ...
+        return None
 
+    @abstractmethod
     def bucket_number(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the number of the bucket that a file group is, or belongs to; None without one."""
-        ...
 
+    @abstractmethod
     def slot_text(self, slot: int) -> str:
         """Return a slot in words, for messages: ``bucket 3``."""
-        ...
 
     @property
+    @abstractmethod
     def slots_text(self) -> str:
         """What slots are, for messages: ``buckets``."""
-        ...
 
     def hash_range(self, partition_path: str, slot: int) -> tuple[int, int] | None:
         """Return the hash range of a slot, start excluded and end included; None without ranges."""
-        ...
+        return None
 
     def hash_suffix(self, partition_path: str, slot: int) -> Suffix | None:
         """Return the last bits of the hashes of a slot; None without a directory."""
-        ...
+        return None
 
+    @abstractmethod
     def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the name by which the slot is compared with what other commits wrote."""
-        ...
 
+    @abstractmethod
     def conflict_key_of_group(self, partition_path: str, file_id: FileId) -> ConflictKey:
         """Return the name by which a file group, also of another commit, is compared."""
-        ...
 
     def is_kept_by(
         self, newer: Layout, partition_path: str, slots: Collection[int], *, appends: bool
@@ -306,7 +313,7 @@ class Layout(Protocol):
         appends : bool
             Whether groups that exist got log files (merge-on-read).
         """
-        ...
+        return self.setting_of(partition_path) == newer.setting_of(partition_path)
 
     def served_resizes(
         self, slots: Mapping[str, Collection[int]]
@@ -315,15 +322,16 @@ class Layout(Protocol):
 
         Each has the conflict keys of the file groups that take the slots over when it completes.
         """
-        ...
+        return {}
 
+    @abstractmethod
     def setting_of(self, partition_path: str) -> str:
         """Return in words how the partition's keys find their groups, such as ``4 buckets``.
 
         Two layouts with the same words put each key of the partition into the same slot.
         """
-        ...
 
+    @abstractmethod
     def live_slots(self, slices: Collection[FileSlice]) -> dict[Slot, tuple[FileSlice, ...]]:
         """Return the slices of each slot, oldest group first, and check them.
 
@@ -332,18 +340,18 @@ class Layout(Protocol):
         IndexStateError
             If a group belongs to no slot, or a slot has too many groups.
         """
-        ...
 
     def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:
         """Find the groups for which :meth:`live_slots` raises an error."""
-        ...
+        return iter(())
 
     def strayed_keys(
         self, keys: pa.Array | pa.ChunkedArray, partition_path: str, file_id: FileId
     ) -> StrayedKeys | None:
         """Find keys of a file group that belong to another slot; None if there are none."""
-        ...
+        return None
 
+    @abstractmethod
     def choose(
         self,
         slot: Slot,
@@ -377,14 +385,13 @@ class Layout(Protocol):
         part : SlotPart
             The part of the slot that the task owns. Parts of one slot open different groups.
         """
-        ...
 
     def groups_of_keys(
         self, slices: Sequence[FileSlice], keys: Sequence[str], stored: StoredKeys
     ) -> list[FileSlice]:
         """Return the groups of a slot that may hold one of the keys."""
-        ...
+        return [*slices]
 
     def moves_to(self, new: Layout, partition_path: str) -> Moves | None:
         """Return how rows move to another layout in parts; None if they must be shuffled."""
-        ...
+        return None

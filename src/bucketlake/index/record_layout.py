@@ -9,7 +9,7 @@ slot is one file group.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.conflict_keys import ConflictKey
 from bucketlake.index.groups_for_new_keys import Filling, OwnBuckets, owner_of_group
 from bucketlake.index.layout import (
-    DamagedGroups,
     GroupChoice,
     Layout,
     Slot,
@@ -209,7 +208,7 @@ class IndexSource:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLayout:
+class RecordLayout(Layout):
     """The record-level index at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
 
     Attributes
@@ -239,21 +238,11 @@ class RecordLayout:
     by_shard: bool = False
 
     @property
-    def hash_fields(self) -> tuple[str, ...]:
-        """No part of a key chooses its place."""
-        return ()
-
-    @property
-    def looks_up(self) -> bool:
-        """Keys are looked up in the index, so base files need no key filter."""
-        return False
-
-    @property
     def locates(self) -> bool:
         """Records are located in the index before they are placed."""
         return True
 
-    def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:  # noqa: ARG002
+    def pinned(self, partitions: Collection[str], *, creates: bool) -> RecordLayout:
         """Return the layout with the index, for the partitions that a write touches."""
         index = self.source.pinned(
             partitions, partitioned=self.partitioned, shard_count=self.shard_count
@@ -271,15 +260,11 @@ class RecordLayout:
         has_own = self.partitioned and isinstance(self.filling, OwnBuckets)
         return replace(self.unpinned, by_shard=has_own)
 
-    def renewed(self, partitions: Collection[str], instant: InstantTime) -> RecordLayout:  # noqa: ARG002
-        """Return the layout: ids of new file groups follow from the instant that opens them."""
-        return self
-
     def slots_of_keys(
         self,
         keys: pa.Array,
-        partitions: Sequence[str],  # noqa: ARG002 -- as other kinds have it.
-        codes: npt.NDArray[np.int32],  # noqa: ARG002
+        partitions: Sequence[str],
+        codes: npt.NDArray[np.int32],
     ) -> SlotArray:
         """Return slot 0 for each key, since a partition is one slot; or the shard of each key."""
         if self.by_shard:
@@ -289,28 +274,20 @@ class RecordLayout:
     def slots_of_literals(
         self,
         partitions: Collection[str],
-        keys: Sequence[str],  # noqa: ARG002
+        keys: Sequence[str],
     ) -> dict[str, frozenset[int]]:
         """Return slot 0 of each partition."""
         return {path: frozenset({0}) for path in partitions}
 
-    def slot_count(self, partition_path: str) -> int:  # noqa: ARG002
+    def slot_count(self, partition_path: str) -> int:
         """Return 1."""
         return 1
 
-    def parts_max(self, size_bytes: int) -> int:  # noqa: ARG002
-        """Return 1: lookups have parts, but slots do not."""
-        return 1
-
-    def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
-        """Return None: a group may hold any key."""
-        return None
-
-    def bucket_number(self, partition_path: str, file_id: FileId) -> int | None:  # noqa: ARG002
+    def bucket_number(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the number of a dynamic bucket; None without buckets, and for other groups."""
         return self.filling.bucket_number(file_id)
 
-    def slot_text(self, slot: int) -> str:  # noqa: ARG002
+    def slot_text(self, slot: int) -> str:
         """Return a slot in words."""
         return "the partition"
 
@@ -319,15 +296,7 @@ class RecordLayout:
         """What slots are: ``file groups of the partition``."""
         return "file groups of the partition"
 
-    def hash_range(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
-        """Return None: nothing is hashed."""
-        return
-
-    def hash_suffix(self, partition_path: str, slot: int) -> None:  # noqa: ARG002
-        """Return None: nothing is hashed."""
-        return
-
-    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:  # noqa: ARG002
+    def conflict_key(self, partition_path: str, slot: int) -> ConflictKey:
         """Return the key of a partition, which no commit has: writes touch groups and shards."""
         return partition_path, ""
 
@@ -335,25 +304,7 @@ class RecordLayout:
         """Return the key of a file group: its whole id, also if it looks like a bucket."""
         return partition_path, file_id
 
-    def is_kept_by(
-        self,
-        newer: Layout,
-        partition_path: str,
-        slots: Collection[int],  # noqa: ARG002
-        *,
-        appends: bool,  # noqa: ARG002
-    ) -> bool:
-        """Return whether the table has the same kind of index."""
-        return self.setting_of(partition_path) == newer.setting_of(partition_path)
-
-    def served_resizes(
-        self,
-        slots: Mapping[str, Collection[int]],  # noqa: ARG002
-    ) -> dict[InstantTime, set[ConflictKey]]:
-        """Return none: a clustering conflicts with writes to its groups."""
-        return {}
-
-    def setting_of(self, partition_path: str) -> str:  # noqa: ARG002
+    def setting_of(self, partition_path: str) -> str:
         """Return the kind of index in words."""
         return f"a {'partitioned' if self.partitioned else 'global'} record-level index"
 
@@ -365,28 +316,15 @@ class RecordLayout:
             held.setdefault((file_slice.partition_path, owner), []).append(file_slice)
         return {slot: tuple(found) for slot, found in held.items()}
 
-    def damaged_groups(self, slices: Collection[FileSlice]) -> Iterator[DamagedGroups]:  # noqa: ARG002
-        """Find none: any file group is right."""
-        return iter(())
-
-    def strayed_keys(
-        self,
-        keys: pa.Array | pa.ChunkedArray,  # noqa: ARG002
-        partition_path: str,  # noqa: ARG002
-        file_id: FileId,  # noqa: ARG002
-    ) -> None:
-        """Return None: any file group may hold any key."""
-        return
-
     def choose(
         self,
         slot: Slot,
         slices: Sequence[FileSlice],
-        incoming: IncomingRecords,  # noqa: ARG002
+        incoming: IncomingRecords,
         instant: InstantTime,
-        stored: StoredKeys,  # noqa: ARG002
+        stored: StoredKeys,
         *,
-        appends: bool,  # noqa: ARG002
+        appends: bool,
         part: SlotPart,
     ) -> list[GroupChoice]:
         """Choose the file group of a slot in the plan of a write; the plan has decided it."""
@@ -395,19 +333,6 @@ class RecordLayout:
             (only,) = slices
             return [GroupChoice(only.file_id, only)]
         return [GroupChoice(self.filling.new_group_id(instant, *slot), None)]
-
-    def groups_of_keys(
-        self,
-        slices: Sequence[FileSlice],
-        keys: Sequence[str],  # noqa: ARG002
-        stored: StoredKeys,  # noqa: ARG002
-    ) -> list[FileSlice]:
-        """Return all groups: which of them has a key is read from the index, not from groups."""
-        return [*slices]
-
-    def moves_to(self, new: Layout, partition_path: str) -> None:  # noqa: ARG002
-        """Return None: rows of one group may go into any other."""
-        return
 
 
 def _initialisations(timeline: Timeline) -> set[tuple[InstantTime, InstantTime | None]]:

@@ -30,7 +30,6 @@ from bucketlake.index.layout import (
     DamagedGroups,
     GroupChoice,
     Layout,
-    Moves,
     Slot,
     SlotArray,
     SlotPart,
@@ -48,7 +47,7 @@ from bucketlake.storage.at_once import at_once
 
 
 @dataclass(frozen=True, slots=True)
-class RingLayout:
+class RingLayout(Layout):
     """Hash rings at a pinned instant; see :class:`bucketlake.index.layout.Layout`.
 
     Attributes
@@ -70,16 +69,6 @@ class RingLayout:
     hash_fields: tuple[str, ...] = ()
     states: Mapping[str, RingState] = field(default_factory=dict)
     renewals: Mapping[str, HashingMetadata] = field(default_factory=dict)
-
-    @property
-    def looks_up(self) -> bool:
-        """A node has one file group."""
-        return False
-
-    @property
-    def locates(self) -> bool:
-        """A key's hash gives its node."""
-        return False
 
     def pinned(self, partitions: Collection[str], *, creates: bool) -> RingLayout:
         """Return the layout with the rings of some partitions; store first rings."""
@@ -154,10 +143,6 @@ class RingLayout:
     def slot_count(self, partition_path: str) -> int:
         """Return the number of nodes of a partition."""
         return len(self.state(partition_path).ring)
-
-    def parts_max(self, size_bytes: int) -> int:  # noqa: ARG002 -- as other kinds have it.
-        """Return 1: a node has one file group."""
-        return 1
 
     def slot_of_group(self, partition_path: str, file_id: FileId) -> int | None:
         """Return the node of a file group; None if the group is not on the ring."""
@@ -302,8 +287,8 @@ class RingLayout:
         slot: Slot,
         slices: Sequence[FileSlice],
         incoming: IncomingRecords,
-        instant: InstantTime,  # noqa: ARG002 -- ids of file groups are those of the ring.
-        stored: StoredKeys,  # noqa: ARG002 -- nothing is looked up.
+        instant: InstantTime,
+        stored: StoredKeys,
         *,
         appends: bool,
         part: SlotPart,
@@ -323,19 +308,6 @@ class RingLayout:
             GroupChoice(file_id, held, rows, version, copy)
             for version, (rows, copy) in enumerate(shares, 1)
         ]
-
-    def groups_of_keys(
-        self,
-        slices: Sequence[FileSlice],
-        keys: Sequence[str],  # noqa: ARG002 -- a node has one file group.
-        stored: StoredKeys,  # noqa: ARG002
-    ) -> list[FileSlice]:
-        """Return the one group of a node."""
-        return [*slices]
-
-    def moves_to(self, new: Layout, partition_path: str) -> Moves | None:  # noqa: ARG002
-        """Return None: rows move by resizes, which are planned by themselves."""
-        return None
 
     def _states_of(self, partitions: Collection[str]) -> dict[str, RingState]:
         left = [path for path in partitions if path not in self.states]

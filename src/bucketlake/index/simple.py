@@ -72,7 +72,7 @@ class SimpleBucket:
         if size is not None and (type(size) is not int or size < 1):
             raise ConfigError("max_file_size", size, "give a number of bytes, or None")
 
-    def count_of(self, partition_path: str) -> int:  # noqa: ARG002 -- other kinds need it.
+    def count_of(self, partition_path: str) -> int:
         """Return the bucket count, which is the same for all partitions."""
         return self.count
 

@@ -53,7 +53,7 @@ class Compactor(JobStage):
     key_filters: bool = False
     indexed: pa.Schema | None = None
 
-    def run(self, plans: Sequence[FileSlice], received: object) -> Iterator[WriteStat]:  # noqa: ARG002
+    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[WriteStat]:
         """Compact slices."""
         yield from map(self.compact, plans)
 

@@ -50,7 +50,7 @@ class Rehash(JobStage):
     reader: SliceReader
     task: WriteTask
 
-    def run(self, plans: Sequence[RehashJob], received: object) -> Iterator[SlotResult | Rows]:  # noqa: ARG002
+    def run(self, plans: Sequence[RehashJob], _: object) -> Iterator[SlotResult | Rows]:
         """Run jobs; the keys of their rows go on to the shards of the index."""
         for job in plans:
             changed = None if self.task.index is None else self.task.index.collector()

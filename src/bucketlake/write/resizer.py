@@ -115,7 +115,7 @@ class Resizer(JobStage):
     index: IndexTask | None = None
     engine: RingEngine = CONSISTENT
 
-    def run(self, plans: Sequence[ResizeJob], received: object) -> Iterator[ResizeResult | Rows]:  # noqa: ARG002
+    def run(self, plans: Sequence[ResizeJob], _: object) -> Iterator[ResizeResult | Rows]:
         """Run jobs; the keys of their rows go on to the shards of the index."""
         for job in plans:
             changed = None if self.index is None else self.index.collector()

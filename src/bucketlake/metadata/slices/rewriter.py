@@ -112,7 +112,7 @@ class RewriteStage(JobStage):
 
     rewriter: SliceRewriter
 
-    def run(self, plans: Sequence[PlannedSlice], received: object) -> Iterator[WriteStat]:  # noqa: ARG002
+    def run(self, plans: Sequence[PlannedSlice], _: object) -> Iterator[WriteStat]:
         """Write the base file of each slice, with its marker."""
         for planned in plans:
             made = self.rewriter.rewrite(planned)

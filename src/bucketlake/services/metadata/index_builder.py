@@ -178,7 +178,7 @@ class _ReadKeys(JobStage):
     builder: IndexBuilder
     numbers: Mapping[Shard, int]
 
-    def run(self, plans: Sequence[FileSlice], received: object) -> Iterator[Rows]:  # noqa: ARG002
+    def run(self, plans: Sequence[FileSlice], _: object) -> Iterator[Rows]:
         for file_slice in plans:
             for shard, batch in self.builder.keys_by_shard(file_slice):
                 number = self.numbers.get(shard)
