@@ -31,17 +31,13 @@ class Peak:
     other_cpu_share: float = 0.0
 
     def facts(self) -> dict[str, Any]:
+        """Return what is kept of a step; the memory of workers if there were any."""
         cpu = {
             "cpu_seconds": round(self.cpu_seconds, 2),
             "other_cpu_share": round(self.other_cpu_share, 3),
         }
-        if not self.by_process:
-            return cpu
-        return {
-            **cpu,
-            "worker_peak_bytes": max(self.by_process.values()),
-            "workers": len(self.by_process),
-        }
+        marks = self.by_process.values()
+        return cpu | ({"worker_peak_bytes": max(marks)} if marks else {})
 
 
 class ProcessTree:
