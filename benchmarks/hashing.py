@@ -21,7 +21,7 @@ from benchmarks.common.report import Page
 from benchmarks.common.rows import DataSet
 from benchmarks.common.tables import Row, Table, rate_columns
 from benchmarks.common.turn import plain_work
-from benchmarks.systems.engine_free import EngineFree, rates, rates_seen
+from benchmarks.systems.engine_free import EngineFree, rates
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.index.bucket_hash import assign_buckets
 
@@ -58,7 +58,7 @@ class Hashing(EngineFree):
     def _measure(self, work: Callable[[pa.Array], Any], kind: str) -> None:
         keys = self._keys[kind]
         work(keys.slice(0, 1000))
-        self.seen = rates_seen(rates(partial(work, keys), len(keys), self._repeats))
+        self.seen = rates(partial(work, keys), len(keys), self._repeats)
 
 
 def make_keys(number: int, random: np.random.Generator) -> dict[str, pa.Array]:
@@ -86,8 +86,7 @@ BENCHMARK = Benchmark(
     turn=plain_work,
     orders=False,
     options=[Option("--repeats", count, 5, "measurements of each rate")],
-    defaults={"rows": 1_000_000, "rounds": 1, "warmup_rounds": 0},
-    quick={"warmup_rounds": 0},
+    defaults={"rows": 1_000_000, "rounds": 1},
     page=Page(
         title="Benchmark of hashing",
         text="Record keys hashed a second, on one core, by the processor time of the thread.",

@@ -10,18 +10,8 @@ from benchmarks.common.turn import plain_work
 from benchmarks.workloads.cache_lookups import CacheLookups
 
 NAME = "cache"
-STEPS = (
-    "make",
-    "first",
-    "lookup-half",
-    "lookup-stored",
-    "lookup-new",
-    "lookup-few",
-    "uncached-half",
-    "uncached-few",
-    "commit",
-    "merge",
-)
+LOOKUPS = ("lookup-half", "lookup-stored", "lookup-new", "lookup-few")
+STEPS = ("make", "first", *LOOKUPS, "uncached-half", "uncached-few", "commit", "merge")
 
 
 def titles(result: Result) -> dict[str, str]:
@@ -75,8 +65,8 @@ BENCHMARK = Benchmark(
         Option("--batch", count, 1_000_000, "keys of a lookup"),
         Option("--repeats", count, 5, "measurements of each rate"),
     ],
-    defaults={"rows": 10_000_000, "rounds": 1, "warmup_rounds": 0},
-    quick={"rows": 2_000_000, "warmup_rounds": 0, "batch": 100_000},
+    defaults={"rows": 10_000_000, "rounds": 1},
+    quick={"rows": 2_000_000, "batch": 100_000},
     page=Page(
         title="Benchmark of the location cache",
         text="How fast the cache of the record-level index on local disk answers "

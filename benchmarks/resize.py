@@ -25,9 +25,9 @@ from benchmarks.common.tables import Column, Row, Table, figure, median
 from benchmarks.common.turn import Measured, Turn
 from benchmarks.systems.bucketlake import SPLIT_ALL, BucketLake
 from benchmarks.systems.hudi import BLOOM, RESIZE, Hudi, consistent_bucket, simple_bucket
+from benchmarks.systems.order_tables import disk_usage, growth
 from benchmarks.systems.spark import MERGE_ON_READ
 from benchmarks.workloads import ring_lookups
-from benchmarks.workloads.file_sizes import disk_usage, growth
 from benchmarks.workloads.growing_table import BUCKET_COUNTS, SIDES, SPLIT_COUNT, grow
 from benchmarks.workloads.ring_lookups import RingLookups
 from bucketlake.errors import BucketLakeError

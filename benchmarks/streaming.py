@@ -253,8 +253,8 @@ BENCHMARK = Benchmark(
         Option("--micro-keys", counts, [10_000, 100_000], "keys of the tables that get them"),
         Option("--micro-batches", count, 12, "small batches of each table"),
     ],
-    defaults={"rows": 200_000, "rounds": 1, "warmup_rounds": 0},
-    quick={"rows": 50_000, "warmup_rounds": 0, "minutes": 0.1, "micro_batches": 4},
+    defaults={"rows": 200_000, "rounds": 1},
+    quick={"rows": 50_000, "minutes": 0.1, "micro_batches": 4},
     page=Page(
         title="Benchmark of a long stream",
         text="Structured Streaming with `foreachBatch(table.upsert_batch(query_name=...))` into a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import bucketlake as bl
@@ -112,8 +112,8 @@ def _placed(result: Result) -> list[Row]:
     return [Row(name) for name in result.ranked("upsert") if _last_upsert(result, name)]
 
 
-def _placement(title: str, field: str) -> Column:
-    return Column(title, lambda result, row: str(_last_upsert(result, row.contender)[field]))
+def _placement(field: str) -> Callable[[Result, Row], str]:
+    return lambda result, row: str(_last_upsert(result, row.contender)[field])
 
 
 TIMES = Table(
@@ -130,9 +130,9 @@ TIMES = Table(
 PLACEMENT = Table(
     _placed,
     [
-        _placement("tasks", "tasks"),
-        _placement("without rows", "tasks_without_rows"),
-        _placement("most rows over the mean", "rows_max_over_mean"),
+        Column("tasks", _placement("tasks")),
+        Column("without rows", _placement("tasks_without_rows")),
+        Column("most rows over the mean", _placement("rows_max_over_mean")),
     ],
     title="Rows by task in the upsert's last shuffle of the batch",
 )

@@ -73,6 +73,11 @@ class Contender:
     turn: Callable[[Turn], dict[str, Measured]] | None = None
     once: bool = False
 
+    @property
+    def key(self) -> tuple[str, bool]:
+        """What contenders of one process have in common."""
+        return self.process or self.name, self.spark35
+
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.common import plot, report
@@ -67,17 +67,15 @@ def parse(benchmark: Benchmark, arguments: Sequence[str]) -> argparse.Namespace:
         folder = REPOSITORY / "build" / benchmark.name / "quick"
         parser.set_defaults(**QUICK, out=folder, docs=folder)
         parser.set_defaults(**benchmark.quick)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    known = [contender.name for contender in benchmark.contenders]
+    if unknown := sorted(set(options.contenders) - set(known)):
+        parser.error(f"unknown {unknown}; there are {', '.join(known)}")
+    return options
 
 
-def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    def names(text: str) -> list[str]:
-        chosen = text.split(",")
-        if unknown := sorted(set(chosen) - set(known)):
-            raise argparse.ArgumentTypeError(f"unknown {unknown}; there are {', '.join(known)}")
-        return chosen
-
-    return names
+def _split(text: str) -> list[str]:
+    return text.split(",")
 
 
 def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
@@ -94,7 +92,7 @@ def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     add("--rows", type=count, help=f"rows of the load ({defaults['rows']:,})")
     add("--rounds", type=count, help=f"rounds whose median counts ({defaults['rounds']})")
     add("--warmup-rounds", type=int, help=f"rounds before ({defaults['warmup_rounds']})")
-    add("--contenders", type=_names(everyone), default=everyone, help=", ".join(everyone))
+    add("--contenders", type=_split, default=everyone, help=", ".join(everyone))
     add("--partitions", type=count, default=8, help="partitions of the table (8)")
     add("--buckets", type=count, default=4, help="buckets of a partition (4)")
     for own in benchmark.options:

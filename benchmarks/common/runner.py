@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import shutil
 import sys
 from collections.abc import Mapping
@@ -36,13 +35,16 @@ class Runner:
         self.failed: list[str] = []
         own = {option.setting: getattr(options, option.setting) for option in benchmark.options}
         shared = {name: getattr(options, name) for name in ("cores", "driver_memory", "buckets")}
-        self._settings = {**shared, **own}
+        settings = {**shared, **own}
+        rows = {"rows": options.rows, "partitions": options.partitions, "seed": generator.SEED}
+        work = {"zstd_level": ZSTD_LEVEL, "work": str(options.work)}
+        self._told: dict[str, Any] = {**settings, **rows, **work}
         warmup = {"rows": min(WARMUP_ROWS, options.rows), "rounds": options.warmup_rounds}
         self._result: dict[str, Any] = {
             "benchmark": benchmark.name,
             "data": {"rows": options.rows, "seed": generator.SEED},
-            "settings": {**self._settings, "rounds": options.rounds, "warmup": warmup},
-            "machine": machine(),
+            "settings": {**settings, "rounds": options.rounds, "warmup": warmup},
+            "machine": usage.machine(),
             "contenders": {},
         }
         self._processes: dict[tuple[str, bool], ContenderProcess] = {}
@@ -68,24 +70,28 @@ class Runner:
         """Let each contender take its turn; a numbered round is kept, the warm-up is not."""
         data = self._data(number)
         chosen = [c for c in self.benchmark.contenders if c.name in self._options.contenders]
-        chosen = [c for c in chosen if c.name not in self.failed and (number == 0 or not c.once)]
+        chosen = [c for c in chosen if number == 0 or not c.once]
         shift = (number or 0) % max(1, len(chosen))  # Nobody always runs after the same neighbour.
         for contender in chosen[shift:] + chosen[:shift]:
-            try:
-                measured = self._turn(contender, number, data)
-            except ContenderError as error:
-                self._fail(contender.name, error)
-                continue
-            self._tell(contender.name, number, measured)
-            if number is not None:
-                self._facts(contender.name)["rounds"].append(measured)
-                self._save()
+            if contender.name not in self.failed:
+                self._take_turn(contender, number, data)
+
+    def _take_turn(self, contender: Contender, number: int | None, data: DataSet) -> None:
+        try:
+            measured = self._turn(contender, number, data)
+        except (ContenderError, OSError) as error:
+            self._fail(contender, error)
+            return
+        self._tell(contender.name, number, measured)
+        if number is not None:
+            self._facts(contender.name)["rounds"].append(measured)
+            self._save()
 
     def _data(self, number: int | None) -> DataSet:
-        rows = self._options.rows if number is not None else min(WARMUP_ROWS, self._options.rows)
-        recipe = generator.Recipe(rows, self._options.partitions)
         if not self.benchmark.orders:
             return DataSet(self._options.work)
+        rows = self._options.rows if number is not None else min(WARMUP_ROWS, self._options.rows)
+        recipe = generator.Recipe(rows, self._options.partitions)
         data = generator.prepare(self._options.work / "data", recipe)
         if number is not None:
             self._result["data"] = data.facts
@@ -98,7 +104,7 @@ class Runner:
             contender.steps or self.benchmark.steps,
             data,
             folder,
-            self._told_settings,
+            self._told,
             number,
             partial(self._step, contender),
         )
@@ -106,41 +112,35 @@ class Runner:
             return (contender.turn or self.benchmark.turn)(turn)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            alone = (contender.name, contender.spark35)
-            if contender.once and alone in self._processes:
-                self._processes.pop(alone).close()
+            if contender.once and contender.key in self._processes:
+                self._processes.pop(contender.key).close()
 
     def _step(self, contender: Contender, step: str, data: DataSet, table: Path) -> Measured:
         if self.benchmark.alone:
             start = partial(self._start, contender)
             return run_alone(start, step, contender.name, data, table)
-        key = (contender.process or contender.name, contender.spark35)
-        if key not in self._processes:
-            self._processes[key] = self._start(contender)
-        return self._processes[key].run(step, contender.name, data, table)
+        if contender.key not in self._processes:
+            self._processes[contender.key] = self._start(contender)
+        return self._processes[contender.key].run(step, contender.name, data, table)
 
-    @property
-    def _told_settings(self) -> dict[str, Any]:
-        options = self._options
-        rows = {"rows": options.rows, "partitions": options.partitions, "seed": generator.SEED}
-        return {**self._settings, **rows, "zstd_level": ZSTD_LEVEL, "work": str(options.work)}
+    def _sharing(self, contender: Contender) -> list[str]:
+        """Return the contenders of the process of one of them."""
+        return [
+            each.name
+            for each in self.benchmark.contenders
+            if each.name in self._options.contenders and each.key == contender.key
+        ]
 
     def _start(self, contender: Contender) -> ContenderProcess:
         """Start a process, with all the contenders that share it."""
-        names = [
-            each.name
-            for each in self.benchmark.contenders
-            if each.name in self._options.contenders
-            and each.spark35 == contender.spark35
-            and (each is contender or (each.process and each.process == contender.process))
-        ]
+        names = self._sharing(contender)
         if not self.benchmark.alone:
             say(f"starting {', '.join(names)}")
         process = ContenderProcess(
             f"benchmarks.{self.benchmark.name}",
             names,
             str(SPARK35_PYTHON) if contender.spark35 else sys.executable,
-            self._told_settings,
+            self._told,
             self._options.work / "logs" / f"{names[0]}.log",
         )
         for name in names:
@@ -157,28 +157,18 @@ class Runner:
         busy = max(seen["other_cpu_share"] for seen in measured.values())
         say(f"{label}  {name}  {times}  (others used up to {busy:.0%} of the machine)")
 
-    def _fail(self, name: str, error: Exception) -> None:
-        self.failed.append(name)
-        say(f"{name} failed: {error}")
-        self._facts(name)["error"] = str(error)
+    def _fail(self, contender: Contender, error: Exception) -> None:
+        """End the run of a contender, and of all that share a process that did not start."""
+        is_running = contender.key in self._processes or self.benchmark.alone
+        say(f"{contender.name} failed: {error}")
+        for name in [contender.name] if is_running else self._sharing(contender):
+            self.failed.append(name)
+            self._facts(name)["error"] = str(error)
         self._save()
 
     def _save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self._result, indent=1) + "\n")
-
-
-def machine() -> dict[str, Any]:
-    """Return what the figures are measured on."""
-    release = ".".join(platform.release().split(".")[:2])
-    parts = (f"{platform.system()} {release}", platform.machine(), " ".join(platform.libc_ver()))
-    return {
-        "cores": usage.core_count(),
-        "memory_bytes": usage.memory_bytes(),
-        "processor": usage.processor_name(),
-        "system": ", ".join(part.strip() for part in parts if part.strip()),
-        "python": platform.python_version(),
-    }
 
 
 def say(text: str) -> None:

@@ -23,9 +23,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 import bucketlake as bl
-from benchmarks.common.rows import CHOSEN_PATTERN, KEY, ORDERING, PARTITION, DataSet
+from benchmarks.common.rows import CHOSEN_PATTERN, DataSet
+from benchmarks.systems.order_tables import create, index_files, live_files
 from benchmarks.systems.spark import SparkSystem, one_row, placement_of
-from benchmarks.workloads.file_sizes import index_files, live_files
 from bucketlake.spark.frame_source import SparkSource
 from bucketlake.storage import system_calls
 from bucketlake.write.write_plan import WritePlan
@@ -130,17 +130,8 @@ class BucketLake(SparkSystem):
 
     def create(self, schema: StructType, table: Path) -> bl.Table:
         """Create the table of the orders."""
-        return bl.create_table(
-            str(table),
-            schema=schema,
-            record_key=[KEY],
-            partition_by=[PARTITION],
-            ordering=ORDERING,
-            index=self.index,
-            table_type=self._table_type,
-            metadata_table=self._metadata_table,
-            name="orders",
-        )
+        has_metadata = self._metadata_table
+        return create(table, schema, self.index, self._table_type, metadata_table=has_metadata)
 
     def frame(self, table: Path, columns: Sequence[str] | None = None) -> DataFrame:
         """Read all columns of the table, or those that are named."""

@@ -40,18 +40,13 @@ class EngineFree:
         return {"versions": versions, "settings": self.settings}
 
 
-def rates(work: Callable[[], object], count: int, rounds: int) -> list[float]:
+def rates(work: Callable[[], object], count: int, rounds: int) -> dict[str, Any]:
     """Return how many of so many items a second are done, by the processor time of the thread."""
     found = []
     for _ in range(rounds):
         started = time.thread_time()
         work()
         found.append(count / (time.thread_time() - started))
-    return found
-
-
-def rates_seen(found: list[float]) -> dict[str, Any]:
-    """Return what to observe of rates."""
     numbers = {"rate": statistics.median(found), "least": min(found), "most": max(found)}
     return {name: round(number) for name, number in numbers.items()}
 

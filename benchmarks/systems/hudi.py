@@ -34,8 +34,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Row
 
 from benchmarks.common.rows import CHOSEN_PATTERN, KEY, ORDERING, PARTITION, DataSet
+from benchmarks.systems.order_tables import index_files
 from benchmarks.systems.spark import MERGE_ON_READ, SparkSystem, one_row
-from benchmarks.workloads.file_sizes import index_files
 
 Options = Mapping[str, str]
 

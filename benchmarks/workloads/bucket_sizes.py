@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 import bucketlake as bl
-from benchmarks.common.rows import KEY, ORDERING, PARTITION, REGIONS, DataSet
+from benchmarks.common.rows import REGIONS, DataSet
 from benchmarks.systems.engine_free import EngineFree, cpu_seconds
-from benchmarks.workloads.file_sizes import bytes_of_files, rows_of_files
+from benchmarks.systems.order_tables import bytes_of_files, create, rows_of_files
 from benchmarks.workloads.keys import HEX, key_rows
 
 FIRST_BUCKETS = 4
@@ -134,13 +134,5 @@ class BucketSizes(EngineFree):
 
 
 def _create(path: Path, index: Any, *, merge_on_read: bool = False) -> bl.Table:
-    return bl.create_table(
-        str(path),
-        schema=key_rows(HEX, 1, REGION, np.random.default_rng(0)).schema,
-        record_key=[KEY],
-        partition_by=[PARTITION],
-        ordering=ORDERING,
-        index=index,
-        table_type="merge_on_read" if merge_on_read else "copy_on_write",
-        metadata_table=True,
-    )
+    schema = key_rows(HEX, 1, REGION, np.random.default_rng(0)).schema
+    return create(path, schema, index, "merge_on_read" if merge_on_read else "copy_on_write")

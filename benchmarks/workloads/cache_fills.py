@@ -17,16 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 import bucketlake as bl
-from benchmarks.common.rows import KEY, ORDERING, PARTITION, REGIONS, DataSet
+from benchmarks.common.rows import KEY, REGIONS, DataSet
 from benchmarks.systems.engine_free import EngineFree
-from benchmarks.workloads.file_sizes import index_files
+from benchmarks.systems.order_tables import create, index_files
+from benchmarks.workloads.index_growth import open_index
 from benchmarks.workloads.keys import HEX, key_rows
 from bucketlake.metadata.location_cache.cache import LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
-from bucketlake.metadata.record_index.locations import RecordIndexReader
-from bucketlake.read.snapshot import load_snapshot
-from bucketlake.storage.location import open_storage
-from bucketlake.timeline.table_properties import read_table_config
 
 ASKED_SHARE = 0.1
 """Keys that are looked up, as a share of the stored ones."""
@@ -47,15 +44,7 @@ class CacheFills(EngineFree):
         """Write the rows, and build the index again."""
         rng = np.random.default_rng([data.facts["seed"], self._count])
         rows = key_rows(HEX, self._count, REGIONS[0], rng)
-        created = bl.create_table(
-            str(table),
-            schema=rows.schema,
-            record_key=[KEY],
-            partition_by=[PARTITION],
-            ordering=ORDERING,
-            index=bl.DynamicBucket(),
-            table_type="merge_on_read",
-        )
+        created = create(table, rows.schema, bl.DynamicBucket(), "merge_on_read")
         created.bulk_insert(rows)
         created.rebuild_metadata_table(["record_index"])
         self._asked = rows[KEY].combine_chunks().slice(0, int(self._count * ASKED_SHARE))
@@ -66,8 +55,7 @@ class CacheFills(EngineFree):
         assert self._asked is not None, "a table is made first"
         folder = table.with_name("locations")
         shutil.rmtree(folder, ignore_errors=True)
-        storage = open_storage(str(table))
-        index = RecordIndexReader(load_snapshot(storage, read_table_config(storage)).metadata_table)
+        index = open_index(table)
         shards = index.slices[REGIONS[0]]
         numbers = index.shards.numbers_of(self._asked, REGIONS[0])
         asked = [self._asked.filter(pa.array(numbers == n)) for n in range(len(shards))]

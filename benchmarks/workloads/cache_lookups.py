@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.common.data import random_digits
 from benchmarks.common.rows import DataSet
-from benchmarks.systems.engine_free import EngineFree, rates, rates_seen
+from benchmarks.systems.engine_free import EngineFree, cpu_seconds, rates
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.config.table_config import TableConfig
 from bucketlake.format.hfile.writer import HFileWriter
@@ -123,8 +123,7 @@ class CacheLookups(EngineFree):
 
     def _seconds_after_commit(self, keys: int) -> float:
         self._commit(random_digits(keys, self._rng))
-        [rate] = rates(partial(self._find, self._asked["few"], self._pinned()), 1, 1)
-        return 1 / rate
+        return cpu_seconds(partial(self._find, self._asked["few"], self._pinned()))
 
     def _find(self, keys: pa.Array, pinned: Pinned | None = None) -> CachedLookup:
         index, held = pinned or self._pinned()
@@ -136,7 +135,7 @@ class CacheLookups(EngineFree):
         assert found.use.built == 1, found.use
 
     def _rates(self, work: Callable[[], object], count: int, repeats: int = 0) -> None:
-        self.seen = rates_seen(rates(work, count, repeats or self._repeats))
+        self.seen = rates(work, count, repeats or self._repeats)
 
     def _storage(self) -> LocalStorage:
         return LocalStorage(str(self._folder / "table"), fsync=False)

@@ -21,7 +21,7 @@ import bucketlake as bl
 from benchmarks.common.rows import KEY, KEY_PREFIX, ORDERING, PARTITION, DataSet
 from benchmarks.common.turn import Measured, Turn
 from benchmarks.systems.engine_free import EngineFree
-from benchmarks.workloads.file_sizes import disk_usage, growth
+from benchmarks.systems.order_tables import disk_usage, growth
 
 BUCKET_COUNTS = (4, 16, 64)
 SPLIT_COUNT = 2

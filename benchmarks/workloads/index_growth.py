@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import bucketlake as bl
 from benchmarks.common.rows import KEY, ORDERING, PARTITION, REGIONS, DataSet
 from benchmarks.systems.engine_free import EngineFree
-from benchmarks.workloads.file_sizes import index_files
+from benchmarks.systems.order_tables import create, index_files
 from benchmarks.workloads.keys import HEX, key_rows
 from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.read.snapshot import load_snapshot
@@ -46,15 +46,7 @@ class IndexGrowth(EngineFree):
         for region in REGIONS[:PARTITIONS]:
             rows = key_rows(HEX, count, region, rng)
             samples.append(rows.take(pa.array(rng.integers(0, count, LOOKED_UP // PARTITIONS))))
-            created = created or bl.create_table(
-                str(table),
-                schema=rows.schema,
-                record_key=[KEY],
-                partition_by=[PARTITION],
-                ordering=ORDERING,
-                index=bl.RecordIndex(),
-                table_type="merge_on_read",
-            )
+            created = created or create(table, rows.schema, bl.RecordIndex(), "merge_on_read")
             created.bulk_insert(rows)
         self._stored = pa.concat_tables(samples)
 
@@ -65,9 +57,7 @@ class IndexGrowth(EngineFree):
 
     def lookup(self, _data: DataSet, table: Path) -> None:
         """Look up keys of all partitions in the index, opening it anew."""
-        storage = open_storage(str(table))
-        snapshot = load_snapshot(storage, read_table_config(storage))
-        reader = RecordIndexReader(snapshot.metadata_table)
+        reader = open_index(table)
         rows = self._rows
         for region in REGIONS[:PARTITIONS]:
             own = rows.filter(pc.equal(rows[PARTITION], region))[KEY].combine_chunks()
@@ -92,6 +82,12 @@ class IndexGrowth(EngineFree):
     def _rows(self) -> pa.Table:
         assert self._stored is not None, "a table is loaded first"
         return self._stored
+
+
+def open_index(table: Path) -> RecordIndexReader:
+    """Open the record-level index of a table."""
+    storage = open_storage(str(table))
+    return RecordIndexReader(load_snapshot(storage, read_table_config(storage)).metadata_table)
 
 
 def _upsert(row: pa.Table, table: Path) -> None:

@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 
 import bucketlake as bl
 from benchmarks.common.data import SCHEMA
-from benchmarks.common.rows import KEY, ORDERING, PARTITION, DataSet
+from benchmarks.common.rows import ORDERING, DataSet
 from benchmarks.systems.engine_free import EngineFree
+from benchmarks.systems.order_tables import create
 from benchmarks.workloads.requests import counting
 from bucketlake.storage.memory import forget
 
@@ -85,16 +86,8 @@ class MetadataWrites(EngineFree):
 
     def _table(self, data: DataSet, case: str, mode: str, path: str) -> bl.Table:
         """Make a table and load it."""
-        table = bl.create_table(
-            path,
-            schema=SCHEMA,
-            record_key=[KEY],
-            partition_by=[PARTITION],
-            ordering=ORDERING,
-            index=bl.SimpleBucket(self._settings["buckets"]),
-            table_type=TABLE_TYPES[case],
-            metadata_table=mode == ON,
-        )
+        index = bl.SimpleBucket(self._settings["buckets"])
+        table = create(path, SCHEMA, index, TABLE_TYPES[case], metadata_table=mode == ON)
         table.upsert(_rows(data.load))
         return table
 

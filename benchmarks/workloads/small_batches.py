@@ -18,7 +18,7 @@ from benchmarks.common.usage import cpu_seconds
 from benchmarks.systems.bucketlake import SESSION
 from benchmarks.systems.spark import SparkSystem
 from benchmarks.workloads.stream_rows import loaded_rows, mixed_rows
-from benchmarks.workloads.stream_tables import create
+from benchmarks.workloads.stream_tables import create_streamed
 
 SMALL, LARGE = "small", "large"
 STEPS = ("make-small", "make-large", "batches")
@@ -33,7 +33,7 @@ class SmallBatches(SparkSystem):
         small, large = settings["micro_keys"]
         self._keys = {SMALL: small, LARGE: large}
         self._rows, self._count = settings["micro_rows"], settings["micro_batches"]
-        self._given = {**settings, "bucket_rows": large}  # No bucket is ever full.
+        self._cores = settings["cores"]
         self._measured: list[dict[str, Any]] = []
         self.settings |= {
             "index": repr(bl.DynamicBucket(max_records=large)),
@@ -43,9 +43,9 @@ class SmallBatches(SparkSystem):
         }
 
     def make(self, _data: DataSet, table: Path, name: str) -> None:
-        """Load a table."""
+        """Load a table; none of its buckets is ever full."""
         rows = loaded_rows(self._numbers(0, self._keys[name]))
-        create(table / name, rows.schema, self._given).bulk_insert(rows)
+        create_streamed(table / name, rows.schema, self._keys[LARGE]).bulk_insert(rows)
 
     def batches(self, _data: DataSet, table: Path) -> None:
         """Write to each table in turn; who begins changes."""
@@ -72,5 +72,4 @@ class SmallBatches(SparkSystem):
         }
 
     def _numbers(self, start: int, end: int) -> Any:
-        cores = self._given["cores"]
-        return self.spark.range(start, end, 1, cores).withColumnRenamed("id", "value")
+        return self.spark.range(start, end, 1, self._cores).withColumnRenamed("id", "value")

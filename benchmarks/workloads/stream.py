@@ -22,7 +22,7 @@ from benchmarks.common.usage import cpu_seconds, status_bytes
 from benchmarks.systems.bucketlake import SESSION
 from benchmarks.systems.spark import SparkSystem
 from benchmarks.workloads.stream_rows import ORDERING, numbered_keys, stream_rows
-from benchmarks.workloads.stream_tables import create, folder_facts
+from benchmarks.workloads.stream_tables import create_streamed, folder_facts
 
 QUERY = "orders"
 RETAIN_COMMITS, KEEP_MIN, KEEP_MAX = 10, 20, 30
@@ -100,7 +100,7 @@ class Stream(SparkSystem):
         """Run until the table has its keys, or the longest time has passed."""
         batches, interval_ms = pace(self._given, self._given["rows"])
         frame = stream_rows(self._source().select("value"))
-        made = create(table, frame.schema, self._given)
+        made = create_streamed(table, frame.schema, self._given["bucket_rows"])
         deadline = time.perf_counter() + 60 * self._given["limit_minutes"]
         sink = self._sink = Sink(self, made, batches, deadline)
         started = time.perf_counter()

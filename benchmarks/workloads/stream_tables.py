@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql.types import StructType
 
 import bucketlake as bl
+from benchmarks.systems.order_tables import create
 from benchmarks.systems.spark import files_of
-from benchmarks.workloads.stream_rows import KEY, ORDERING, PARTITION
+from benchmarks.workloads.stream_rows import ORDERING
 
 
-def create(path: Path, schema: StructType, settings: Mapping[str, Any]) -> bl.Table:
+def create_streamed(path: Path, schema: StructType, max_records: int) -> bl.Table:
     """Create a merge-on-read table with dynamic buckets."""
-    return bl.create_table(
-        str(path),
-        schema=schema,
-        record_key=[KEY],
-        partition_by=[PARTITION],
-        ordering=ORDERING,
-        index=bl.DynamicBucket(max_records=settings["bucket_rows"]),
-        table_type="merge_on_read",
-    )
+    index = bl.DynamicBucket(max_records=max_records)
+    return create(path, schema, index, "merge_on_read", ordering=ORDERING)
 
 
 def folder_facts(path: Path) -> dict[str, int]:

@@ -25,7 +25,7 @@ from benchmarks.resize import (
     check_split,
     group_count,
 )
-from benchmarks.workloads.file_sizes import disk_usage, growth
+from benchmarks.systems.order_tables import disk_usage, growth
 from benchmarks.workloads.growing_table import RescaledTable, ResizedTable
 from benchmarks.workloads.ring_lookups import RingLookups
 from tests.unit.benchmarks.pages import contender, content, measured, page_of

@@ -1,15 +1,40 @@
-"""How large the files of a table are."""
+"""Tables of orders, and how large their files are."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 import bucketlake as bl
+from benchmarks.common.rows import KEY, ORDERING, PARTITION
 
 _BLOCK_BYTES = 512  # The unit of st_blocks, whatever the file system's own block is.
+
+
+def create(
+    path: Path | str,
+    schema: Any,
+    index: Any,
+    table_type: str = "copy_on_write",
+    *,
+    metadata_table: bool = True,
+    ordering: str = ORDERING,
+) -> bl.Table:
+    """Create a table of orders."""
+    return bl.create_table(
+        str(path),
+        schema=schema,
+        record_key=[KEY],
+        partition_by=[PARTITION],
+        ordering=ordering,
+        index=index,
+        table_type=table_type,
+        metadata_table=metadata_table,
+        name="orders",
+    )
 
 
 def live_files(table: Path) -> list[Path]:
