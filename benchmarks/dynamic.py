@@ -22,10 +22,10 @@ from typing import Any
 import bucketlake as bl
 from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count
 from benchmarks.common.figures import Result, factor, factors, met
-from benchmarks.common.plot import BY_CLOCK, Chart, step_bars
+from benchmarks.common.plot import BY_PROCESSOR, Chart, step_bars
 from benchmarks.common.report import Aim, Page
 from benchmarks.common.rows import REGIONS
-from benchmarks.common.tables import Column, Row, Table, columns, figure, listing, median
+from benchmarks.common.tables import Column, Row, Table, Tell, columns, figure, listing, median
 from benchmarks.common.turn import plain_work
 from benchmarks.systems.bucketlake import BucketLake
 from benchmarks.systems.delta import DeltaMerge
@@ -53,11 +53,16 @@ SIZES = {
     "fill-compacted": "bytes, merge-on-read, after compactions",
 }
 GROWN = {
-    "grow-simple": ("SimpleBucket", "one rescale at the end: "),
-    "grow-partition": ("PartitionBucket", "one rescale at the end: "),
-    "grow-consistent": ("ConsistentBucket", "a resize after each batch: "),
-    "grow-dynamic": ("DynamicBucket", ""),
-    "grow-record": ("RecordIndex", ""),
+    "grow-simple": "SimpleBucket",
+    "grow-partition": "PartitionBucket",
+    "grow-consistent": "ConsistentBucket",
+    "grow-dynamic": "DynamicBucket",
+    "grow-record": "RecordIndex",
+}
+REPAIRS = {
+    "grow-simple": "one rescale at the end",
+    "grow-partition": "one rescale at the end",
+    "grow-consistent": "a resize after each batch",
 }
 FASTER_THAN_HUDI, TIMES_SIMPLE = 8.0, 1.5
 FILL_RATE, MEMORY_BYTES, OVER_LIMIT = 2.0, 8.0, 1.2
@@ -169,32 +174,15 @@ def cache(result: Result) -> str:
     return listing("Cache and index", text, ["<", "found", "<"], rows)
 
 
-def partition_grows(result: Result) -> str:
-    """Tell what becomes of a partition that grows."""
-    rows = []
-    for step, (title, repair) in GROWN.items():
-        seen = result.first("growth", step)
-        if seen:
-            before, files, fullest = (seen[each] for each in ("before_repair", "files", "fullest"))
-            upserts = (seen[f"{which}_upsert_cpu_seconds"] for which in ("first", "last"))
-            cost = f"{repair}{seen['repair_cpu_seconds']:.2f}" if repair else "–"
-            cells = [f"{before:.2f}", *(f"{each:.2f}" for each in upserts), cost]
-            rows.append([title, *cells, str(files), f"{fullest:.2f}"])
-    if not rows:
-        return ""
-    capacity = int(result.facts("growth")["settings"]["rows of a bucket"])
-    text = (
-        f"What becomes of a copy-on-write partition that gets {GROWTH_FACTOR} times the rows that "
-        f"its {FIRST_BUCKETS} first buckets were made for ({capacity:,} each), in as many batches "
-        "of new keys, without Spark. *Largest file* is over the rows that a bucket should have. "
-        "Simple and partition-level buckets grow until a rescale, which rewrites the whole "
-        "partition; a hash ring needs a resize from time to time; dynamic buckets and a "
-        "record-level index need nothing. "
-        "[Which kind](../how-to/choose-a-bucket-count.md#which-kind) tells when to take which."
-    )
-    heads = ["<index", "largest file, after the batches", "first upsert, processor s"]
-    heads += ["last upsert, processor s", "<rescale or resize, processor s", "files at the end"]
-    return listing("A partition grows", text, [*heads, "largest file at the end"], rows)
+def repair(result: Result, row: Row) -> str:
+    """Tell what made the sizes of buckets good, and its time."""
+    seconds = result.median(*row[:2], "repair_cpu_seconds")
+    return f"{REPAIRS[row.step]}: {seconds:.2f}" if row.step in REPAIRS else "–"
+
+
+def grown(field: str) -> Tell:
+    """Return what tells a value of a partition that grows."""
+    return figure(field=field, form=median(2))
 
 
 def last(step: str, field: str) -> Column:
@@ -249,6 +237,25 @@ BUCKET_SIZES = Table(
     "without Spark. *Largest* is the largest bucket after any of the batches.",
     head="limit",
 )
+GROWTH = Table(
+    lambda _: [Row("growth", step, title) for step, title in GROWN.items()],
+    [
+        Column("largest file, after the batches", grown("before_repair")),
+        Column("first upsert, processor s", grown("first_upsert_cpu_seconds")),
+        Column("last upsert, processor s", grown("last_upsert_cpu_seconds")),
+        Column("<rescale or resize, processor s", repair),
+        Column("files at the end", figure(field="files", form=median(0))),
+        Column("largest file at the end", grown("fullest")),
+    ],
+    "A partition grows",
+    f"What becomes of a copy-on-write partition that gets {GROWTH_FACTOR} times the rows that its "
+    f"{FIRST_BUCKETS} first buckets were made for ({{bucket_rows:,}} each), in as many batches of "
+    "new keys, without Spark. *Largest file* is over the rows that a bucket should have. Simple "
+    "and partition-level buckets grow until a rescale, which rewrites the whole partition; a hash "
+    "ring needs a resize from time to time; dynamic buckets and a record-level index need nothing. "
+    "[Which kind](../how-to/choose-a-bucket-count.md#which-kind) tells when to take which.",
+    head="index",
+)
 
 BENCHMARK = Benchmark(
     name="dynamic",
@@ -270,7 +277,7 @@ BENCHMARK = Benchmark(
         image="Processor time of load and upsert",
         head="{rows:,} rows, {partitions} partitions, {buckets} buckets in each, {rounds}",
         busy=(ON_SPARK, tuple(TITLES)),
-        blocks=[TIMES, aims, ALL_KINDS, cache, BUCKET_SIZES, partition_grows],
+        blocks=[TIMES, aims, ALL_KINDS, cache, BUCKET_SIZES, GROWTH],
         chart=Chart(
             "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts",
             [
@@ -278,7 +285,7 @@ BENCHMARK = Benchmark(
                     step,
                     f"{step}, processor time",
                     field="cpu_seconds",
-                    unit=BY_CLOCK,
+                    unit=BY_PROCESSOR,
                     limits={"simple-cow", "simple-mor"},
                     names=ON_SPARK,
                 )

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count
+from benchmarks.common.benchmark import REPEATS, Benchmark, Contender, Settings
 from benchmarks.common.data import random_digits
 from benchmarks.common.report import Page
 from benchmarks.common.rows import DataSet
@@ -85,7 +85,7 @@ BENCHMARK = Benchmark(
     contenders=[Contender("hashing", Hashing, steps=tuple(STEPS), once=True)],
     turn=plain_work,
     orders=False,
-    options=[Option("--repeats", count, 5, "measurements of each rate")],
+    options=[REPEATS],
     defaults={"rows": 1_000_000, "rounds": 1},
     page=Page(
         title="Benchmark of hashing",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.common.benchmark import Benchmark, Contender, Option, count
+from benchmarks.common.benchmark import REPEATS, Benchmark, Contender, Option, count
 from benchmarks.common.figures import Result
 from benchmarks.common.report import Page
 from benchmarks.common.tables import Row, Table, listing, rate_columns
@@ -61,10 +61,7 @@ BENCHMARK = Benchmark(
     contenders=[Contender(NAME, CacheLookups, steps=STEPS, once=True)],
     turn=plain_work,
     orders=False,
-    options=[
-        Option("--batch", count, 1_000_000, "keys of a lookup"),
-        Option("--repeats", count, 5, "measurements of each rate"),
-    ],
+    options=[Option("--batch", count, 1_000_000, "keys of a lookup"), REPEATS],
     defaults={"rows": 10_000_000, "rounds": 1},
     quick={"rows": 2_000_000, "batch": 100_000},
     page=Page(

@@ -24,7 +24,7 @@ from benchmarks.common import plot
 from benchmarks.common.benchmark import Benchmark, Contender, Option, Settings, count, counts
 from benchmarks.common.figures import Result, factor, met
 from benchmarks.common.report import Aim, Page
-from benchmarks.common.tables import Column, Row, Table, columns, figure, listing, median
+from benchmarks.common.tables import Column, Row, Table, Tell, columns, figure, listing, median
 from benchmarks.common.turn import Measured, Turn, load_and_change, plain_work
 from benchmarks.systems.bucketlake import BucketLake
 from benchmarks.systems.hudi import HudiRecordIndex
@@ -165,49 +165,30 @@ def growth_of(result: Result) -> list[tuple[int, dict[str, Mapping[str, Any]]]]:
     ]
 
 
-def growth(result: Result) -> str:
-    """Tell the steps of each size of the growing table."""
-    rows = []
-    for keys, steps in growth_of(result):
-        build, locate = steps["build"], steps["locate"]
-        cells = [
-            f"{build['seconds']:.1f}",
-            f"{build['cpu_seconds']:.1f}",
-            f"{build['index_bytes'] / keys:.1f}",
-            f"{steps['lookup']['seconds']:.2f}",
-            f"{locate['seconds'] / LOCATED * 1000:.0f}",
-            f"{locate['cpu_seconds'] / LOCATED * 1000:.0f}",
-            f"{steps['upsert_row']['seconds']:.2f}",
-            f"{steps['insert_row']['seconds']:.2f}",
-        ]
-        rows.append([f"{keys:,}", *cells])
-    if not rows:
-        return ""
-    settings = result.facts("growth")["settings"]
-    text = (
-        f"bucketlake in one process without Spark, a {settings['table_type'].replace('_', '-')} "
-        f"table with {settings['partitions']} partitions, keys: {settings['keys']}. *Lookup* finds "
-        f"{LOOKED_UP:,} keys of all partitions in the index, which is opened anew. `locate` opens "
-        "the table, asks the index, and looks into the file of the key."
-    )
-    heads = ["keys", "build, s", "build, processor s", "bytes a key", "lookup, s", "`locate`, ms"]
-    heads += ["`locate`, processor ms", "update of one row, s", "insert of one row, s"]
-    return listing("Growth", text, heads, rows)
+def grown(step: str, field: str = "seconds", *, digits: int = 2, times: float = 1) -> Tell:
+    """Return what tells a value of a step at one size of the growing table."""
+
+    def tell(result: Result, row: Row) -> str:
+        return f"{result.first('growth', f'{step}-{row.step}')[field] * times:.{digits}f}"
+
+    return tell
+
+
+def bytes_a_key(result: Result, row: Row) -> str:
+    """Tell the size of the index over the number of keys."""
+    return f"{result.first('growth', f'build-{row.step}')['index_bytes'] / int(row.step):.1f}"
 
 
 def plans(result: Result) -> str:
     """Judge the plans of writes to a very large table."""
     rows = [_plan_row(result, step) for step in PLANS if result.first("scale", step)]
-    if not rows:
-        return ""
-    settings = result.facts("scale")["settings"]
+    groups, folders = (f"{result.settings[name]:,}" for name in ("groups", "folders"))
     text = (
-        f"What an upsert of bucketlake does before tasks write files, in a table of "
-        f"{int(settings['file groups']):,} file groups in {int(settings['partitions']):,} "
-        "partitions with a metadata table. The table has no data files, since the plan reads none. "
-        "Median of the plans, each of which opens the table anew. *Memory* is what the plan adds "
-        "to its process; in brackets the peak of the whole process. The aim is judged by processor "
-        "time, since other processes may use the machine."
+        f"What an upsert of bucketlake does before tasks write files, in a table of {groups} file "
+        f"groups in {folders} partitions with a metadata table. The table has no data files, since "
+        "the plan reads none. Median of the plans, each of which opens the table anew. *Memory* is "
+        "what the plan adds to its process; in brackets the peak of the whole process. The aim is "
+        "judged by processor time, since other processes may use the machine."
     )
     aim = f"<at most {PLAN_SECONDS_MAX:g} s and {PLAN_BYTES_MAX / 1e9:g} GB"
     heads = ["<index", "<changed file groups", "plan, s", "processor s", "memory, MB", aim]
@@ -272,6 +253,28 @@ TIMES = Table(
     "the one row has a stored key. The load is by bulk insert: Hudi's without the index, "
     "bucketlake's with it, and the build makes it again from the whole table.",
 )
+GROWTH = Table(
+    lambda result: [Row("growth", str(keys), f"{keys:,}") for keys, _ in growth_of(result)],
+    [
+        Column("build, s", grown("build", digits=1)),
+        Column("build, processor s", grown("build", "cpu_seconds", digits=1)),
+        Column("bytes a key", bytes_a_key),
+        Column("lookup, s", grown("lookup")),
+        Column("`locate`, ms", grown("locate", digits=0, times=1000 / LOCATED)),
+        Column(
+            "`locate`, processor ms",
+            grown("locate", "cpu_seconds", digits=0, times=1000 / LOCATED),
+        ),
+        Column("update of one row, s", grown("upsert_row")),
+        Column("insert of one row, s", grown("insert_row")),
+    ],
+    "Growth",
+    "bucketlake in one process without Spark, a merge-on-read table with 8 partitions, keys: "
+    f"random, 20 hexadecimal digits. *Lookup* finds {LOOKED_UP:,} keys of all partitions in the "
+    "index, which is opened anew. `locate` opens the table, asks the index, and looks into the "
+    "file of the key.",
+    head="keys",
+)
 KEYS_AXIS = ("million keys", "processor seconds")
 
 BENCHMARK = Benchmark(
@@ -302,7 +305,7 @@ BENCHMARK = Benchmark(
         image="Upsert, build, bytes of a key, and growth",
         head="{rows:,} rows, {partitions} partitions, {rounds}",
         busy=(ON_SPARK, tuple(TITLES)),
-        blocks=[TIMES, aims, sizes, growth, plans],
+        blocks=[TIMES, aims, sizes, GROWTH, plans],
         chart=plot.Chart(
             "{millions} M rows in {partitions} partitions",
             [

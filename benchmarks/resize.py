@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import bucketlake as bl
@@ -22,64 +21,16 @@ from benchmarks.common.figures import Result, factor, met, spread
 from benchmarks.common.plot import BY_PROCESSOR, OURS, PEER, Bar, Bars, Chart, step_bars
 from benchmarks.common.report import Page
 from benchmarks.common.tables import Column, Row, Table, figure, median
-from benchmarks.common.turn import Measured, Turn
 from benchmarks.systems.bucketlake import SPLIT_ALL, BucketLake
 from benchmarks.systems.hudi import BLOOM, RESIZE, Hudi, consistent_bucket, simple_bucket
-from benchmarks.systems.order_tables import disk_usage, growth
 from benchmarks.systems.spark import MERGE_ON_READ
 from benchmarks.workloads import ring_lookups
 from benchmarks.workloads.growing_table import BUCKET_COUNTS, SIDES, SPLIT_COUNT, grow
+from benchmarks.workloads.pending_resize import HUDI_CONSISTENT, OURS_CONSISTENT, WRITES, write
 from benchmarks.workloads.ring_lookups import RingLookups
-from bucketlake.errors import BucketLakeError
-
-OURS_CONSISTENT, HUDI_CONSISTENT = "bucketlake-consistent", "hudi-consistent"
-WRITES = ("load", "upsert", "read")
-PENDING = {OURS_CONSISTENT: ("upsert_linked", "upsert_twice"), HUDI_CONSISTENT: ("upsert_twice",)}
-"""Upserts while a resize of all buckets is pending."""
 
 LINKED_BYTES_MAX = 1.15
 LOOKUPS_MIN = 20_000_000
-
-
-# ---- turns --------------------------------------------------------------------------------------
-
-
-def write(turn: Turn) -> dict[str, Measured]:
-    """Load, and upsert into copies of the loaded table: with no resize, and during one."""
-    original = turn.fresh("loaded")
-    measured = {"load": turn.step("load", original)}
-    table = turn.fresh("changed", copy_of=original)
-    measured["upsert"] = _upsert(turn, "upsert", table)
-    measured["read"] = turn.check(turn.step("read", table))
-    for upsert in PENDING.get(turn.contender, ()):
-        table = turn.fresh("changed", copy_of=original)
-        measured["schedule"] = turn.step("schedule", table)
-        before = group_count(turn, table)
-        measured[upsert] = _upsert(turn, upsert, table)
-        turn.check(turn.step("read", table))
-        measured["complete"] = turn.step("complete", table)
-        turn.check(turn.step("read", table))
-        check_split(turn, before, group_count(turn, table))
-    return measured
-
-
-def _upsert(turn: Turn, step: str, table: Path) -> Measured:
-    before = disk_usage(table)
-    return turn.step(step, table) | growth(before, disk_usage(table))
-
-
-def group_count(turn: Turn, table: Path) -> int:
-    """Return the number of buckets that a table has."""
-    try:
-        return len(bl.open_table(str(table)).buckets())
-    except BucketLakeError as error:
-        turn.refuse(f"has an unreadable table: {error}")
-
-
-def check_split(turn: Turn, before: int, after: int) -> None:
-    """Refuse a table whose buckets were not all split."""
-    if after != 2 * before:
-        turn.refuse(f"has {after} buckets after its resize, and had {before}")
 
 
 # ---- contenders ---------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import bucketlake as bl
@@ -10,7 +10,7 @@ from benchmarks.common.benchmark import Benchmark, Contender, Settings
 from benchmarks.common.figures import Result, met
 from benchmarks.common.plot import Chart, step_bars
 from benchmarks.common.report import Aim, Aims, Page, ratios_table, worker_memory
-from benchmarks.common.tables import Column, Row, Table, columns, figure, median, ranked
+from benchmarks.common.tables import Column, Row, Table, Tell, columns, figure, median, ranked
 from benchmarks.systems.bucketlake import BucketLake
 from benchmarks.systems.delta import DeltaMerge
 from benchmarks.systems.hudi import BLOOM, Hudi, simple_bucket
@@ -28,6 +28,7 @@ METADATA_AIM = Aim("upsert", "polars-limit", 1 / 2.5)
 """What an upsert with a metadata table may take."""
 
 ROWS_MAX_OVER_MEAN, WORKER_OVER_GROUP = 1.25, 3.0
+LIMITS = {"polars-limit"}
 
 
 # ---- contenders ---------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def _placed(result: Result) -> list[Row]:
     return [Row(name) for name in result.ranked("upsert") if _last_upsert(result, name)]
 
 
-def _placement(field: str) -> Callable[[Result, Row], str]:
+def _placement(field: str) -> Tell:
     return lambda result, row: str(_last_upsert(result, row.contender)[field])
 
 
@@ -136,7 +137,6 @@ PLACEMENT = Table(
     ],
     title="Rows by task in the upsert's last shuffle of the batch",
 )
-LIMITS = {"polars-limit"}
 
 BENCHMARK = Benchmark(
     name="upsert",
@@ -152,12 +152,7 @@ BENCHMARK = Benchmark(
         "predicts.",
         image="Median seconds of load and upsert",
         head="{rows:,} rows, {partitions} partitions x {buckets} buckets, {rounds}",
-        blocks=[
-            TIMES,
-            Aims(AIMS, TITLES, further_aims),
-            ratios_table(TITLES, "upsert"),
-            PLACEMENT,
-        ],
+        blocks=[TIMES, Aims(AIMS, TITLES, further_aims), ratios_table(TITLES, "upsert"), PLACEMENT],
         chart=Chart(
             "{millions} M rows, then {updates_k} k updates and {inserts_k} k inserts: {cores} "
             "cores, median of {round_count}",

@@ -151,3 +151,7 @@ def count(text: str) -> int:
 def counts(text: str) -> list[int]:
     """Parse several numbers, such as 100k,10m."""
     return [count(part) for part in text.split(",")]
+
+
+REPEATS = Option("--repeats", count, 5, "measurements of each rate")
+"""An option of benchmarks that measure rates in one process."""

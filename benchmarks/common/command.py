@@ -74,10 +74,6 @@ def parse(benchmark: Benchmark, arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _split(text: str) -> list[str]:
-    return text.split(",")
-
-
 def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     everyone = [contender.name for contender in benchmark.contenders]
     defaults = {**DEFAULTS, **benchmark.defaults}
@@ -92,7 +88,8 @@ def _parser(benchmark: Benchmark) -> argparse.ArgumentParser:
     add("--rows", type=count, help=f"rows of the load ({defaults['rows']:,})")
     add("--rounds", type=count, help=f"rounds whose median counts ({defaults['rounds']})")
     add("--warmup-rounds", type=int, help=f"rounds before ({defaults['warmup_rounds']})")
-    add("--contenders", type=_split, default=everyone, help=", ".join(everyone))
+    names = ", ".join(everyone)
+    add("--contenders", type=lambda text: text.split(","), default=everyone, help=names)
     add("--partitions", type=count, default=8, help="partitions of the table (8)")
     add("--buckets", type=count, default=4, help="buckets of a partition (4)")
     for own in benchmark.options:

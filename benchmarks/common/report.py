@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.common.figures import Result, factor, factors, is_ours, met
-from benchmarks.common.tables import Row, listing
+from benchmarks.common.tables import Row, Tell, listing
 
 if TYPE_CHECKING:
     from benchmarks.common.plot import Chart
@@ -222,7 +222,7 @@ def worker_memory(result: Result, name: str, step: str) -> WorkerMemory | None:
     return max(found, key=lambda memory: memory.ratio, default=None)
 
 
-def worker_figure(step: str) -> Callable[[Result, Row], str]:
+def worker_figure(step: str) -> Tell:
     """Return what tells the highest memory of a worker, and what an idle one does not hold."""
 
     def tell(result: Result, row: Row) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from benchmarks.common.figures import Result, spread
 
 Form = Callable[[Sequence[float]], str]
+"""How values are written."""
 
 
 class Row(NamedTuple):
@@ -24,15 +25,19 @@ class Row(NamedTuple):
     title: str = ""
 
 
+Tell = Callable[[Result, Row], str]
+"""What a column tells of a row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table: its title, and what it tells of a row. ``<`` aligns it to the left."""
 
     title: str
-    tell: Callable[[Result, Row], str]
+    tell: Tell
 
 
-def figure(step: str = "", field: str = "seconds", form: Form = spread) -> Callable[..., str]:
+def figure(step: str = "", field: str = "seconds", form: Form = spread) -> Tell:
     """Return what tells a measured value of a step, or of the row's own step."""
 
     def tell(result: Result, row: Row) -> str:

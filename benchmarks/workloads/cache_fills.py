@@ -34,7 +34,7 @@ class CacheFills(EngineFree):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._count = settings["cache_keys"]
-        self._asked: pa.Array | None = None
+        self._asked = pa.array([], pa.string())
         super().__init__(
             keys=f"{self._count} random ones of 20 hexadecimal digits in one partition",
             index=repr(bl.DynamicBucket()),
@@ -52,15 +52,13 @@ class CacheFills(EngineFree):
 
     def fill(self, _data: DataSet, table: Path, _number: str) -> None:
         """Fill the cache in a new folder."""
-        assert self._asked is not None, "a table is made first"
         folder = table.with_name("locations")
         shutil.rmtree(folder, ignore_errors=True)
         index = open_index(table)
         shards = index.slices[REGIONS[0]]
         numbers = index.shards.numbers_of(self._asked, REGIONS[0])
         asked = [self._asked.filter(pa.array(numbers == n)) for n in range(len(shards))]
-        cpu = time.process_time()
-        use = CacheUse()
+        use, cpu = CacheUse(), time.process_time()
         for held, keys in zip(shards, asked, strict=True):
             use += LocationCache(str(folder)).find(index, held, keys).use
         spent = time.process_time() - cpu

@@ -35,7 +35,7 @@ class IndexGrowth(EngineFree):
         super().__init__(
             keys="random, 20 hexadecimal digits", partitions=PARTITIONS, table_type="merge_on_read"
         )
-        self._stored: pa.Table | None = None  # Some rows of the table, of all partitions.
+        self._stored = pa.table({})  # Some rows of the table, of all partitions.
 
     def load(self, data: DataSet, table: Path, keys: str) -> None:
         """Write the rows, a partition at a time."""
@@ -58,30 +58,25 @@ class IndexGrowth(EngineFree):
     def lookup(self, _data: DataSet, table: Path) -> None:
         """Look up keys of all partitions in the index, opening it anew."""
         reader = open_index(table)
-        rows = self._rows
+        rows = self._stored
         for region in REGIONS[:PARTITIONS]:
             own = rows.filter(pc.equal(rows[PARTITION], region))[KEY].combine_chunks()
             assert (reader.find(own, region).codes != NOT_FOUND).all(), "all keys are stored"
 
     def locate(self, _data: DataSet, table: Path) -> None:
         """Locate some keys, one after the other, opening the table anew for each."""
-        rows = self._rows.slice(0, LOCATED)
+        rows = self._stored.slice(0, LOCATED)
         for key, region in zip(rows[KEY].to_pylist(), rows[PARTITION].to_pylist(), strict=True):
             assert len(bl.open_table(str(table)).locate(key, region)) == 1
 
     def upsert_row(self, _data: DataSet, table: Path) -> None:
         """Update a row whose key is stored."""
-        _upsert(self._rows.slice(0, 1), table)
+        _upsert(self._stored.slice(0, 1), table)
 
     def insert_row(self, _data: DataSet, table: Path) -> None:
         """Insert a row by an upsert."""
         keys = pa.array([f"new-{time.time_ns()}"])
-        _upsert(self._rows.slice(0, 1).set_column(0, KEY, keys), table)
-
-    @property
-    def _rows(self) -> pa.Table:
-        assert self._stored is not None, "a table is loaded first"
-        return self._stored
+        _upsert(self._stored.slice(0, 1).set_column(0, KEY, keys), table)
 
 
 def open_index(table: Path) -> RecordIndexReader:

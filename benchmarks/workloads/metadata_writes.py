@@ -4,16 +4,20 @@ The two tables take turns, and which of the two is first changes from pair to pa
 of the machine falls on both, and the ratio of a pair is kept. All is done in one process without
 Spark. The stream of small commits compacts and cleans its metadata table as every writer does; its
 timeline is archived from time to time, beside the clock.
+
+Requests and bytes are counted at the storage in memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +28,17 @@ from benchmarks.common.data import SCHEMA
 from benchmarks.common.rows import ORDERING, DataSet
 from benchmarks.systems.engine_free import EngineFree
 from benchmarks.systems.order_tables import create
-from benchmarks.workloads.requests import counting
-from bucketlake.storage.memory import forget
+from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
+from bucketlake.storage.memory import MemoryStorage, forget
 
 ON, OFF = "on", "off"
 TABLE_TYPES = {"upsert": "copy_on_write", "log_upsert": "merge_on_read", "small": "merge_on_read"}
 ARCHIVED_EVERY = 30  # Commits of the stream between two archivals.
+
+PUTS = ("put", "put_if_absent", "put_if_version")
+OTHER_REQUESTS = (
+    "read read_range read_version stat list list_named list_folders duplicate delete delete_folder"
+).split()
 
 
 class MetadataWrites(EngineFree):
@@ -105,3 +114,46 @@ def _measured(write: Callable[[], object]) -> dict[str, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     write()
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was sent to storage.
+
+    Attributes
+    ----------
+    requests : int
+        Calls; each is a request to an object store.
+    written_bytes, metadata_bytes : int
+        Bytes written to the whole table, and to its metadata table alone.
+    """
+
+    requests: int = 0
+    written_bytes: int = 0
+    metadata_bytes: int = 0
+
+    def add(self, path: str, data: Any = b"") -> None:
+        """Count a request."""
+        self.requests += 1
+        self.written_bytes += len(data)
+        if path.startswith(METADATA_TABLE_FOLDER):
+            self.metadata_bytes += len(data)
+
+
+@contextmanager
+def counting() -> Iterator[Sent]:
+    """Count what all handles of the storage in memory are asked for, until the block ends."""
+    sent = Sent()
+    counted: dict[str, Any] = {name: _counted(sent, name) for name in (*PUTS, *OTHER_REQUESTS)}
+    with patch.multiple(MemoryStorage, **counted):
+        yield sent
+
+
+def _counted(sent: Sent, name: str) -> Callable[..., Any]:
+    original = getattr(MemoryStorage, name)
+
+    def call(self: MemoryStorage, path: str, *arguments: Any, **named: Any) -> Any:
+        sent.add(path, arguments[0] if name in PUTS else b"")
+        return original(self, path, *arguments, **named)
+
+    return call

@@ -17,8 +17,8 @@ from benchmarks.common.rows import DataSet
 from benchmarks.common.usage import cpu_seconds
 from benchmarks.systems.bucketlake import SESSION
 from benchmarks.systems.spark import SparkSystem
+from benchmarks.workloads.stream import create_streamed
 from benchmarks.workloads.stream_rows import loaded_rows, mixed_rows
-from benchmarks.workloads.stream_tables import create_streamed
 
 SMALL, LARGE = "small", "large"
 STEPS = ("make-small", "make-large", "batches")

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 import bucketlake as bl
 from benchmarks.common.rows import DataSet
 from benchmarks.common.usage import cpu_seconds, status_bytes
 from benchmarks.systems.bucketlake import SESSION
-from benchmarks.systems.spark import SparkSystem
+from benchmarks.systems.order_tables import create
+from benchmarks.systems.spark import SparkSystem, files_of
 from benchmarks.workloads.stream_rows import ORDERING, numbered_keys, stream_rows
-from benchmarks.workloads.stream_tables import create_streamed, folder_facts
 
 QUERY = "orders"
 RETAIN_COMMITS, KEEP_MIN, KEEP_MAX = 10, 20, 30
@@ -161,3 +162,30 @@ def pace(settings: Mapping[str, Any], keys: int) -> tuple[int, int]:
     """
     batches = -(-2 * keys // settings["batch_rows"])  # Half of the rows have new keys.
     return batches, round(60_000 * settings["minutes"] / batches)
+
+
+def create_streamed(path: Path, schema: StructType, max_records: int) -> bl.Table:
+    """Create a merge-on-read table with dynamic buckets."""
+    index = bl.DynamicBucket(max_records=max_records)
+    return create(path, schema, index, "merge_on_read", ordering=ORDERING)
+
+
+def folder_facts(path: Path) -> dict[str, int]:
+    """Count the files of a table: data, log, active timeline, metadata table and archive."""
+    metadata = path / ".hoodie/metadata"
+    return {
+        **files_of(path),
+        "timeline_files": _files(path / ".hoodie/timeline"),
+        "archive_files": _files(path / ".hoodie/timeline/history"),
+        "metadata_timeline_files": _files(metadata / ".hoodie/timeline"),
+        "metadata_files": sum(
+            len(names)
+            for folder, _, names in os.walk(metadata)
+            if "/.hoodie/metadata/.hoodie" not in folder
+        ),
+    }
+
+
+def _files(folder: Path) -> int:
+    """Count the files of a folder itself."""
+    return sum(entry.is_file() for entry in os.scandir(folder)) if folder.exists() else 0

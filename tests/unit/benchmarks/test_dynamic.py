@@ -42,7 +42,7 @@ def _result(upserts: dict[str, float], rate: float = 3.0, fullest: float = 1.1) 
     cache = contender({"make": measured(1.0, index_bytes=12_000)} | dict.fromkeys(FILLS, fill))
     growth = dict.fromkeys(SIZES, size) | dict.fromkeys(GROWN, grown)
     alone = {"cache": cache, "growth": contender(growth, **{"rows of a bucket": 100})}
-    return content({**tables, **alone})
+    return content({**tables, **alone}, bucket_rows=100)
 
 
 def test_aims_that_are_missed_are_shown_as_missed() -> None:

@@ -118,7 +118,7 @@ def _result() -> dict[str, Any]:
         "growth": contender(growth, table_type="merge_on_read", partitions=8, keys="random"),
         "scale": contender(plans, **{"file groups": 1000, "partitions": 10}),
     }
-    return content(contenders, key_counts=[100], growth=[1_000])
+    return content(contenders, key_counts=[100], growth=[1_000], groups=1_000, folders=10)
 
 
 def test_aims_that_are_missed_are_shown_as_missed() -> None:

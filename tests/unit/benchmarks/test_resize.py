@@ -13,20 +13,17 @@ import pytest
 import bucketlake as bl
 from benchmarks.common.process import ContenderError
 from benchmarks.common.rows import DataSet
-from benchmarks.resize import (
-    BENCHMARK,
-    CHANGES,
+from benchmarks.resize import BENCHMARK, CHANGES, KINDS, LOOKUPS
+from benchmarks.systems.order_tables import disk_usage, growth
+from benchmarks.workloads.growing_table import RescaledTable, ResizedTable
+from benchmarks.workloads.pending_resize import (
     HUDI_CONSISTENT,
-    KINDS,
-    LOOKUPS,
     OURS_CONSISTENT,
     PENDING,
     WRITES,
     check_split,
     group_count,
 )
-from benchmarks.systems.order_tables import disk_usage, growth
-from benchmarks.workloads.growing_table import RescaledTable, ResizedTable
 from benchmarks.workloads.ring_lookups import RingLookups
 from tests.unit.benchmarks.pages import contender, content, measured, page_of
 from tests.unit.benchmarks.turns import turn_of
