@@ -26,10 +26,10 @@ import bucketlake as bl
 from benchmarks.common.rows import CHOSEN_PATTERN, DataSet
 from benchmarks.systems.order_tables import create, index_files, live_files
 from benchmarks.systems.spark import SparkSystem, one_row, placement_of
-from bucketlake.spark.frame_source import SparkSource
 from bucketlake.storage import system_calls
+from bucketlake.write.pack import PackedRecords
+from bucketlake.write.slot_stage import TaskResult, WriteTask
 from bucketlake.write.write_plan import WritePlan
-from bucketlake.write.batch_source import WriteTask
 
 SESSION = {"spark.sql.shuffle.partitions": "4"}
 SPLIT_ALL: dict[str, Any] = {
@@ -176,13 +176,13 @@ def largest_file(table: Path) -> dict[str, int]:
 def _noted_plans() -> list[WritePlan]:
     """Return the list to which every later write of this process adds its plan."""
     plans: list[WritePlan] = []
-    write_slots = SparkSource.write_slots
+    write = PackedRecords.write
 
-    def noting(source: SparkSource, plan: WritePlan, task: WriteTask) -> Any:
+    def noting(records: PackedRecords, plan: WritePlan, task: WriteTask) -> list[TaskResult]:
         plans.append(plan)
-        return write_slots(source, plan, task)
+        return write(records, plan, task)
 
-    SparkSource.write_slots = noting  # type: ignore[assignment]
+    PackedRecords.write = noting  # type: ignore[assignment]
     return plans
 
 

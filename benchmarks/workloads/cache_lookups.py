@@ -28,12 +28,12 @@ from bucketlake.format.hfile.writer import HFileWriter
 from bucketlake.format.metadata_record.record_index import IndexedLocation, encode_locations
 from bucketlake.format.metadata_record.record_schema import record_schema_json
 from bucketlake.merge.incoming import key_order
-from bucketlake.metadata.record_index.entries_of_write import NewKeys, index_entries
-from bucketlake.metadata.record_index.shards import IndexShards
 from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
-from bucketlake.metadata.slices.log_files import encode_log_file
-from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
 from bucketlake.metadata.metadata_table import MetadataSlice, MetadataTable
+from bucketlake.metadata.record_index.entries_of_write import NewKeys, index_entries
+from bucketlake.metadata.record_index.locations import NOT_FOUND, RecordIndexReader
+from bucketlake.metadata.record_index.shards import IndexShards
+from bucketlake.metadata.slices.log_files import encode_log_file
 from bucketlake.model.file_name import FileId, InstantTime
 from bucketlake.model.keys import KeyGenerator, KeySpec
 from bucketlake.model.table_type import MergeMode, TableType

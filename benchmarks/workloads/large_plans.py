@@ -27,9 +27,9 @@ from benchmarks.common.usage import reset_high_water_mark, status_bytes
 from benchmarks.systems.engine_free import EngineFree
 from benchmarks.workloads import large_table
 from benchmarks.workloads.large_table import RECORD, SCHEMA, SIMPLE, day, key
-from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.group_plan import GroupPlan
-from bucketlake.write.record_index.located_arrow import LocatedArrow
+from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.write_plan import WritePlan
 
 CHANGED_GROUPS = 100
@@ -90,15 +90,15 @@ def _measured(path: str, rows: pa.Table) -> dict[str, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     taken: list[float] = []
 
-    def stop(_: object, plan: WritePlan | GroupPlan, *_others: object) -> None:
+    def stop(plan: WritePlan | GroupPlan, *_others: object) -> None:
         taken.extend((time.perf_counter() - wall, time.process_time() - cpu))
         write = plan.write if isinstance(plan, GroupPlan) else plan
         groups.append(len(write.slots))
         raise _Planned
 
     with (
-        patch.object(ArrowSource, "write_slots", stop),
-        patch.object(LocatedArrow, "write", stop),
+        patch.object(PackedRecords, "write", lambda _, plan, __: stop(plan)),
+        patch.object(PlaceStage, "of", stop),
         suppress(_Planned),
     ):
         bl.open_table(path).upsert(rows)
