@@ -1,18 +1,12 @@
 """How many rows a second go into and out of a base file, on one core, in how many bytes?
 
-Prints JSON: per layout the rates of each round, their median, and the file's size. Rates count
-processor time of the one thread that works. PyArrow's own settings are beside bucketlake's, and
-bucketlake's with single choices undone.
+PyArrow's own settings are beside bucketlake's, and bucketlake's with single choices undone.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,48 +14,57 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.common.benchmark import REPEATS, Benchmark, Contender
+from benchmarks.common.figures import Result
+from benchmarks.common.report import Page
+from benchmarks.common.rows import DataSet
+from benchmarks.common.tables import Column, Row, Table
+from benchmarks.common.turn import plain_work
+from benchmarks.systems.engine_free import EngineFree, rates
 from bucketlake.format.base_file import BaseFileReader, encode_base_file
 from bucketlake.format.parquet_layout import ROW_GROUP_ROWS_MAX, choose_layout
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.schema import META_NAMES, normalise_schema
 from bucketlake.storage.memory import MemoryStorage
 
-EXAMPLE = "example: python -m benchmarks.base_files --rows 2000000 --rounds 5"
+LAYOUTS = {
+    "bucketlake": "bucketlake",
+    "snappy": "… with snappy",
+    "zstd_3": "… with zstd 3",
+    "no_deltas": "… without deltas",
+    "dictionaries": "… with dictionaries everywhere, no deltas",
+    "defaults": "PyArrow's defaults (snappy)",
+}
+STEPS = tuple(f"{step}-{layout}" for layout in LAYOUTS for step in ("write", "read"))
 CHUNK_ROWS = 131_072
 INSTANT = InstantTime("20260101000000000")
 
 Encode = Callable[[pa.Table], bytes]
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = _parse_arguments()
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-    rows = make_rows(arguments.rows, np.random.default_rng(arguments.seed))
-    answer = {
-        "question": "rows written to and read from a base file a second, on one core",
-        "rows": arguments.rows,
-        "seed": arguments.seed,
-        "python": platform.python_version(),
-        "pyarrow": pa.__version__,
-        "machine": platform.machine(),
-        "results": [
-            _measure(name, encode, rows, arguments.rounds)
-            for name, encode in _layouts(rows).items()
-        ],
-    }
-    print(json.dumps(answer, indent=2))
+class BaseFileLayouts(EngineFree):
+    """Write and read the same rows in a layout."""
 
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        pa.set_cpu_count(1)
+        pa.set_io_thread_count(1)
+        self._count, self._repeats = settings["rows"], settings["repeats"]
+        super().__init__(rows=f"{self._count}, key of 20 characters, ten columns, meta columns")
+        self._rows = make_rows(self._count, np.random.default_rng(settings["seed"]))
+        self._layouts = _layouts(self._rows)
+        self._storage = MemoryStorage("benchmark")
 
-def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.base_files", description=__doc__, epilog=EXAMPLE
-    )
-    parser.add_argument("--rows", type=int, default=500_000, help="rows of the file")
-    parser.add_argument("--rounds", type=int, default=5, help="repetitions")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the rows")
-    return parser.parse_args()
+    def write(self, _data: DataSet, _table: Path, layout: str) -> None:
+        """Write the rows to memory."""
+        encode = self._layouts[layout]
+        self._storage.put("f.parquet", encode(self._rows))
+        found = rates(lambda: encode(self._rows), self._count, self._repeats)
+        self.seen = found | {"bytes": len(self._storage.read("f.parquet"))}
+
+    def read(self, _data: DataSet, _table: Path, layout: str) -> None:
+        """Read what was written."""
+        self._storage.put("f.parquet", self._layouts[layout](self._rows))
+        self.seen = rates(lambda: _read(self._storage), self._count, self._repeats)
 
 
 def make_rows(count: int, rng: np.random.Generator) -> pa.Table:
@@ -114,17 +117,11 @@ def _layouts(rows: pa.Table) -> dict[str, Encode]:
     }
     return {
         "bucketlake": _encode_ours,
-        "PyArrow's defaults": _with_pyarrow({}),
-        "PyArrow's defaults, zstd 1": _with_pyarrow(
-            {"compression": "zstd", "compression_level": 1}
-        ),
+        "defaults": _with_pyarrow({}),
         "snappy": _with_pyarrow({**ours, "compression": "snappy", "compression_level": None}),
-        "zstd 3": _with_pyarrow({**ours, "compression_level": 3}),
-        "no deltas": _with_pyarrow({**ours, "column_encoding": None}),
-        "dictionaries everywhere": _with_pyarrow(
-            {**ours, "column_encoding": None, "use_dictionary": True}
-        ),
-        "statistics everywhere": _with_pyarrow({**ours, "write_statistics": True}),
+        "zstd_3": _with_pyarrow({**ours, "compression_level": 3}),
+        "no_deltas": _with_pyarrow({**ours, "column_encoding": None}),
+        "dictionaries": _with_pyarrow({**ours, "column_encoding": None, "use_dictionary": True}),
     }
 
 
@@ -143,35 +140,42 @@ def _with_pyarrow(options: Mapping[str, Any]) -> Encode:
     return encode
 
 
-def _measure(name: str, encode: Encode, rows: pa.Table, rounds: int) -> dict[str, Any]:
-    storage = MemoryStorage("benchmark")
-    storage.put("f.parquet", encode(rows))
-    size_bytes = len(storage.read("f.parquet"))
-    written = [_rate(rows.num_rows, lambda: encode(rows)) for _ in range(rounds)]
-    read = [_rate(rows.num_rows, lambda: _read(storage)) for _ in range(rounds)]
-    return {
-        "layout": name,
-        "size_bytes": size_bytes,
-        "rows_written_per_second": _summary(written),
-        "rows_read_per_second": _summary(read),
-    }
-
-
 def _read(storage: MemoryStorage) -> None:
     with BaseFileReader(storage, "f.parquet") as reader:
         for _ in reader.iter_chunks(rows_max=CHUNK_ROWS):
             pass
 
 
-def _rate(row_count: int, function: Callable[[], object]) -> float:
-    start = time.process_time()
-    function()
-    return row_count / (time.process_time() - start)
+def _column(title: str, step: str, field: str, unit: str) -> Column:
+    def tell(result: Result, row: Row) -> str:
+        return f"{result.median(row.contender, f'{step}-{row.step}', field) / 1e6:.2f} {unit}"
+
+    return Column(title, tell)
 
 
-def _summary(rates: list[float]) -> dict[str, Any]:
-    return {"median": round(statistics.median(rates)), "rounds": [round(rate) for rate in rates]}
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    name="base_files",
+    description="Rows written to and read from a base file a second, on one core, by layout.",
+    contenders=[Contender("base-files", BaseFileLayouts, steps=STEPS, once=True)],
+    turn=plain_work,
+    orders=False,
+    options=[REPEATS],
+    defaults={"rows": 500_000, "rounds": 1},
+    page=Page(
+        title="Benchmark of base files",
+        text="Order-like rows written to and read from a base file, on one core, by the processor "
+        "time of the thread.",
+        head="{rows:,} rows",
+        blocks=[
+            Table(
+                lambda _: [Row("base-files", layout, title) for layout, title in LAYOUTS.items()],
+                [
+                    _column("rows written a second", "write", "rate", "M"),
+                    _column("rows read a second", "read", "rate", "M"),
+                    _column("size", "write", "bytes", "MB"),
+                ],
+                head="layout",
+            )
+        ],
+    ),
+)

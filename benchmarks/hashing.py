@@ -1,82 +1,75 @@
 """How many record keys a second are hashed, on one core?
 
-Prints JSON: per kind of keys the rate of each round, and their median. Rates count processor time
-of the one thread that works, so that other work on the machine disturbs them little.
+Rates count processor time of the one thread that works, so that other work on the machine disturbs
+them little.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.common.benchmark import REPEATS, Benchmark, Contender, Settings
+from benchmarks.common.data import random_digits
+from benchmarks.common.report import Page
+from benchmarks.common.rows import DataSet
+from benchmarks.common.tables import Row, Table, rate_columns
+from benchmarks.common.turn import plain_work
+from benchmarks.systems.engine_free import EngineFree, rates
 from bucketlake.hashing.java_hash import hash_strings
 from bucketlake.index.bucket_hash import assign_buckets
 
 BUCKET_COUNT = 256
-EXAMPLE = "example: python -m benchmarks.hashing --keys 2000000 --rounds 7"
+STEPS = {
+    "string-ascii_20": "string hash, 20 ASCII characters",
+    "string-ascii_short": "string hash, 1 to 7 ASCII characters",
+    "string-mixed": "string hash, mixed scripts",
+    "bucket-ascii_20": "bucket, 20 ASCII characters",
+    "bucket-mixed": "bucket, mixed scripts",
+    "bucket-composite": "bucket, two fields",
+    "bucket-composite-device": "bucket, one field of two",
+    "bucket-odd": "bucket, two fields with colons in values",
+}
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = _parse_arguments()
-    keys = _make_keys(arguments.keys, np.random.default_rng(arguments.seed))
-    results = [
-        _measure(name, column, function, arguments.rounds)
-        for name, column, function in (
-            ("string hash, 20 ASCII characters", keys["ascii_20"], hash_strings),
-            ("string hash, 1 to 7 ASCII characters", keys["ascii_short"], hash_strings),
-            ("string hash, mixed scripts", keys["mixed"], hash_strings),
-            ("bucket, 20 ASCII characters", keys["ascii_20"], _bucket()),
-            ("bucket, mixed scripts", keys["mixed"], _bucket()),
-            ("bucket, two fields", keys["composite"], _bucket()),
-            ("bucket, one field of two", keys["composite"], _bucket("device")),
-            ("bucket, two fields with colons in values", keys["odd"], _bucket()),
-        )
-    ]
-    answer = {
-        "question": "record keys hashed a second, on one core",
-        "keys": arguments.keys,
-        "seed": arguments.seed,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-        "machine": platform.machine(),
-        "results": results,
-    }
-    print(json.dumps(answer, indent=2))
+class Hashing(EngineFree):
+    """Hash keys of several kinds."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(keys=f"{settings['rows']} of each kind", buckets=BUCKET_COUNT)
+        self._repeats = settings["repeats"]
+        rng = np.random.default_rng(settings["seed"])
+        self._keys = make_keys(settings["rows"], rng)
+
+    def string(self, _data: DataSet, _table: Path, kind: str) -> None:
+        """Hash keys as Java hashes strings."""
+        self._measure(hash_strings, kind)
+
+    def bucket(self, _data: DataSet, _table: Path, kind: str, *fields: str) -> None:
+        """Assign buckets to keys, by all fields or some."""
+        self._measure(partial(assign_buckets, bucket_count=BUCKET_COUNT, hash_fields=fields), kind)
+
+    def _measure(self, work: Callable[[pa.Array], Any], kind: str) -> None:
+        keys = self._keys[kind]
+        work(keys.slice(0, 1000))
+        self.seen = rates(partial(work, keys), len(keys), self._repeats)
 
 
-def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.hashing", description=__doc__, epilog=EXAMPLE
-    )
-    parser.add_argument(
-        "--keys", type=int, default=1_000_000, help="keys of each kind (%(default)s)"
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="measurements (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the random keys (%(default)s)")
-    return parser.parse_args()
-
-
-def _make_keys(count: int, random: np.random.Generator) -> dict[str, pa.Array]:
-    digits = random.integers(ord("0"), ord("9") + 1, count * 20, dtype=np.uint8)
-    offsets = pa.py_buffer(np.arange(0, 20 * count + 1, 20, dtype=np.int32))
-    ascii_20 = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(digits)])
-    numbers = 10 ** random.uniform(0, 7, count)
+def make_keys(number: int, random: np.random.Generator) -> dict[str, pa.Array]:
+    """Make keys of each kind."""
+    ascii_20 = random_digits(number, random)
+    numbers = 10 ** random.uniform(0, 7, number)
     ascii_short = pa.array(numbers.astype(np.int64)).cast(pa.string())
     words = pa.array(["ключ", "日本", "naïve", "😀", "plain", "Ünal"])
-    word = words.take(pa.array(random.integers(0, len(words), count)))
+    word = words.take(pa.array(random.integers(0, len(words), number)))
     clock = pa.array(["10:30:00", "2024-01-01 00:00:00", "x"])
-    odd = clock.take(pa.array(random.integers(0, len(clock), count)))
+    odd = clock.take(pa.array(random.integers(0, len(clock), number)))
     return {
         "ascii_20": ascii_20,
         "ascii_short": ascii_short,
@@ -86,21 +79,24 @@ def _make_keys(count: int, random: np.random.Generator) -> dict[str, pa.Array]:
     }
 
 
-def _bucket(*hash_fields: str) -> Callable[[pa.Array], Any]:
-    return lambda keys: assign_buckets(keys, BUCKET_COUNT, hash_fields)
-
-
-def _measure(
-    name: str, keys: pa.Array, function: Callable[[pa.Array], Any], rounds: int
-) -> dict[str, Any]:
-    function(keys.slice(0, 1000))
-    rates = []
-    for _ in range(rounds):
-        start = time.thread_time()
-        function(keys)
-        rates.append(round(len(keys) / (time.thread_time() - start)))
-    return {"name": name, "keys_per_second": round(statistics.median(rates)), "rounds": rates}
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    name="hashing",
+    description="Record keys hashed a second, on one core.",
+    contenders=[Contender("hashing", Hashing, steps=tuple(STEPS), once=True)],
+    turn=plain_work,
+    orders=False,
+    options=[REPEATS],
+    defaults={"rows": 1_000_000, "rounds": 1},
+    page=Page(
+        title="Benchmark of hashing",
+        text="Record keys hashed a second, on one core, by the processor time of the thread.",
+        head="{rows:,} keys of each kind",
+        blocks=[
+            Table(
+                lambda _: [Row("hashing", step, title) for step, title in STEPS.items()],
+                rate_columns("million keys a second"),
+                head="what is hashed",
+            )
+        ],
+    ),
+)

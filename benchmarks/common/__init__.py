@@ -1,1 +1,1 @@
-"""What the benchmarks share: the rows, the contenders' processes, the race, the page."""
+"""What the benchmarks share: the rows, the processes, the runner, the page, the plot."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,14 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.common.rows import (
-    EPOCH_MS,
-    KEY_PREFIX,
-    PAIR_MODULUS,
-    REGIONS,
-    DataSet,
-)
+from benchmarks.common.rows import EPOCH_MS, KEY_PREFIX, PAIR_MODULUS, REGIONS, DataSet
 
+SEED = 20_250
 FORMAT = 1  # Part of the folder's name: raise it whenever the rows change.
 ROWS_PER_FILE_MAX = 250_000
 UPDATE_SHARE, INSERT_SHARE = 0.20, 0.02
@@ -58,7 +54,7 @@ class Recipe:
 
     rows: int
     partitions: int = 8
-    seed: int = 20_250
+    seed: int = SEED
 
     @property
     def folder_name(self) -> str:
@@ -106,7 +102,9 @@ def _generate(data: DataSet, recipe: Recipe) -> None:
     data.facts_path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
-def _write_files(folder: Path, numbers: np.ndarray, recipe: Recipe, *, version: int):
+def _write_files(
+    folder: Path, numbers: np.ndarray, recipe: Recipe, *, version: int
+) -> Iterator[pa.Table]:
     """Write the orders of these numbers, and yield each file's rows."""
     folder.mkdir(parents=True, exist_ok=True)
     # At least two files each, so that two cores read from the start.
@@ -154,13 +152,25 @@ def _order_ids(numbers: np.ndarray) -> pa.Array:
     for position in range(width - 1, len(prefix) - 1, -1):
         rest, digit = np.divmod(rest, 10)
         text[:, position] = digit + ord("0")
-    offsets = np.arange(0, (len(numbers) + 1) * width, width, dtype=np.int32)
-    return pa.StringArray.from_buffers(len(numbers), pa.py_buffer(offsets), pa.py_buffer(text))
+    return texts(text)
+
+
+def texts(characters: np.ndarray) -> pa.Array:
+    """Return strings of equal length, of which each row of a matrix has the bytes."""
+    count, width = characters.shape
+    offsets = pa.py_buffer(np.arange(0, count * width + 1, width).astype(np.int32))
+    return pa.StringArray.from_buffers(count, offsets, pa.py_buffer(characters.tobytes()))
+
+
+def random_digits(count: int, rng: np.random.Generator) -> pa.Array:
+    """Return keys of 20 random digits."""
+    return texts(rng.integers(ord("0"), ord("9") + 1, (count, 20), dtype=np.uint8))
 
 
 def _order_numbers(table: pa.Table) -> np.ndarray:
     digits = pc.utf8_slice_codeunits(table["order_id"], len(KEY_PREFIX))
-    return digits.cast(pa.int64()).to_numpy()
+    numbers: np.ndarray = digits.cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def _pick(values: tuple[str, ...] | pa.Array, indices: np.ndarray) -> pa.Array:

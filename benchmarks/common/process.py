@@ -2,7 +2,6 @@
 
 `serve` is the child's side: it times a step inside the process. `ContenderProcess` is the runner's
 side: it has the file system and the heap settled before a step, and watches what the step uses.
-Standard library only, since children run on interpreters of their own.
 """
 
 from __future__ import annotations
@@ -16,76 +15,171 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.common.rows import DataSet
-from benchmarks.common.usage import ProcessTree
+from benchmarks.common.usage import ProcessTree, core_count, cpu_seconds, machine_cpu_seconds
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXTRA_PATHS: tuple[str, ...] = ()  # Where else a child looks for its module.
+START_LIMIT_S, STEP_LIMIT_S = 900, 4 * 3_600
 
 
-class Contender(Protocol):
-    """One system under one set of options.
-
-    A benchmark's further steps are methods like `load`, by name. `read` returns the sums of
-    `rows.CHECKSUM_SQL` over the table. Each step is timed as a whole, `facts` and `observe` are
-    not.
-    """
-
-    def load(self, data: DataSet, table: Path) -> None: ...
-
-    def read(self, table: Path) -> dict[str, int]: ...
-
-    def settle(self) -> None:
-        """Leave nothing of the last step to run inside the next one's time."""
-
-    def observe(self, step: str, table: Path) -> dict[str, Any]:
-        """What is worth telling of the step that has just run: rows by task, and the like."""
-
-    def facts(self) -> dict[str, Any]:
-        """Versions and settings, for the result file."""
+class ContenderError(RuntimeError):
+    """A contender's step failed or its result is wrong."""
 
 
-def serve(contenders: Callable[[Mapping[str, Any]], Mapping[str, Contender]]) -> None:
-    """Answer the runner's requests until it closes the pipe.
-
-    The first line holds the settings from which `contenders` builds what this process offers.
-    """
+def serve(module: str, names: Sequence[str]) -> None:
+    """Make contenders of a benchmark, and answer the runner's requests until it closes the pipe."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Whatever a JVM prints must not reach the runner's pipe.
-    requests = (json.loads(line) for line in sys.stdin)
-    offered: Mapping[str, Contender] = {}
-    for request in requests:
+    systems: dict[str, Any] = {}
+    for request in map(json.loads, sys.stdin):
         try:
             if request["step"] == "start":
-                offered = contenders(request["settings"])
-                answer = {name: contender.facts() for name, contender in offered.items()}
+                every = import_module(module).BENCHMARK.contenders
+                chosen = [contender for contender in every if contender.name in names]
+                systems = {each.name: each.make(request["settings"]) for each in chosen}
+                answer = {name: system.facts() for name, system in systems.items()}
             else:
-                answer = _run_step(offered[request["contender"]], request)
+                answer = _answer(systems[request["contender"]], request)
         except BaseException:
             answer = {"error": traceback.format_exc()}
         answers.write(json.dumps(answer) + "\n")
 
 
-def _run_step(contender: Contender, request: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(system: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     step, table, data = request["step"], Path(request["table"]), DataSet(Path(request["data"]))
     if step == "settle":
-        contender.settle()
+        system.settle()
         os.sync()  # Pages that another contender left dirty are not written back on our time.
         return {}
     if step == "observe":
-        return contender.observe(request["after"], table)
+        seen: dict[str, Any] = system.observe(request["after"], table)
+        return seen
+    name, *arguments = step.split("-")
+    method = getattr(system, name)
     started = time.perf_counter()
-    sums = contender.read(table) if step == "read" else getattr(contender, step)(data, table)
+    sums = method(data, table, *arguments)
     seconds = time.perf_counter() - started
     return {"seconds": seconds} if sums is None else {"seconds": seconds, "checksum": sums}
 
 
-def child_environment(python: str) -> dict[str, str]:
-    """Return the environment of a child that runs on an interpreter of its own."""
+class ContenderProcess:
+    """One long-lived process that holds contenders, warm between steps."""
+
+    def __init__(
+        self,
+        module: str,
+        names: Sequence[str],
+        python: str,
+        settings: Mapping[str, Any],
+        log_path: Path,
+    ) -> None:
+        self._name, self._log_path = ", ".join(names), log_path
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        command = [python, "-m", "benchmarks.common.process", module, ",".join(names)]
+        with log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(python),
+                cwd=REPOSITORY,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches the runner, which then closes the pipes.
+            )
+        try:
+            self.facts = self.ask({"step": "start", "settings": settings}, START_LIMIT_S)
+        except ContenderError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The child's number."""
+        return self._process.pid
+
+    def run(self, step: str, contender: str, data: DataSet, table: Path) -> dict[str, Any]:
+        """Run one step and return its seconds, what was observed, and what it used.
+
+        Settling before it and observing after it are not part of its seconds or its usage.
+        """
+        where = {"contender": contender, "data": str(data.path), "table": str(table)}
+        self.ask({"step": "settle", **where})
+        with ProcessTree(self.pid).watch() as peak:
+            answer = self.ask({"step": step, **where})
+        seen = self.ask({"step": "observe", "after": step, **where})
+        return {**answer, **seen, **peak.facts()}
+
+    def ask(self, request: Mapping[str, Any], limit_s: float = STEP_LIMIT_S) -> dict[str, Any]:
+        """Send a request and wait for the answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        watchdog = threading.Timer(limit_s, self._kill)
+        watchdog.start()
+        line = ""
+        try:
+            with contextlib.suppress(BrokenPipeError):  # It has ended already.
+                self._process.stdin.write(json.dumps(request) + "\n")
+                self._process.stdin.flush()
+                line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        answer = json.loads(line) if line else {"error": f"ended during {request['step']}"}
+        if "error" in answer:
+            log_end = self._log_path.read_text(errors="replace")[-3000:]
+            raise ContenderError(f"{self._name}: {answer['error']}\n{self._log_path}:\n{log_end}")
+        return dict(answer)
+
+    def close(self) -> None:
+        """Close the pipe, which ends the child, and wait for it and for all that it started."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        deadline = time.monotonic() + 60
+        while self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with contextlib.suppress(ProcessLookupError):  # The JVM ends a little later.
+            while time.monotonic() < deadline:
+                os.killpg(self.pid, 0)
+                time.sleep(0.02)
+        self._kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _kill(self) -> None:
+        """End the child and what it started: a JVM, its Python workers."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def run_alone(
+    start: Callable[[], ContenderProcess], step: str, contender: str, data: DataSet, table: Path
+) -> dict[str, Any]:
+    """Run a step in a process of its own; its seconds are those of the process's whole life."""
+    os.sync()
+    machine, started = machine_cpu_seconds(), time.perf_counter()
+    process = start()
+    session = time.perf_counter() - started
+    where = {"contender": contender, "data": str(data.path), "table": str(table)}
+    try:
+        answer = process.ask({"step": step, **where})
+        cpu = cpu_seconds(process.pid)
+    finally:
+        process.close()
+    seconds = time.perf_counter() - started
+    others = max(0.0, machine_cpu_seconds() - machine - cpu) / (seconds * core_count())
+    used = {"cpu_seconds": round(cpu, 2), "other_cpu_share": round(others, 3)}
+    return {**answer, **used, "seconds": seconds, "session_seconds": round(session, 2)}
+
+
+def _environment(python: str) -> dict[str, str]:
     paths = [str(REPOSITORY), str(REPOSITORY / "src"), *EXTRA_PATHS]
     environment = {
         **os.environ,
@@ -97,90 +191,5 @@ def child_environment(python: str) -> dict[str, str]:
     return environment
 
 
-class ContenderError(RuntimeError):
-    """A contender's step failed; the text holds its traceback and the end of its log."""
-
-
-class ContenderProcess:
-    """One long-lived process that holds a family of contenders, warm between steps."""
-
-    def __init__(
-        self, module: str, python: str, settings: Mapping[str, Any], log_path: Path
-    ) -> None:
-        self.module, self.log_path = module, log_path
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("w") as log:
-            self._process = subprocess.Popen(
-                [python, "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=child_environment(python),
-                cwd=REPOSITORY,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the runner, which then closes the pipes.
-            )
-        self.tree = ProcessTree(self._process.pid)
-        try:
-            self.facts: dict[str, Any] = self._ask({"step": "start", "settings": settings}, 900)
-        except ContenderError:
-            self.close()
-            raise
-
-    def run(
-        self, step: str, contender: str, data: DataSet, table: Path, *, timeout_s: float
-    ) -> dict[str, Any]:
-        """Run one step and return its seconds, what was observed, and what it used.
-
-        Settling before it and observing after it are not part of its seconds or its usage.
-        """
-        where = {"contender": contender, "data": str(data.path), "table": str(table)}
-        self._ask({"step": "settle", **where}, timeout_s)
-        with self.tree.watch() as peak:
-            answer = self._ask({"step": step, **where}, timeout_s)
-        seen = self._ask({"step": "observe", "after": step, **where}, timeout_s)
-        return {**answer, **seen, **peak.facts()}
-
-    def close(self) -> None:
-        """Close the pipe, which ends the child, and wait for it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # It has ended already.
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            self._process.wait()
-        self._process.stdout.close()
-
-    def _ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        if self._process.poll() is not None:
-            raise ContenderError(f"{self.module} has ended\n{self._log_end()}")
-        watchdog = threading.Timer(timeout_s, self._kill)
-        watchdog.start()
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        finally:
-            watchdog.cancel()
-        if not line:
-            raise ContenderError(
-                f"{self.module} ended during {request['step']} (limit {timeout_s:.0f} s)\n"
-                f"{self._log_end()}"
-            )
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ContenderError(f"{self.module}: {answer['error']}\n{self._log_end()}")
-        return answer
-
-    def _kill(self) -> None:
-        """End the child and what it started: a JVM, its Python workers."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _log_end(self) -> str:
-        return f"{self.log_path}:\n" + self.log_path.read_text(errors="replace")[-3000:]
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2].split(","))

@@ -1,141 +1,102 @@
-"""What the pages of all benchmarks say alike: medians, ratios, aims, worker memory, settings.
+"""The page of a benchmark: a title, a plot, a section for each result, versions and settings.
 
-Ratios are taken pair by pair: a peer's seconds over ours in the same round, then the median of
-these, so that a slow minute of the machine falls on both sides.
+What a section shows is a list of blocks. A block makes Markdown of a result, or nothing if the
+result has no figures for it. `Table` (`tables.py`) and `Aims` are blocks that are stated as data.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-Result = Mapping[str, Any]
-Titles = Mapping[str, str]
-"""What a page calls each measured step."""
+from benchmarks.common.figures import Result, factor, factors, is_ours, met
+from benchmarks.common.tables import Row, Tell, listing
 
-OURS = (
-    "bucketlake-spark4",
-    "bucketlake-spark35",
-    "bucketlake-mdt-spark4",
-    "bucketlake-mdt-spark35",
-    "bucketlake-mor-spark4",
-    "bucketlake-mor-spark35",
-)
+if TYPE_CHECKING:
+    from benchmarks.common.plot import Chart
+
 QUIET_SHARE_MAX = 0.10  # Above it the machine was doing something else, and the page says so.
 
-
-def rounds_of(result: Result, name: str) -> list[Mapping[str, Any]]:
-    """What was measured of a contender, by round; nothing where it did not run."""
-    return result["contenders"].get(name, {}).get("rounds", [])
+Block = Callable[[Result], str]
 
 
-def values(result: Result, name: str, step: str, field: str) -> list[float]:
-    """One measured value of a contender's step, by round."""
-    return [each[step][field] for each in rounds_of(result, name)]
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the page of a benchmark shows.
+
+    Attributes
+    ----------
+    title, text : str
+        The head of the page, and what is measured.
+    head : str
+        The head of a result's section. It may name `Result.words` in braces.
+    blocks : sequence of Block
+        The contents of a section.
+    image : str
+        What the plot shows, in words.
+    chart : Chart, optional
+        The plot.
+    busy : tuple
+        Contenders and steps of which the section tells how busy the machine was; all if empty.
+    """
+
+    title: str
+    text: str
+    head: str
+    blocks: Sequence[Block]
+    image: str = ""
+    chart: Chart | None = None
+    busy: tuple[Sequence[str], Sequence[str]] = field(default=((), ()))
 
 
-def seconds(result: Result, name: str, step: str) -> list[float]:
-    """A contender's times of one step, by round."""
-    return values(result, name, step, "seconds")
-
-
-def ratios(result: Result, step: str, peer: str, ours: str, field: str = "seconds") -> list[float]:
-    """A peer's measured value over ours, round by round."""
-    pairs = zip(values(result, peer, step, field), values(result, ours, step, field), strict=False)
-    return [theirs / mine for theirs, mine in pairs]
-
-
-def without(result: Result, names: Collection[str]) -> Result:
-    """The result without some contenders, such as those that answer another question."""
-    held = {name: c for name, c in result["contenders"].items() if name not in names}
-    return {**result, "contenders": held}
-
-
-def measured(result: Result, step: str) -> list[str]:
-    """Contenders with at least one round, ours first, then by the median time of a step."""
-    names = [name for name in result["contenders"] if rounds_of(result, name)]
-    return sorted(names, key=lambda n: (n not in OURS, statistics.median(seconds(result, n, step))))
-
-
-def rounds_held(result: Result) -> int:
-    """How often each contender took its turn; a run may have been stopped before its last round."""
-    if "contenders" not in result:
-        return int(result["settings"]["rounds"])  # Pairs; a run that is stopped leaves no result.
-    return max((len(rounds_of(result, name)) for name in result["contenders"]), default=0)
-
-
-def rounds_text(result: Result) -> str:
-    """How often each contender took its turn, in words."""
-    rounds = rounds_held(result)
-    return f"{rounds} round{'s' if rounds != 1 else ''}"
-
-
-def tables_head(result: Result) -> str:
-    """The head of a section about tables of so many rows, partitions and buckets."""
-    data, buckets = result["data"], result["settings"]["buckets"]
-    return (
-        f"## {data['rows']:,} rows, {data['partitions']} partitions x {buckets} buckets, "
-        f"{rounds_text(result)}"
-    )
-
-
-def machine_line(result: Result, steps: Sequence[str]) -> str:
-    """What the figures were measured on, and whether it was quiet."""
-    machine, seed = result["machine"], result["data"].get("seed")
-    text = (
-        f"{machine['cores']} cores ({machine['processor']}), "
-        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}; "
-        f"{'' if seed is None else f'seed {seed}; '}"
-        f"heap {result['settings']['driver_memory']} a Spark process."
-    )
-    others = [
-        each[step].get("other_cpu_share", 0.0)
-        for name in result["contenders"]
-        for each in rounds_of(result, name)
-        for step in steps
-        if step in each
+def page_text(name: str, page: Page, results: Sequence[Result]) -> str:
+    """Return the page of these results, in Markdown."""
+    parts = [
+        f"# {page.title}",
+        page.text,
+        f"![{page.image}]({name}.svg)" if page.chart else "",
+        *(part for result in results for part in _section(page, result)),
+        settings_text(max(results, key=lambda result: len(result.names))),
+        f"Made by `scripts/bench {name} --render` from `benchmarks/results/`; "
+        f"`benchmarks/{name}.py` and the files in `benchmarks/systems/` say why each setting is as "
+        "it is.",
     ]
-    if others and (share := statistics.median(others)) > QUIET_SHARE_MAX:
-        text += (
-            f" **Provisional**: other processes used {share:.0%} of the machine (median over "
-            "steps), so compare ratios and processor time rather than seconds."
-        )
-    return text
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def spread(numbers: Sequence[float]) -> str:
-    """Median, minimum and maximum; the number itself where there is one."""
-    middle = statistics.median(numbers)
-    if len(numbers) == 1:
-        return f"{middle:.2f}"
-    return f"**{middle:.2f}** ({min(numbers):.2f} to {max(numbers):.2f})"
+def _section(page: Page, result: Result) -> list[str]:
+    return [
+        f"## {page.head.format(**result.words)}",
+        machine_line(result, *page.busy),
+        *(block(result) for block in page.blocks),
+        failures_text(result),
+    ]
 
 
-def factor(found: Sequence[float]) -> str:
-    """The median of ratios."""
-    return f"{statistics.median(found):.2f}x"
+# ---- aims and ratios ----------------------------------------------------------------------------
 
 
-def factors(found: Sequence[float]) -> str:
-    """The median, minimum and maximum of ratios."""
-    return f"{factor(found)} ({min(found):.2f} to {max(found):.2f})"
+def ratios_table(titles: dict[str, str], by: str) -> Block:
+    """Return the table of every peer's time over ours, ranked by a step.
 
+    So nobody has to trust a choice of peers.
+    """
 
-def ratios_table(result: Result, titles: Titles, names: Sequence[str]) -> str:
-    """Every peer's time over ours, so that no reader has to trust a choice of peers."""
-    ours = [name for name in OURS if rounds_of(result, name)]
-    peers = [name for name in names if name not in ours]
-    if not ours or not peers:
-        return ""
-    columns = [(name, step) for name in ours for step in titles]
-    heads = [f"{titles[step]}, {name.removeprefix('bucketlake-')}" for name, step in columns]
-    rows = [f"| contender | {' | '.join(heads)} |", f"|---|{'---:|' * len(columns)}"]
-    for peer in peers:
-        cells = [factor(ratios(result, step, peer, name)) for name, step in columns]
-        rows.append(f"| {peer} | {' | '.join(cells)} |")
-    return "\n".join(["### Time over bucketlake's, median of the rounds", "", *rows])
+    def block(result: Result) -> str:
+        ours = [(name, step) for name in result.names if is_ours(name) for step in titles]
+        peers = [name for name in result.ranked(by) if not is_ours(name)]
+        short = [f"{titles[step]}, {name.removeprefix('bucketlake-')}" for name, step in ours]
+        rows = [
+            [peer, *(factor(result.ratios(step, peer, name)) for name, step in ours)]
+            for peer in peers
+            if ours
+        ]
+        title = "Time over bucketlake's, median of the rounds"
+        return listing(title, "", ["<contender", *short], rows)
+
+    return block
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,57 +108,93 @@ class Aim:
     factor: float  # Peer's seconds over ours; at least this.
 
     def text(self) -> str:
+        """Return the aim in words."""
         if self.factor == 1:
             return f"no slower than {self.peer}"
         if self.factor < 1:
             return f"at most {1 / self.factor:g}x the time of {self.peer}"
         return f"at least {self.factor:g}x faster than {self.peer}"
 
-    def holds(self, found: Sequence[float]) -> bool:
-        """Tell whether the median of the ratios is what was aimed at."""
-        return statistics.median(found) >= self.factor
+    def found(self, result: Result, ours: str, field: str = "seconds") -> list[float]:
+        """Return the ratios that the aim is about: turned round if it limits our time."""
+        ratios = result.ratios(self.step, self.peer, ours, field)
+        return [1 / ratio for ratio in ratios] if self.factor < 1 else ratios
 
+    def verdict(self, found: Sequence[float]) -> str:
+        """Return whether the median is what was aimed at."""
+        middle = statistics.median(found)
+        return met(middle <= 1 / self.factor if self.factor < 1 else middle >= self.factor)
 
-def aims_blocks(
-    result: Result,
-    aims: Sequence[Aim],
-    titles: Titles,
-    more: Callable[[Result, str], Sequence[str]] = lambda _result, _ours: (),
-) -> list[str]:
-    """A table for each of ours that was measured, with more rows where a benchmark has some."""
-    blocks = []
-    for ours in (name for name in OURS if rounds_of(result, name)):
-        rows = ["| aim | found, median (min to max) of the rounds | |", "|---|---:|---|"]
-        for aim in aims:
-            if found := ratios(result, aim.step, aim.peer, ours):
-                rows.append(aim_row(aim, titles[aim.step], found))
-        blocks += [f"### Aims, {ours}", "\n".join([*rows, *more(result, ours)])]
-    return blocks
-
-
-def aim_row(aim: Aim, title: str, found: Sequence[float]) -> str:
-    """Return the row of an aim in a table of aims."""
-    shown = [1 / ratio for ratio in found] if aim.factor < 1 else found
-    return f"| {title}: {aim.text()} | {factors(shown)} | {met(aim.holds(found))} |"
-
-
-def met(holds: bool) -> str:
-    """The verdict on an aim."""
-    return "met" if holds else "**missed**"
-
-
-def failures_text(result: Result) -> str:
-    """Name the contenders that have no figures, with the first line of why."""
-    failed = [
-        f"- {name}: {each['error'].splitlines()[0]}"
-        for name, each in result["contenders"].items()
-        if "error" in each
-    ]
-    return "\n\n".join(["Failed, and so without figures:", "\n".join(failed)]) if failed else ""
+    def row(self, result: Result, ours: str, title: str) -> list[str]:
+        """Return the row of a table of aims; an empty one if the peer did not run."""
+        found = self.found(result, ours)
+        if not found:
+            return []
+        return [f"{title}: {self.text()}", factors(found), self.verdict(found)]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerMemory:
+class Aims:
+    """A table of aims for each of ours. `more` tells further rows of one of ours."""
+
+    aims: Sequence[Aim]
+    titles: dict[str, str]
+    more: Callable[[Result, str], Iterable[list[str]]] = lambda _result, _ours: ()
+
+    def __call__(self, result: Result) -> str:
+        """Return the tables of a result."""
+        heads = ["<aim", "found, median (min to max) of the rounds", "<"]
+        tables = []
+        for ours in filter(is_ours, result.names):
+            rows = [aim.row(result, ours, self.titles[aim.step]) for aim in self.aims]
+            rows += self.more(result, ours)
+            tables.append(listing(f"Aims, {ours}", "", heads, filter(None, rows)))
+        return "\n\n".join(filter(None, tables))
+
+
+# ---- machine, settings, failures ----------------------------------------------------------------
+
+
+def machine_line(result: Result, names: Sequence[str] = (), steps: Sequence[str] = ()) -> str:
+    """What the figures were measured on, and whether it was quiet."""
+    machine, seed = result.content["machine"], result.content["data"].get("seed")
+    parts = [
+        f"{machine['cores']} cores ({machine['processor']}), "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['system']}",
+        f"seed {seed}" if seed is not None else "",
+        f"heap {result.settings['driver_memory']} a Spark process" if result.has_spark else "",
+    ]
+    text = "; ".join(part for part in parts if part) + "."
+    if (share := result.busy_share(names, steps)) > QUIET_SHARE_MAX:
+        text += (
+            f" **Provisional**: other processes used {share:.0%} of the machine (median over "
+            "steps), so compare ratios and processor time rather than seconds."
+        )
+    return text
+
+
+def settings_text(result: Result) -> str:
+    """Versions and settings of contenders, folded up."""
+    parts = ["## Versions and settings"]
+    for name in result.names:
+        facts = result.facts(name)
+        versions = ", ".join(f"{key} {value}" for key, value in facts["versions"].items())
+        lines = "\n".join(f"{key}={value}" for key, value in facts["settings"].items())
+        block = f"```\n{lines}\n```\n\n" if lines else ""
+        parts.append(f"<details><summary>{name}: {versions}</summary>\n\n{block}</details>")
+    return "\n\n".join(parts)
+
+
+def failures_text(result: Result) -> str:
+    """Name the contenders that failed, with the first line of why."""
+    failures = [f"- {name}: {text.splitlines()[0]}" for name, text in result.failures.items()]
+    return "Failed, and so without figures:\n\n" + "\n".join(failures) if failures else ""
+
+
+# ---- memory of Python workers -------------------------------------------------------------------
+
+
+class WorkerMemory(NamedTuple):
     """What the leanest idle worker and the fullest one held, and the largest file group."""
 
     idle_bytes: int
@@ -206,56 +203,33 @@ class WorkerMemory:
 
     @property
     def ratio(self) -> float:
+        """What the work took, over the file group."""
         return max(0, self.peak_bytes - self.idle_bytes) / self.group_bytes
 
     def text(self) -> str:
-        idle, peak, group = (
-            f"{size / 1e6:.0f} MB" for size in (self.idle_bytes, self.peak_bytes, self.group_bytes)
+        """Return the ratio and what it is made of."""
+        peak, idle, group = (
+            f"{size / 1e6:.0f} MB" for size in (self.peak_bytes, self.idle_bytes, self.group_bytes)
         )
         return f"{self.ratio:.2f} (peak {peak}, idle {idle}, file group {group})"
 
 
 def worker_memory(result: Result, name: str, step: str) -> WorkerMemory | None:
-    """The worst of a contender's rounds, where it has Python workers."""
-    found = [
-        WorkerMemory(
-            each[step]["worker_idle_bytes"],
-            each[step]["worker_peak_bytes"],
-            each[step]["largest_group_arrow_bytes"],
-        )
-        for each in rounds_of(result, name)
-        if "worker_peak_bytes" in each[step] and "largest_group_arrow_bytes" in each[step]
-    ]
+    """Return the worst of a contender's rounds; None if it has no Python workers."""
+    fields = ("worker_idle_bytes", "worker_peak_bytes", "largest_group_arrow_bytes")
+    values = (result.values(name, step, each) for each in fields)
+    found = [WorkerMemory(*each) for each in zip(*values, strict=False)]
     return max(found, key=lambda memory: memory.ratio, default=None)
 
 
-def worker_cell(result: Result, name: str, step: str) -> str:
-    """The highest memory of a Python worker, in brackets what an idle one does not hold, in MB."""
-    memory = worker_memory(result, name, step)
-    if memory is None:
-        return "–"
-    taken = (memory.peak_bytes - memory.idle_bytes) / 1e6
-    return f"{memory.peak_bytes / 1e6:.0f} ({taken:.0f})"
+def worker_figure(step: str) -> Tell:
+    """Return what tells the highest memory of a worker, and what an idle one does not hold."""
 
+    def tell(result: Result, row: Row) -> str:
+        memory = worker_memory(result, row.contender, step)
+        if memory is None:
+            return "–"
+        taken = (memory.peak_bytes - memory.idle_bytes) / 1e6
+        return f"{memory.peak_bytes / 1e6:.0f} ({taken:.0f})"
 
-def settings_text(result: Result, names: Sequence[str]) -> str:
-    """Versions and settings of contenders, folded up."""
-    parts = ["## Versions and settings"]
-    for name in names:
-        contender = result["contenders"][name]
-        versions = ", ".join(f"{key} {value}" for key, value in contender["versions"].items())
-        lines = [f"{key}={value}" for key, value in contender["settings"].items()]
-        block = "\n".join(lines)
-        parts.append(
-            f"<details><summary>{name}: {versions}</summary>\n\n```\n{block}\n```\n\n</details>"
-        )
-    return "\n\n".join(parts)
-
-
-def origin_text(benchmark: str) -> str:
-    """How a page came to be."""
-    return (
-        f"Made by `scripts/bench {benchmark} --render` from `benchmarks/results/`; the files in "
-        f"`benchmarks/{benchmark}/contenders/` and `benchmarks/common/` say why each setting is as "
-        "it is."
-    )
+    return tell

@@ -21,6 +21,12 @@ REGIONS = tuple(
     "me-south ca-central cn-north jp-east in-west au-south nz-north ru-west".split()
 )
 
+CHOSEN = REGIONS[0]
+"""The partition that is rescaled alone."""
+
+CHOSEN_PATTERN = f"^{CHOSEN}$"
+"""The rule's pattern for it."""
+
 # Count and one whole-number sum for each column: a full scan that no reader can prune, and exact
 # on every system. `pairing` moves when values of one row end up in another.
 CHECKSUM_SQL = {
@@ -61,4 +67,5 @@ class DataSet:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        return json.loads(self.facts_path.read_text())
+        found: dict[str, Any] = json.loads(self.facts_path.read_text())
+        return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import threading
 import time
 from collections.abc import Iterator
@@ -31,17 +32,13 @@ class Peak:
     other_cpu_share: float = 0.0
 
     def facts(self) -> dict[str, Any]:
+        """Return what is kept of a step; the memory of workers if there were any."""
         cpu = {
             "cpu_seconds": round(self.cpu_seconds, 2),
             "other_cpu_share": round(self.other_cpu_share, 3),
         }
-        if not self.by_process:
-            return cpu
-        return {
-            **cpu,
-            "worker_peak_bytes": max(self.by_process.values()),
-            "workers": len(self.by_process),
-        }
+        marks = self.by_process.values()
+        return cpu | ({"worker_peak_bytes": max(marks)} if marks else {})
 
 
 class ProcessTree:
@@ -81,14 +78,22 @@ class ProcessTree:
                 return
 
 
+def machine() -> dict[str, Any]:
+    """Return what the figures are measured on."""
+    release = ".".join(platform.release().split(".")[:2])
+    parts = (f"{platform.system()} {release}", platform.machine(), " ".join(platform.libc_ver()))
+    return {
+        "cores": core_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "processor": processor_name(),
+        "system": ", ".join(part.strip() for part in parts if part.strip()),
+        "python": platform.python_version(),
+    }
+
+
 def core_count() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0))
-
-
-def memory_bytes() -> int:
-    """Memory of the machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def processor_name() -> str:

@@ -10,9 +10,9 @@ import pytest
 
 import bucketlake as bl
 from benchmarks.common.process import ContenderError
-from benchmarks.merge_on_read import report
-from benchmarks.merge_on_read.run import check_log_files, expected_sums
-from benchmarks.merge_on_read.steps import COMPACT, READ_AFTER, READ_FEW, STEPS, UPSERT
+from benchmarks.merge_on_read import BENCHMARK, TITLES, check_log_files
+from tests.unit.benchmarks.pages import contender, content, page_of
+from tests.unit.benchmarks.turns import turn_of
 
 
 @pytest.fixture
@@ -35,26 +35,20 @@ ROWS = pa.table({"order_id": ["ord-1", "ord-2", "ord-3"], "quantity": [1, 2, 3]}
 def test_log_files_must_be_live_after_an_upsert_and_gone_after_a_compaction(
     table: bl.Table,
 ) -> None:
-    path = Path(table.path)
+    path, turn = Path(table.path), turn_of("ours")
     with pytest.raises(ContenderError, match="ours has 0 live log files after upsert"):
-        check_log_files("ours", UPSERT, path)
+        check_log_files(turn, "upsert", path)
     table.upsert(ROWS)
-    check_log_files("ours", UPSERT, path)
+    check_log_files(turn, "upsert", path)
     with pytest.raises(ContenderError, match=r"ours has \d live log files after compact"):
-        check_log_files("ours", COMPACT, path)
+        check_log_files(turn, "compact", path)
     table.compact()
-    check_log_files("ours", COMPACT, path)
+    check_log_files(turn, "compact", path)
 
 
 def test_a_table_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ContenderError, match="ours has an unreadable table after compact"):
-        check_log_files("ours", COMPACT, tmp_path)
-
-
-def test_a_read_of_a_few_columns_tells_their_sums_alone() -> None:
-    sums = {"rows": 3, "order_id": 6, "quantity": 7}
-    assert expected_sums(READ_FEW, sums) == {"rows": 3, "quantity": 7}
-    assert expected_sums(READ_AFTER, sums) == sums
+        check_log_files(turn_of("ours"), "compact", tmp_path)
 
 
 def _result() -> dict[str, Any]:
@@ -63,7 +57,7 @@ def _result() -> dict[str, Any]:
     def steps(seconds: float, **more: int) -> dict[str, Any]:
         files = {"data_bytes": 7_000_000, "log_bytes": 1_500_000}
         step = {"seconds": seconds, "cpu_seconds": 1.5, "other_cpu_share": 0.0, **files, **more}
-        return dict.fromkeys(STEPS, step)
+        return dict.fromkeys(TITLES, step)
 
     memory = {
         "worker_idle_bytes": 100_000_000,
@@ -74,19 +68,12 @@ def _result() -> dict[str, Any]:
         "hudi-mor": [steps(5.0), steps(10.0)],
         "bucketlake-mor-spark4": [steps(1.0, **memory), steps(2.0, **memory)],
     }
-    return {
-        "data": {"rows": 1_000, "partitions": 8, "seed": 7, "updates": 200, "inserts": 20},
-        "settings": {"rounds": 2, "buckets": 4, "driver_memory": "4g"},
-        "machine": {"cores": 2, "memory_bytes": 2**34, "processor": "p", "system": "s"},
-        "contenders": {
-            name: {"versions": {}, "settings": {}, "rounds": each} for name, each in rounds.items()
-        },
-    }
+    return content({name: contender(*each) for name, each in rounds.items()})
 
 
 def test_a_page_holds_times_ratios_costs_and_sizes_ours_first() -> None:
-    page = report.page([_result()])
-    assert "## 1,000 rows, 8 partitions x 4 buckets, 2 rounds" in page
+    page = page_of(BENCHMARK, _result())
+    assert "## 1,000 rows, 2 partitions x 4 buckets, 2 rounds" in page
     times = " | ".join(["**1.50** (1.00 to 2.00)"] * 6)
     assert f"| bucketlake-mor-spark4 | {times} |\n| hudi-mor |" in page
     assert f"| hudi-mor | {' | '.join(['5.00x'] * 6)} |" in page
@@ -96,7 +83,7 @@ def test_a_page_holds_times_ratios_costs_and_sizes_ours_first() -> None:
 
 
 def test_a_page_says_which_aims_are_met_and_claims_nothing_of_who_did_not_run() -> None:
-    page = report.page([_result()])
+    page = page_of(BENCHMARK, _result())
     assert (
         "| upsert: at least 7x faster than hudi-mor | 5.00x (5.00 to 5.00) | **missed** |" in page
     )

@@ -10,22 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from benchmarks.common.report import Result
-from benchmarks.record_index.contenders.large_table import SCHEMA, day, key, make_large_table
-from benchmarks.record_index.keys import key_table, random_keys
-from benchmarks.record_index.report import page
-from benchmarks.record_index.steps import (
-    GROWTH_STEPS,
-    HEX,
-    KEY_KINDS,
-    KINDS,
-    STEPS,
-    UUID,
-    WRITES,
-    growth_step,
-    index_step,
-    plan_step,
-)
+from benchmarks.record_index import BENCHMARK, GROWTH_STEPS, INDEX_KINDS, KEY_KINDS, PLANS, TITLES
+from benchmarks.workloads.keys import HEX, UUID, key_table, random_keys
+from benchmarks.workloads.large_table import SCHEMA, day, key, make_large_table
 from bucketlake.format import object_file
 from bucketlake.format.hfile import reader as hfile_reader
 from bucketlake.model.table_type import Operation
@@ -36,6 +23,7 @@ from bucketlake.write.arrow_source import ArrowSource
 from bucketlake.write.ingest import write_records
 from bucketlake.write.target import open_target
 from tests.faulty_storage import FaultyStorage
+from tests.unit.benchmarks.pages import contender, content, measured, page_of
 
 METADATA = ".hoodie/metadata/"
 GROUPS_A_FOLDER = 20
@@ -82,7 +70,7 @@ def upsert_one(kind: str, folders: int) -> CountingStorage:
     return storage
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_upsert_into_a_large_table_reads_the_metadata_of_its_partitions_alone(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,19 +99,9 @@ def test_partitions_get_equally_many_keys() -> None:
 
 
 def _result() -> dict[str, Any]:
-    def measured(seconds: float, **more: Any) -> dict[str, Any]:
-        return {"seconds": seconds, "cpu_seconds": seconds, "other_cpu_share": 0.0, **more}
-
-    def contender(*rounds: dict[str, Any], **settings: str) -> dict[str, Any]:
-        return {"versions": {}, "settings": settings, "rounds": list(rounds)}
-
     def on_spark(seconds: float, index_bytes: int) -> dict[str, Any]:
-        sizes = {
-            index_step(kind, keys): measured(1.0, index_bytes=index_bytes)
-            for kind in KEY_KINDS
-            for keys in (100,)
-        }
-        return contender({step: measured(seconds) for step in STEPS} | sizes)
+        sizes = {f"{kind}-100": measured(1.0, index_bytes=index_bytes) for kind in KEY_KINDS}
+        return contender(dict.fromkeys(TITLES, measured(seconds)) | sizes)
 
     plan = {
         "plan_seconds": 0.5,
@@ -132,30 +110,19 @@ def _result() -> dict[str, Any]:
         "taken_bytes": 10**7,
         "peak_bytes": 2 * 10**9,
     }
-    growth = {growth_step(step, 1_000): measured(1.0, index_bytes=15_000) for step in GROWTH_STEPS}
-    plans = {
-        plan_step(kind, write): measured(1.0, plans=[plan]) for kind in KINDS for write in WRITES
+    growth = {f"{step}-1000": measured(1.0, index_bytes=15_000) for step in GROWTH_STEPS}
+    plans = dict.fromkeys(PLANS, measured(1.0, plans=[plan]))
+    contenders = {
+        "bucketlake-spark4": on_spark(1.0, 1_500),
+        "hudi-cow": on_spark(7.0, 1_400),
+        "growth": contender(growth, table_type="merge_on_read", partitions=8, keys="random"),
+        "scale": contender(plans, **{"file groups": 1000, "partitions": 10}),
     }
-    return {
-        "data": {"rows": 1_000, "partitions": 2, "seed": 7, "updates": 200, "inserts": 20},
-        "settings": {"key_counts": [100], "growth": [1_000], "driver_memory": "4g"},
-        "machine": {
-            "cores": 2,
-            "processor": "a processor",
-            "memory_bytes": 2**34,
-            "system": "a system",
-        },
-        "contenders": {
-            "bucketlake-spark4": on_spark(1.0, 1_500),
-            "hudi-cow": on_spark(7.0, 1_400),
-            "growth": contender(growth, table_type="merge_on_read", partitions="8", keys="random"),
-            "scale": contender(plans, **{"file groups": "1000", "partitions": "10"}),
-        },
-    }
+    return content(contenders, key_counts=[100], growth=[1_000], groups=1_000, folders=10)
 
 
 def test_aims_that_are_missed_are_shown_as_missed() -> None:
-    text = page([_result()])
+    text = page_of(BENCHMARK, _result())
     assert "build of the index: at least 5x faster than hudi-cow | 7.00x (7.00 to 7.00)" in text
     assert (
         "upsert: at least 8x faster than hudi-cow | 7.00x (7.00 to 7.00) | 7.00x | **missed**"
@@ -167,9 +134,9 @@ def test_aims_that_are_missed_are_shown_as_missed() -> None:
 
 
 def test_a_question_that_was_not_asked_is_left_out_of_the_page() -> None:
-    result: Result = _result()
+    result = _result()
     for name in ("growth", "scale", "hudi-cow"):
         del result["contenders"][name]
-    text = page([result])
+    text = page_of(BENCHMARK, result)
     assert "Growth" not in text
     assert "Aims" not in text

@@ -11,10 +11,17 @@ import pytest
 
 import bucketlake as bl
 from benchmarks.common.process import ContenderError
-from benchmarks.rescale import report
-from benchmarks.rescale.counts import ALL, ANY_PATTERN, CHOSEN_PATTERN, ONE, counts_after
-from benchmarks.rescale.layout import layout_errors
-from benchmarks.rescale.run import HUDI_STUMBLED, run_again_if_hudi_stumbled
+from benchmarks.common.rows import CHOSEN_PATTERN
+from benchmarks.rescale import (
+    ALL,
+    BENCHMARK,
+    HUDI_STUMBLED,
+    ONE,
+    counts_after,
+    layout_errors,
+    run_again_if_hudi_stumbled,
+)
+from tests.unit.benchmarks.pages import contender, content, page_of
 
 BEFORE = {"eu-west": 2, "eu-north": 2}
 
@@ -40,7 +47,7 @@ def table(tmp_path: Path) -> bl.Table:
 
 
 def _after(step: str) -> dict[str, int]:
-    return counts_after(step, partitions=2, old=2, new=4)
+    return counts_after(step, {"partitions": 2, "buckets": 2, "new_buckets": 4})
 
 
 def test_one_partition_or_all_of_them_get_the_new_count() -> None:
@@ -53,7 +60,7 @@ def test_a_layout_is_right_before_and_after_each_step(table: bl.Table) -> None:
     assert layout_errors(path, BEFORE) == []
     table.rescale(add={CHOSEN_PATTERN: 4}, dry_run=False)
     assert layout_errors(path, _after(ONE)) == []
-    table.rescale({ANY_PATTERN: 4}, default=4, dry_run=False)
+    table.rescale({".*": 4}, default=4, dry_run=False)
     assert layout_errors(path, _after(ALL)) == []
 
 
@@ -109,7 +116,8 @@ def _result() -> dict[str, Any]:
     """Two rounds: ours takes 1 and 2 s for a partition, Hudi twice that; a table takes 4 times."""
 
     def steps(seconds: float, **more: int) -> dict[str, Any]:
-        step = {"cpu_seconds": 1.5, "written_bytes": 7_000_000, "other_cpu_share": 0.0, **more}
+        fixed = {"written_bytes": 7_000_000, "other_cpu_share": 0.0, "reruns": 0}
+        step = {"cpu_seconds": 1.5, **fixed, **more}
         return {
             ONE: {**step, "seconds": seconds},
             ALL: {**step, "seconds": 4 * seconds},
@@ -122,38 +130,26 @@ def _result() -> dict[str, Any]:
     }
     rounds = {
         "bucketlake-spark4": [steps(1.0, **memory), steps(2.0, **memory)],
-        "hudi-procedure": [steps(2.0), steps(4.0)],
+        "hudi-procedure": [steps(2.0), steps(4.0, reruns=1)],
     }
-    return {
-        "data": {"rows": 1_000, "partitions": 8, "seed": 7},
-        "settings": {"rounds": 2, "buckets": 4, "new_buckets": 8, "driver_memory": "4g"},
-        "machine": {"cores": 2, "memory_bytes": 2**34, "processor": "p", "system": "s"},
-        "contenders": {
-            name: {
-                "versions": {},
-                "settings": {},
-                "reruns": int(name == "hudi-procedure"),
-                "rounds": each,
-            }
-            for name, each in rounds.items()
-        },
-    }
+    contenders = {name: contender(*each) for name, each in rounds.items()}
+    return content(contenders, new_buckets=8)
 
 
 def test_a_page_holds_times_ratios_costs_and_what_was_run_again() -> None:
-    page = report.page([_result()])
-    assert "## 1,000 rows, 8 partitions x 4 buckets to 8, 2 rounds" in page
+    page = page_of(BENCHMARK, _result())
+    assert "## 1,000 rows, 2 partitions x 4 buckets to 8, 2 rounds" in page
     assert (
         "| bucketlake-spark4 | **1.50** (1.00 to 2.00) | **6.00** (4.00 to 8.00) | 4.00x |" in page
     )
     assert "| hudi-procedure | 2.00x | 2.00x |" in page
     assert "| bucketlake-spark4 | 1.5 | 1.5 | 7.0 | 7.0 | 160 (60) | 160 (60) | 0 |" in page
-    assert "| hudi-procedure | 1.5 | 1.5 | 7.0 | 7.0 | – | – | 1 |" in page
+    assert "| hudi-procedure | 1.5 | 1.5 | 7.0 | 7.0 | – | – | 2 |" in page
 
 
 def test_a_contender_that_failed_has_no_figures_but_a_reason() -> None:
     result = _result()
     result["contenders"]["hudi-procedure"] = {"rounds": [], "error": "wrong rows\nat line 1"}
-    page = report.page([result])
+    page = page_of(BENCHMARK, result)
     assert "- hudi-procedure: wrong rows\n" in page
     assert "Time over bucketlake's" not in page

@@ -13,25 +13,20 @@ import pytest
 import bucketlake as bl
 from benchmarks.common.process import ContenderError
 from benchmarks.common.rows import DataSet
-from benchmarks.resize import report
-from benchmarks.resize.contenders.engine_free import Lookups, RescaledTable, ResizedTable
-from benchmarks.resize.disk import disk_usage, growth
-from benchmarks.resize.run import check_split, group_count
-from benchmarks.resize.steps import (
-    COMPLETE,
-    CONSISTENT,
-    GROWING,
-    HUDI_BLOOM,
+from benchmarks.resize import BENCHMARK, CHANGES, KINDS, LOOKUPS
+from benchmarks.systems.order_tables import disk_usage, growth
+from benchmarks.workloads.growing_table import RescaledTable, ResizedTable
+from benchmarks.workloads.pending_resize import (
     HUDI_CONSISTENT,
-    KINDS,
-    LOOKUP,
-    LOOKUPS,
-    RESCALE,
-    UPSERT,
-    UPSERT_LINKED,
-    UPSERT_TWICE,
-    steps_of,
+    OURS_CONSISTENT,
+    PENDING,
+    WRITES,
+    check_split,
+    group_count,
 )
+from benchmarks.workloads.ring_lookups import RingLookups
+from tests.unit.benchmarks.pages import contender, content, measured, page_of
+from tests.unit.benchmarks.turns import turn_of
 
 
 @pytest.fixture
@@ -64,102 +59,83 @@ def test_a_file_with_two_names_counts_once_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_resize_moves_two_buckets_and_a_rescale_moves_all(tmp_path: Path, data: DataSet) -> None:
-    resized, rescaled = ResizedTable(), RescaledTable()
-    path = tmp_path / "16-buckets"
-    for contender in (resized, rescaled):
-        table = path.with_name(f"16-buckets-{type(contender).__name__}")
-        contender.load(data, table)
-        sums = contender.read(table)
+    for system, moves_all in ((ResizedTable({}), False), (RescaledTable({}), True)):
+        table = tmp_path / type(system).__name__
+        system.load(data, table, "16")
+        sums = system.read(data, table)
         sizes = sorted(bucket.size_bytes for bucket in bl.open_table(str(table)).buckets())
-        contender.change(data, table)
-        assert contender.read(table) == sums
+        system.change(data, table, "16")
+        assert system.read(data, table) == sums
         assert sums["rows"] == 160
-        moved = contender.observe("change", table)["moved_bytes"]
-        assert moved == sum(sizes[-2:] if contender is resized else sizes)
+        moved = system.observe("change", table)["moved_bytes"]
+        assert moved == sum(sizes if moves_all else sizes[-2:])
 
 
 def test_a_lookup_tells_keys_by_second() -> None:
-    lookups = Lookups()
+    lookups = RingLookups()
     lookups.modulo(DataSet(Path()), Path())
-    assert lookups.observe("modulo", Path())["keys_per_second"] > 0
+    assert lookups.seen["rate"] > 0
 
 
 def test_a_resize_that_left_a_bucket_whole_is_refused() -> None:
-    check_split("ours", 4, 8)
+    check_split(turn_of("ours"), 4, 8)
     with pytest.raises(ContenderError, match="ours has 7 buckets after its resize, and had 4"):
-        check_split("ours", 4, 7)
+        check_split(turn_of("ours"), 4, 7)
 
 
 def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ContenderError, match="ours has an unreadable table"):
-        group_count("ours", tmp_path)
+        group_count(turn_of("ours"), tmp_path)
+
+
+def _steps_of(name: str) -> tuple[str, ...]:
+    growing = tuple(row.step for row in CHANGES if row.contender == name)
+    pending = PENDING.get(name, ())
+    writes = (*WRITES, *pending, *(("schedule", "complete") if pending else ()))
+    return growing or (tuple(LOOKUPS) if name == "lookup" else writes)
 
 
 def _result() -> dict[str, Any]:
     """One round: links add a tenth of the bytes, dual write as much again."""
 
-    def step(contender: str, name: str) -> dict[str, Any]:
-        added = {UPSERT_LINKED: 110_000, UPSERT_TWICE: 200_000}.get(name, 100_000)
-        return {
-            "seconds": 3.0 if contender == RESCALE else 2.0,
-            "cpu_seconds": 1.5,
-            "other_cpu_share": 0.0,
-            "added_bytes": added,
-            "added_block_bytes": 2 * added,
-            "added_names": 37,
-            "moved_bytes": 4_000_000,
-            "keys_per_second": 50_000_000,
-        }
+    def step(name: str, step: str) -> dict[str, Any]:
+        added = {"upsert_linked": 110_000, "upsert_twice": 200_000}.get(step, 100_000)
+        return measured(
+            3.0 if name == "rescale" else 2.0,
+            added_bytes=added,
+            added_block_bytes=2 * added,
+            added_names=37,
+            moved_bytes=4_000_000,
+            rate=50_000_000,
+        ) | {"cpu_seconds": 1.5}
 
-    return {
-        "data": {
-            "rows": 6_400,
-            "partitions": 8,
-            "seed": 7,
-            "updates": 900,
-            "inserts": 100,
-        },
-        "settings": {"rounds": 1, "buckets": 4, "driver_memory": "4g"},
-        "machine": {"cores": 2, "memory_bytes": 2**34, "processor": "p", "system": "s"},
-        "contenders": {
-            name: {
-                "versions": {},
-                "settings": {},
-                "rounds": [{each: step(name, each) for each in steps_of(name)}],
-            }
-            for name in (*KINDS, *GROWING, LOOKUP)
-        },
-    }
+    names = [each.name for each in BENCHMARK.contenders]
+    found = content({n: contender({each: step(n, each) for each in _steps_of(n)}) for n in names})
+    found["data"] |= {"rows": 6_400, "updates": 900, "inserts": 100}
+    return found
 
 
 def test_a_page_answers_all_four_questions() -> None:
-    page = report.page([_result()])
+    page = page_of(BENCHMARK, _result())
     assert "about 100 rows in each bucket" in page
     assert "| 64 buckets | resize: 2 buckets split | 2.00 | 1.50 | 4.00 | 0.10 |" in page
     assert "| 64 buckets | rescale to 128 buckets | 3.00 | 1.50 | 4.00 | 0.10 |" in page
     assert ("| bucketlake, virtual logs | 110.0 | 1.10x | 220.0 | 2.00 | 1.5 | 500 | 37 |") in page
     assert "| Hudi, dual write | 200.0 | 2.00x |" in page
     assert "found 1.10x: met" in page
-    assert f"| {HUDI_BLOOM} | 2.00 | 1.5 | 2.00 | 1.5 | 2.00 | 1.5 |" in page
+    assert f"| {KINDS[-1].name} | 2.00 | 1.5 | 2.00 | 1.5 | 2.00 | 1.5 |" in page
     assert "Hash and lookup together: 25 million keys a second." in page
 
 
 def test_virtual_logs_that_write_too_much_miss_their_aim() -> None:
     result = _result()
-    result["contenders"][CONSISTENT]["rounds"][0][UPSERT_LINKED]["added_bytes"] = 116_000
-    assert "found 1.16x: **missed**" in report.page([result])
+    result["contenders"][OURS_CONSISTENT]["rounds"][0]["upsert_linked"]["added_bytes"] = 116_000
+    assert "found 1.16x: **missed**" in page_of(BENCHMARK, result)
 
 
 def test_a_contender_that_failed_has_no_figures_but_a_reason() -> None:
     result = _result()
     result["contenders"][HUDI_CONSISTENT] = {"rounds": [], "error": "wrong rows\nat line 1"}
-    page = report.page([result])
+    page = page_of(BENCHMARK, result)
     assert "- hudi-consistent: wrong rows\n" in page
     assert "Hudi, dual write" not in page
-
-
-def test_what_is_measured_of_a_contender_depends_on_its_question() -> None:
-    assert steps_of(LOOKUP) == LOOKUPS
-    assert UPSERT_LINKED in steps_of(CONSISTENT)
-    assert UPSERT_LINKED not in steps_of(HUDI_CONSISTENT)
-    assert {UPSERT, UPSERT_TWICE, COMPLETE} <= set(steps_of(HUDI_CONSISTENT))

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any
 
 import pytest
 
-from benchmarks.streaming.report import WARM_UP, page, percentile, windows
-from benchmarks.streaming.run import pace
-from benchmarks.streaming.steps import BATCHES, LARGE, MICRO, RUN, SMALL, STREAM
+from benchmarks.streaming import BENCHMARK, WARM_UP, percentile, windows
+from benchmarks.workloads.small_batches import LARGE, SMALL
+from benchmarks.workloads.stream import pace
+from tests.unit.benchmarks.pages import contender, content, page_of
 
-GIVEN = {
-    "keys": 1_000,
-    "minutes": 30.0,
-    "batch_rows": 100,
-    "interval_ms": 90_000,
-    "micro_rows": 10,
-    "micro_keys": [100, 1_000],
-}
+GIVEN = {"minutes": 30.0, "batch_rows": 100, "micro_rows": 10, "micro_keys": [100, 1_000]}
 
 
 def _result(batches: int, minutes: float, large: float) -> dict[str, Any]:
@@ -44,21 +37,11 @@ def _result(batches: int, minutes: float, large: float) -> dict[str, Any]:
         for number in range(WARM_UP + 3)
         for table, seconds in ((SMALL, 1.0), (LARGE, large if number >= WARM_UP else 99.0))
     ]
-    facts = {"versions": {}, "settings": {}, "given": GIVEN}
-    return {
-        "data": {"rows": 1_000},
-        "settings": {"driver_memory": "4g", "rounds": 1},
-        "machine": {
-            "cores": 2,
-            "processor": "a processor",
-            "memory_bytes": 2**34,
-            "system": "a system",
-        },
-        "contenders": {
-            STREAM: {**facts, "rounds": [{RUN: run}]},
-            MICRO: {**facts, "rounds": [{BATCHES: {"batches": small, **shares}}]},
-        },
+    contenders = {
+        "stream": contender({"run": run}),
+        "micro": contender({"batches": {"batches": small, **shares}}),
     }
+    return content(contenders, **GIVEN)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +50,7 @@ def _result(batches: int, minutes: float, large: float) -> dict[str, Any]:
 def test_the_stream_has_so_many_batches_that_half_of_its_rows_are_all_keys(
     keys: int, batches: int, interval: int
 ) -> None:
-    options = Namespace(keys=keys, batch_rows=100, minutes=1.0)
-    assert pace(options) == {"batches": batches, "interval_ms": interval}
+    assert pace({"batch_rows": 100, "minutes": 1.0}, keys) == (batches, interval)
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -84,14 +66,14 @@ def test_windows_have_every_batch_once_in_order(count: int) -> None:
 
 
 def test_a_stream_that_reached_its_keys_and_ran_long_enough_meets_its_aims() -> None:
-    text = page([_result(batches=20, minutes=31, large=1.5)])
+    text = page_of(BENCHMARK, _result(batches=20, minutes=31, large=1.5))
     assert "| the table grows to 1,000 keys | 1,000 | met |" in text
     assert "| a run of 30 minutes or more | 31.0 | met |" in text
     assert "| seconds | 1.00 | 1.50 | 1.50x | met |" in text
 
 
 def test_a_stream_that_was_stopped_early_misses_its_aims() -> None:
-    text = page([_result(batches=10, minutes=29, large=2.5)])
+    text = page_of(BENCHMARK, _result(batches=10, minutes=29, large=2.5))
     assert "| the table grows to 1,000 keys | 500 | **missed** |" in text
     assert "| a run of 30 minutes or more | 29.0 | **missed** |" in text
     assert "| seconds | 1.00 | 2.50 | 2.50x | **missed** |" in text
@@ -99,16 +81,16 @@ def test_a_stream_that_was_stopped_early_misses_its_aims() -> None:
 
 def test_a_question_that_was_not_asked_is_left_out_of_the_page() -> None:
     result = _result(batches=5, minutes=1, large=1.0)
-    del result["contenders"][MICRO]
-    assert "large table\n" not in page([result])
+    del result["contenders"]["micro"]
+    assert "large table\n" not in page_of(BENCHMARK, result)
 
 
 def test_processor_time_that_went_with_an_ended_worker_does_not_count() -> None:
     result = _result(batches=20, minutes=31, large=1.5)
-    stream = result["contenders"][STREAM]["rounds"][0][RUN]["batches"]
+    stream = result["contenders"]["stream"]["rounds"][0]["run"]["batches"]
     stream[3] |= {"cpu": -300.0, "upsert_cpu": -300.0}
-    small = result["contenders"][MICRO]["rounds"][0][BATCHES]["batches"]
+    small = result["contenders"]["micro"]["rounds"][0]["batches"]["batches"]
     small[-1]["cpu_seconds"] = -70.0
-    text = page([result])
+    text = page_of(BENCHMARK, result)
     assert "67 for each second of processor time" in text  # 100 rows in 1.5 s.
     assert "| processor seconds | 1.00 | 1.50 | 1.50x | met |" in text

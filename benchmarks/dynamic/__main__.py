@@ -1,5 +1,0 @@
-"""`python -m benchmarks.dynamic`: see `run.py`."""
-
-from benchmarks.dynamic.run import main
-
-raise SystemExit(main())

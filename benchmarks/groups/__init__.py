@@ -1,1 +1,0 @@
-"""Upserts into buckets of several file groups, beside as many buckets of one file group each."""

@@ -1,1 +1,0 @@
-"""The contenders of the benchmark of file groups."""

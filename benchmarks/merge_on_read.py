@@ -1,0 +1,135 @@
+"""Merge-on-read tables: changes go into log files, reads merge them, a compaction ends them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import bucketlake as bl
+from benchmarks.common.benchmark import Benchmark, Contender, Settings
+from benchmarks.common.plot import Chart, step_bars
+from benchmarks.common.report import Aim, Aims, Block, Page, ratios_table, worker_figure
+from benchmarks.common.tables import Column, Table, columns, figure, median, ranked
+from benchmarks.common.turn import Measured, Turn
+from benchmarks.systems.bucketlake import BucketLake
+from benchmarks.systems.hudi import COMPACTION, Hudi, simple_bucket
+from benchmarks.systems.spark import MERGE_ON_READ
+from bucketlake.errors import BucketLakeError
+
+TITLES = {
+    "load": "load",
+    "upsert": "upsert",
+    "read_all": "merged read, all columns",
+    "read_few": "merged read, few columns",
+    "compact": "compaction",
+    "read_after": "read after it",
+}
+FACTORS = {"upsert": 7, "read_all": 2, "read_few": 4, "compact": 5}
+# Both of Hudi's: its default first, then the one that is like for like, as bucketlake writes no
+# metadata table.
+AIMS = [
+    Aim(step, peer, factor)
+    for step, factor in FACTORS.items()
+    for peer in ("hudi-mor", "hudi-mor-nomdt")
+]
+
+
+def turn_of(turn: Turn) -> dict[str, Measured]:
+    """Run the steps; there must be log files after the upsert, and none after the compaction."""
+    table = turn.fresh("orders")
+    measured = {}
+    for step in turn.steps:
+        measured[step] = turn.check(turn.step(step, table))
+        if step in ("upsert", "compact"):
+            check_log_files(turn, step, table)
+    return measured
+
+
+def check_log_files(turn: Turn, step: str, table: Path) -> None:
+    """Refuse a table without live log files after its upsert, or with some after a compaction."""
+    try:
+        live = sum(bucket.log_files for bucket in bl.open_table(str(table)).buckets())
+    except BucketLakeError as error:  # What cannot be read is as wrong as what is left over.
+        turn.refuse(f"has an unreadable table after {step}: {error}")
+    if (live > 0) != (step == "upsert"):
+        turn.refuse(f"has {live} live log files after {step}")
+
+
+def _ours(name: str, *, spark35: bool) -> Contender:
+    def make(settings: Settings) -> BucketLake:
+        index = bl.SimpleBucket(settings["buckets"])
+        return BucketLake(settings, index, MERGE_ON_READ, told={"compact": "compact()"})
+
+    return Contender(name, make, spark35=spark35)
+
+
+def _hudi(name: str, *, metadata_table: bool) -> Contender:
+    def make(settings: Settings) -> Hudi:
+        index = simple_bucket(settings["buckets"])
+        own: dict[str, Any] = {"metadata_table": metadata_table, "procedure": COMPACTION}
+        return Hudi(settings, index, MERGE_ON_READ, **own)
+
+    return Contender(name, make, "hudi", spark35=True)
+
+
+FILES = [
+    Column(f"{kind} files, {what}", figure(step, field, median(1, 1e6)))
+    for step, what in (("load", "load"), ("upsert", "upsert"), ("compact", "compaction"))
+    for kind, field in (("base", "data_bytes"), ("log", "log_bytes"))
+]
+BLOCKS: list[Block] = [
+    Table(
+        ranked("upsert"),
+        columns(TITLES, "*, s"),
+        text="Median (minimum to maximum); *nomdt* is without Hudi's metadata table.",
+    ),
+    Aims(AIMS, TITLES),
+    ratios_table(TITLES, "upsert"),
+    Table(
+        ranked("upsert"),
+        columns(TITLES, "*", "cpu_seconds", median()),
+        "Processor seconds, median of the rounds",
+    ),
+    Table(
+        ranked("upsert"),
+        [Column(title, worker_figure(step)) for step, title in TITLES.items()],
+        "Highest memory of a Python worker, in brackets what an idle one does not hold, MB",
+    ),
+    Table(
+        ranked("upsert"),
+        FILES,
+        "Files on disk after each step, MB",
+        "Files of older slices count, too: no step removes them.",
+    ),
+]
+
+BENCHMARK = Benchmark(
+    name="merge_on_read",
+    description="Upserts into log files, merged reads, compaction: bucketlake beside Hudi.",
+    contenders=(
+        _ours("bucketlake-mor-spark4", spark35=False),
+        _ours("bucketlake-mor-spark35", spark35=True),
+        _hudi("hudi-mor", metadata_table=True),
+        _hudi("hudi-mor-nomdt", metadata_table=False),
+    ),
+    steps=tuple(TITLES),
+    turn=turn_of,
+    page=Page(
+        title="Merge-on-read benchmark",
+        text="Order-like rows (string key, 9 columns, zstd Parquet) in merge-on-read tables with "
+        "the simple bucket index: a first load, then a batch of 20 % updates and 2 % inserts that "
+        "goes into log files, a merged read of all columns and one of a few (count and sum of "
+        "`quantity`), a compaction, and a read of all columns after it. Both sides load by upsert, "
+        "and compact by a call of their own. Same data, same machine, contenders interleaved, "
+        "processes warm, fresh tables each round. Each read has shown the row count and the column "
+        "sums that the generator predicts, and after the compaction no log file was live.",
+        image="Median seconds of upsert, merged reads and compaction",
+        head="{rows:,} rows, {partitions} partitions x {buckets} buckets, {rounds}",
+        blocks=BLOCKS,
+        chart=Chart(
+            "Merge-on-read, {millions} M rows, then {updates_k} k updates and {inserts_k} k "
+            "inserts: {cores} cores, median of {round_count}",
+            [step_bars(step, TITLES[step], aims=AIMS) for step in FACTORS],
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""The merge-on-read benchmark: upserts into log files, merged reads, compaction."""

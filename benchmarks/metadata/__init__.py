@@ -1,1 +1,0 @@
-"""What the metadata table costs: the same writes of bucketlake with and without it."""

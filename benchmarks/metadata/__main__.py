@@ -1,5 +1,0 @@
-"""`python -m benchmarks.metadata`: see `run.py`."""
-
-from benchmarks.metadata.run import main
-
-raise SystemExit(main())

@@ -1,1 +1,0 @@
-"""Another bucket count for one partition of many, or for all: bucketlake beside Hudi."""

@@ -1,5 +1,0 @@
-"""`python -m benchmarks.rescale`: see `run.py`."""
-
-from benchmarks.rescale.run import main
-
-raise SystemExit(main())

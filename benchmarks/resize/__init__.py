@@ -1,1 +1,0 @@
-"""What a resize of a hash ring costs, and what writes cost meanwhile; see `run.py`."""

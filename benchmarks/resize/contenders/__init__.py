@@ -1,1 +1,0 @@
-"""One contender, or family of contenders, a file; each is a process of its own."""

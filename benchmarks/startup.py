@@ -1,0 +1,90 @@
+"""A job in a fresh process: a first load, a first upsert; beside plain Parquet, Delta and Hudi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import bucketlake as bl
+from benchmarks.common.benchmark import Benchmark, Contender
+from benchmarks.common.figures import Result, met, spread
+from benchmarks.common.plot import Chart, step_bars
+from benchmarks.common.report import Aim, Aims, Page, ratios_table
+from benchmarks.common.tables import Table, columns, median, ranked
+from benchmarks.systems.bucketlake import BucketLake
+from benchmarks.systems.delta import DeltaMerge
+from benchmarks.systems.hudi import Hudi, simple_bucket
+from benchmarks.systems.parquet import PlainParquet
+
+TITLES = {"load": "first load", "upsert": "first upsert"}
+AIMS = [Aim("load", "delta-merge", 1)]
+UPSERT_SECONDS_MAX = 8.0
+
+
+def checked(result: Result) -> str:
+    """Tell of the check in the warm-up."""
+    warmup = result.settings["warmup"]
+    if not warmup["rounds"]:
+        return ""
+    return (
+        f"In a warm-up with {warmup['rows']:,} rows each contender's table has shown the row count "
+        "and the column sums that the generator predicts."
+    )
+
+
+def upsert_aim(result: Result, ours: str) -> Iterator[list[str]]:
+    """Tell whether the first upsert is short enough."""
+    title = f"{TITLES['upsert']}: at most {UPSERT_SECONDS_MAX:g} s"
+    holds = result.median(ours, "upsert") <= UPSERT_SECONDS_MAX
+    yield [title, f"{spread(result.values(ours, 'upsert'))} s", met(holds)]
+
+
+TIMES = Table(
+    ranked("load"),
+    [
+        *columns(TITLES, "*, s"),
+        *columns(TITLES, "*, processor s", "cpu_seconds", median()),
+        *columns(TITLES, "*, session, s", "session_seconds", median()),
+    ],
+    text="Median (minimum to maximum). *Session* is the part of the seconds until Spark's session "
+    "is there, before any contender has done anything. *plain-parquet* has no table format around "
+    "it, and its upsert rewrites the whole table.",
+)
+
+BENCHMARK = Benchmark(
+    name="startup",
+    description="A first load and a first upsert, each a whole process: bucketlake beside plain "
+    "Parquet, Delta and Hudi.",
+    contenders=(
+        Contender(
+            "bucketlake-spark35",
+            lambda settings: BucketLake(settings, bl.SimpleBucket(settings["buckets"])),
+            spark35=True,
+        ),
+        Contender("plain-parquet", PlainParquet, spark35=True),
+        Contender("delta-merge", DeltaMerge, spark35=True),
+        Contender(
+            "hudi-bucket-upsert",
+            lambda settings: Hudi(settings, simple_bucket(settings["buckets"])),
+            spark35=True,
+        ),
+    ),
+    steps=tuple(TITLES),
+    alone=True,
+    defaults={"rows": 1_000_000, "warmup_rounds": 1},
+    page=Page(
+        title="Start-up benchmark",
+        text="What a job costs that starts, writes once and ends. Each figure is a whole process, "
+        "from its start to its end: an interpreter, a JVM, Spark's session, and for bucketlake "
+        "Python workers. One process loads order-like rows (string key, 9 columns, zstd Parquet) "
+        "into a new table; the next one upserts a batch of 20 % updates and 2 % inserts. Same "
+        "data, same machine, contenders in turns.",
+        image="Median seconds of the first load and the first upsert",
+        head="{rows:,} rows, {partitions} partitions x {buckets} buckets, {rounds}",
+        blocks=[checked, TIMES, Aims(AIMS, TITLES, upsert_aim), ratios_table(TITLES, "load")],
+        chart=Chart(
+            "a whole process each: {millions} M rows, then {changes_k} k changes; {cores} cores, "
+            "median of {round_count}",
+            [step_bars(step, title, limits={"plain-parquet"}) for step, title in TITLES.items()],
+        ),
+    ),
+)

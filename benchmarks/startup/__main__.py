@@ -1,5 +1,0 @@
-"""`python -m benchmarks.startup`: see `run.py`."""
-
-from benchmarks.startup.run import main
-
-raise SystemExit(main())

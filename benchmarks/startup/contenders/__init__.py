@@ -1,1 +1,0 @@
-"""The contender that this benchmark adds to those of the upsert benchmark."""

@@ -1,5 +1,0 @@
-"""`python -m benchmarks.streaming`: see `run.py`."""
-
-from benchmarks.streaming.run import main
-
-raise SystemExit(main())

@@ -1,1 +1,0 @@
-"""Load, upsert and read: bucketlake beside Hudi, Delta and a bare merge."""

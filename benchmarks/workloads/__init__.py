@@ -1,0 +1,1 @@
+"""Work that is measured without a peer, and most of it without Spark."""
