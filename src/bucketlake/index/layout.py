@@ -223,6 +223,11 @@ class Layout(ABC):
         """
         return self
 
+    @property
+    def tagging(self) -> Layout:
+        """The layout with which a write tags its records."""
+        return self
+
     @abstractmethod
     def slots_of_keys(
         self, keys: pa.Array, partitions: Sequence[str], codes: npt.NDArray[np.int32]

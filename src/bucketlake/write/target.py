@@ -14,7 +14,6 @@ from bucketlake.config.table_config import TableConfig
 from bucketlake.flow.stage import Engine
 from bucketlake.flow.threads import HERE
 from bucketlake.index.layout import Layout
-from bucketlake.index.record_layout import RecordLayout
 from bucketlake.index.setting import (
     StoredSetting,
     TableIndex,
@@ -105,9 +104,7 @@ class Target:
 
     def tagger(self, schema: pa.Schema) -> Tagger:
         """Return the tagger for records of a schema."""
-        layout = self.layout
-        tagging = layout.tagging if isinstance(layout, RecordLayout) else layout
-        return Tagger(self.config.key_spec, tagging, schema)
+        return Tagger(self.config.key_spec, self.layout.tagging, schema)
 
 
 def open_target(
