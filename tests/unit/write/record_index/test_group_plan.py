@@ -16,7 +16,7 @@ from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.write.record_index import lookups as lookups_module
+from bucketlake.write import write_plan
 from bucketlake.write.record_index.group_plan import GroupPlan, Removal, dead_groups, plan_groups
 from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
@@ -159,12 +159,12 @@ def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
         if is_global
         else IndexShards(None, {path: shard_count + n for n, path in enumerate(sorted(counts))})
     )
-    before = lookups_module.plan.RECORDS_PER_TASK_MAX
-    lookups_module.plan.RECORDS_PER_TASK_MAX = records_max
+    before = write_plan.RECORDS_PER_TASK_MAX
+    write_plan.RECORDS_PER_TASK_MAX = records_max
     try:
         planned = lookup_plan(counts, shards)
     finally:
-        lookups_module.plan.RECORDS_PER_TASK_MAX = before
+        write_plan.RECORDS_PER_TASK_MAX = before
     paths = sorted(counts)
     rows = [(path, f"k{path}{n}") for path in paths for n in range(counts[path])]
     codes = np.array([paths.index(path) for path, _ in rows], np.int32)
