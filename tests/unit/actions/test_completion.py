@@ -23,12 +23,14 @@ from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed, to_inflight
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
+from tests.unit.actions.bare_table import AHEAD
 
 SOURCE = Path(bl.__file__).parent
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -185,10 +187,16 @@ def test_every_operation_completes_its_instants_through_the_door(
     run: Callable[[bl.Table], object],
     completed: list[Action],
 ) -> None:
+    """And after the instants of all turns, though some of them are on no timeline."""
     table = make(table_type)
     door.forget()
+    before, storage = {*table.timeline()}, open_storage(table.path)
+    assert take_turn(storage, AHEAD, last_turn(storage))
     run(table)
     assert door.passed == completed
+    done = [one.completed_at for one in table.timeline() if one not in before]
+    assert len(done) == len(completed)
+    assert all(at is not None and at > AHEAD for at in done)
 
 
 def test_a_completed_instant_that_somebody_puts_beside_the_door_is_noticed(
