@@ -119,7 +119,7 @@ def test_a_delete_is_refused_where_a_key_came_meanwhile_that_it_had_not_found(
     keys = pa.concat_tables([rows("first", range(1)), absent]).select(["id", "day"])
     target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
     meanwhile(monkeypatch, lambda: others.append(table.upsert(absent)))
-    with pytest.raises(CommitConflictError, match="changed bucket .* of partition 'b'") as caught:
+    with pytest.raises(CommitConflictError, match=r"changed bucket .* of partition 'b'") as caught:
         write_records(target, Operation.DELETE, ArrowSource(keys))
     assert others[0].instant in str(caught.value)
     assert table.delete(keys).deleted == 2
