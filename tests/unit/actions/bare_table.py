@@ -88,8 +88,8 @@ class BareTable:
         return self.timeline().find_completed(instant) is not None
 
     def state_of(self, instant: InstantTime) -> State | None:
-        found = self.timeline().find(instant)
-        return None if found is None else found.state
+        found = (one for one in self.timeline().instants if one.requested_at == instant)
+        return next((one.state for one in found), None)
 
 
 def group_of(bucket: int) -> FileId:

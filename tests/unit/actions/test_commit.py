@@ -369,8 +369,10 @@ def test_a_partition_with_stored_groups_is_not_looked_up(table: BareTable) -> No
     """Their commit marked it, and a request for each partition is slow."""
     with table.begin() as write:
         opened, stored = files_of(write, 1, 2)
-        commit_write(write, CommitPlan([opened, replace(stored, opens_group=False)]))
+        later = files_of(write, 1, partition="y")
+        commit_write(write, CommitPlan([opened, replace(stored, opens_group=False), *later]))
     assert table.storage.stat("x/.hoodie_partition_metadata") is None
+    assert f"commitTime={write.instant}" in marker_of(table, "y")
 
 
 def test_a_marker_that_another_writer_puts_first_stays(
@@ -477,62 +479,86 @@ def test_copies_for_a_resize_are_made_between_the_turn_and_the_decision(
     assert [table.storage.read(path) for path in paths] == [b"rows", b"rows"]
 
 
+@dataclass
+class Services:
+    """Stands in for what is done for the metadata table after a commit, and says that it is due."""
+
+    table: BareTable
+    lock: NotedLock = field(default_factory=NotedLock)
+    done: list[str] = field(default_factory=list)
+    fails: bool = False
+
+    def end_dead_cleans(self, *given: Any) -> None:
+        self._note("ended", given[:3])
+        assert given[3:] == (self.lock,)
+
+    def compact_metadata(self, *given: Any, lock: object, run: object) -> None:
+        self._note("compacted", given[:3])
+        assert (lock, run) == (self.lock, self.rewrite)
+        seen = given[3]()
+        assert seen.turn == last_turn(self.table.storage)
+        assert (seen.storage, seen.clock) == (self.table.storage, self.table.clock)
+        if self.fails:
+            raise StorageError("p", "put", "simulated")
+
+    def clean_metadata(self, *given: Any, lock: object) -> None:
+        self._note("cleaned", given)
+        assert lock is self.lock
+
+    def rewrite(self, *_: object) -> None:
+        """Stand in for an engine."""
+
+    def commit(self) -> InstantTime:
+        with self.table.begin(lock=self.lock) as write:
+            commit_write(write, CommitPlan(files_of(write, 1)), self.rewrite)  # type: ignore[arg-type]
+        return write.instant
+
+    def _note(self, name: str, given: Any) -> None:
+        assert given == (self.table.storage, self.table.config, self.table.clock)
+        assert self.table.timeline().completed_commits(), "the commit comes first"
+        assert self.lock.noted[-1] == "given up"
+        self.done.append(name)
+
+
 @pytest.fixture
-def services(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note what is done for the metadata table after a commit, which says that it is due."""
-    done: list[str] = []
+def services(table: BareTable, monkeypatch: pytest.MonkeyPatch) -> Services:
+    made = Services(table)
     due = PreparedCommit(None, True)  # type: ignore[arg-type]
     monkeypatch.setattr(commit, "prepare_commit", lambda *_: due)
-
-    def noted(name: str) -> Callable[..., None]:
-        def note(*given: Any, **named: Any) -> None:
-            assert any(
-                i.action is Action.COMMIT for i in BareTable(*given[:3]).timeline().completed()
-            )
-            done.append(name)
-
-        return note
-
     for name in ("end_dead_cleans", "compact_metadata", "clean_metadata"):
-        monkeypatch.setattr(commit, name, noted(name))
-    return done
+        monkeypatch.setattr(commit, name, getattr(made, name))
+    return made
 
 
-def test_the_metadata_table_is_compacted_and_cleaned_after_the_commit(
-    table: BareTable, services: list[str]
-) -> None:
-    table.commit(1)
-    assert services == ["compact_metadata", "clean_metadata"]
+def test_the_metadata_table_is_compacted_and_cleaned_after_the_commit(services: Services) -> None:
+    services.commit()
+    assert services.done == ["compacted", "cleaned"]
 
 
 def test_pending_cleans_are_ended_before_the_metadata_table_is_compacted(
-    table: BareTable, services: list[str]
+    services: Services,
 ) -> None:
-    table.leave(Action.CLEAN, b"plan")
-    table.commit(1)
-    assert services == ["end_dead_cleans", "compact_metadata", "clean_metadata"]
+    services.table.leave(Action.CLEAN, b"plan")
+    services.commit()
+    assert services.done == ["ended", "compacted", "cleaned"]
 
 
 def test_a_metadata_table_that_is_not_due_is_left_alone(
-    table: BareTable, services: list[str], monkeypatch: pytest.MonkeyPatch
+    services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    due = PreparedCommit(None, False)  # type: ignore[arg-type]
-    for prepared in (due, None):
+    for prepared in (PreparedCommit(None, False), None):  # type: ignore[arg-type]
         monkeypatch.setattr(commit, "prepare_commit", lambda *_, it=prepared: it)
-        table.commit(1)
-    assert services == []
+        services.commit()
+    assert services.done == []
 
 
 def test_a_service_of_the_metadata_table_that_fails_does_not_undo_the_commit(
-    table: BareTable, services: list[str], monkeypatch: pytest.MonkeyPatch
+    services: Services,
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise StorageError("p", "put", "simulated")
-
-    monkeypatch.setattr(commit, "compact_metadata", fail)
+    services.fails = True
     with pytest.warns(ServiceWarning, match="is completed, but a compaction"):
-        at = table.commit(1)
-    assert table.is_completed(at)
+        at = services.commit()
+    assert services.table.is_completed(at)
 
 
 def test_the_log_files_of_the_metadata_table_are_written_for_the_turn_that_was_seen(

@@ -17,6 +17,7 @@ from bucketlake.actions import completion
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.turns import head
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
@@ -30,7 +31,7 @@ from bucketlake.timeline.transitions import publish_completed, to_inflight
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
-from tests.unit.actions.bare_table import AHEAD
+from tests.unit.actions.bare_table import AHEAD, BareTable
 
 SOURCE = Path(bl.__file__).parent
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -328,3 +329,26 @@ def test_a_savepoint_that_was_deleted_while_it_was_made_is_not_published(
     with pytest.raises(CommitConflictError, match="deleted this savepoint; make it again"):
         complete_instant(storage, table.config(), pending, publication)
     assert AT not in {one.requested_at for one in table.timeline()}
+
+
+def test_the_metadata_table_completes_at_the_times_of_the_commit(
+    new_path: Callable[[], str],
+) -> None:
+    table = BareTable.at(new_path(), metadata_table=True)
+    at = table.commit(1)
+    inner = inner_table(table.storage, table.config)
+    found = load_timeline(inner.storage, inner.config).find_completed(at)
+    committed = table.timeline().find_completed(at)
+    assert found is not None
+    assert committed is not None
+    assert found.completed_at == committed.completed_at
+
+
+def test_a_commit_whose_delta_commit_is_gone_is_not_published(new_path: Callable[[], str]) -> None:
+    """Another writer undid it, and would find it completed after that."""
+    table = BareTable.at(new_path(), metadata_table=True)
+    pending = table.leave(COMMIT)
+    publication = Publication(AHEAD, COMMIT, b"{}", b"of the metadata table")
+    with pytest.raises(CommitConflictError):
+        complete_instant(table.storage, table.config, pending, publication)
+    assert not table.is_completed(pending.requested_at)

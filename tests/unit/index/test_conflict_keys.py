@@ -70,6 +70,7 @@ def test_changed_shards_that_cannot_be_read_name_the_commit(text: str) -> None:
         ChangedShards.of_commit(commit, "the commit")
     assert "the commit" in str(caught.value)
     assert SHARDS in str(caught.value)
+    assert text in str(caught.value)
     assert " " * 80 not in str(caught.value)
 
 
@@ -80,6 +81,7 @@ def test_slots_that_were_looked_at_and_cannot_be_read_name_the_commit(text: str)
         looked_at_keys(CommitMetadata("DELETE", {}, entry), "the commit")
     assert "the commit" in str(caught.value)
     assert "bucketlake.looked_at" in str(caught.value)
+    assert text in str(caught.value)
     assert " " * 80 not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bucketlake.errors import FormatError, StorageError
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.timeline.commit_order import Turn, last_turn, stray_turns, take_turn
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 FOLDER = ".hoodie/.bucket_index/ext/commit_order"
@@ -90,3 +90,14 @@ def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage) -> None:
     lost = FaultyStorage(storage, [Fault(1, Moment.AFTER, Effect.ECHO)])
     assert not take_turn(lost, instant(99), after=slow)
     assert {stored.path for stored in storage.list(FOLDER)} == left
+
+
+def test_old_turns_that_nobody_deleted_are_told(storage: Storage) -> None:
+    """Their writer died between its turn and the deletion."""
+    assert stray_turns(storage) == []
+    for number in range(1, 12):
+        assert take_turn(storage, instant(number), after=last_turn(storage))
+    assert stray_turns(storage) == []
+    storage.put(f"{FOLDER}/000000000002", b"left")
+    storage.put(f"{FOLDER}/not-a-turn", b"")
+    assert stray_turns(storage) == [f"{FOLDER}/000000000002"]
