@@ -420,6 +420,7 @@ class NotedLock:
             if self.is_lost:
                 raise LockError("the lock", "another writer", None)
 
+        assert storage.root.startswith("memory:")
         self.noted.append("taken")
         try:
             yield check
