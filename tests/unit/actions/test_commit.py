@@ -486,6 +486,7 @@ class Services:
 
     table: BareTable
     lock: NotedLock = field(default_factory=NotedLock)
+    engine: Any = field(default_factory=object)  # Any: it is passed on, and nothing is asked of it.
     done: list[str] = field(default_factory=list)
     fails: bool = False
 
@@ -493,9 +494,9 @@ class Services:
         self._note("ended", given[:3])
         assert given[3:] == (self.lock,)
 
-    def compact_metadata(self, *given: Any, lock: object, run: object) -> None:
+    def compact_metadata(self, *given: Any, lock: object, engine: object) -> None:
         self._note("compacted", given[:3])
-        assert (lock, run) == (self.lock, self.rewrite)
+        assert (lock, engine) == (self.lock, self.engine)
         seen = given[3]()
         assert seen.turn == last_turn(self.table.storage)
         assert (seen.storage, seen.clock) == (self.table.storage, self.table.clock)
@@ -506,12 +507,9 @@ class Services:
         self._note("cleaned", given)
         assert lock is self.lock
 
-    def rewrite(self, *_: object) -> None:
-        """Stand in for an engine."""
-
     def commit(self) -> InstantTime:
         with self.table.begin(lock=self.lock) as write:
-            commit_write(write, CommitPlan(files_of(write, 1)), self.rewrite)  # type: ignore[arg-type]
+            commit_write(write, CommitPlan(files_of(write, 1)), self.engine)
         return write.instant
 
     def _note(self, name: str, given: Any) -> None:

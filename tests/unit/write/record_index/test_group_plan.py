@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.flow.spread import spread
 from bucketlake.hashing.shard import shards_of_keys
 from bucketlake.index.groups_for_new_keys import OwnBuckets, SmallGroups
 from bucketlake.metadata.metadata_table import MetadataSlice
@@ -29,7 +30,7 @@ from bucketlake.write.record_index.group_plan import (
 from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
-from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE, spread
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE
 
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
@@ -274,10 +275,9 @@ def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
 
 
 def test_bytes_of_a_stored_row_are_guessed_from_the_rows_in_memory() -> None:
-    found = [replace(result(0, {0: 3}), size_bytes=900), replace(result(1, {0: 1}), size_bytes=100)]
-    assert weight_of_rows(found) == 125.0  # Half of 1,000 bytes over four rows.
-    assert weight_of_rows([replace(result(0, {0: 3}), size_bytes=3)]) == 1.0
-    assert weight_of_rows([result(0)]) == weight_of_rows([]) == RECORD_SIZE_BYTES_ESTIMATE
+    assert weight_of_rows(1_000, 4) == 125.0  # Half of the bytes in memory.
+    assert weight_of_rows(3, 3) == 1.0
+    assert weight_of_rows(0, 0) == RECORD_SIZE_BYTES_ESTIMATE
 
 
 def test_the_new_keys_of_several_lookups_share_groups() -> None:

@@ -13,6 +13,7 @@ from bucketlake.model.file_name import BaseFileName, FileId, InstantTime, LogFil
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.model.schema import META_NAMES
 from bucketlake.storage.base import Storage
+from bucketlake.write.record_index.by_shard import rows_of_group
 from bucketlake.write.record_index.group_plan import weight_of_rows
 from bucketlake.write.record_index.indexed_write import IndexedWrite
 from bucketlake.write.record_index.located import LookupResult
@@ -50,16 +51,16 @@ def size_of(held: FileSlice) -> int:
 
 
 def test_rows_of_a_base_file_are_counted_and_those_of_log_files_estimated_by_their_bytes(
-    storage: Storage, write: Any
+    storage: Storage,
 ) -> None:
     """Without the estimate the new keys of each write would go into a bucket that is full."""
     size = size_of(group(storage, "a", 40))
-    assert write._rows_of(group(storage, "a", 40)) == 40
-    assert write._rows_of(group(storage, "a", 40, size)) == 80
-    assert write._rows_of(group(storage, "a", 40, size // 2, size)) in (99, 100)
-    assert write._rows_of(group(storage, "a", 40, 1)) == 40
+    assert rows_of_group(storage, group(storage, "a", 40)) == 40
+    assert rows_of_group(storage, group(storage, "a", 40, size)) == 80
+    assert rows_of_group(storage, group(storage, "a", 40, size // 2, size)) in (99, 100)
+    assert rows_of_group(storage, group(storage, "a", 40, 1)) == 40
     only_logs = FileSlice("p", FileId("a"), T, None, group(storage, "a", 1, size).log_files)
-    assert write._rows_of(only_logs) == 0
+    assert rows_of_group(storage, only_logs) == 0
 
 
 def test_the_length_of_a_row_is_that_of_the_largest_base_file(storage: Storage, write: Any) -> None:
@@ -67,8 +68,8 @@ def test_the_length_of_a_row_is_that_of_the_largest_base_file(storage: Storage, 
     assert size_of(small) < size_of(large)
     only_logs = FileSlice("p", FileId("o"), T, None, group(storage, "x", 1, 10**9).log_files)
     live = {("p", held.file_id): held for held in (small, large, only_logs)}
-    assert write._row_bytes(live, [NEW_KEYS]) == max(1.0, size_of(large) / 5000)
-    assert write._row_bytes({("p", small.file_id): small}, [NEW_KEYS]) == size_of(small) / 10
+    assert write._row_bytes_of(live, [NEW_KEYS]) == max(1.0, size_of(large) / 5000)
+    assert write._row_bytes_of({("p", small.file_id): small}, [NEW_KEYS]) == size_of(small) / 10
 
 
 def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
@@ -76,13 +77,13 @@ def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
 ) -> None:
     empty = group(storage, "e", 0)
     for live in ({}, {("p", empty.file_id): empty}):
-        assert write._row_bytes(live, [NEW_KEYS]) == weight_of_rows([NEW_KEYS]) == 200.0
+        assert write._row_bytes_of(live, [NEW_KEYS]) == weight_of_rows(400, 1) == 200.0
 
 
 def test_no_footer_is_read_where_no_key_is_new(storage: Storage, write: Any) -> None:
     held = group(storage, "a", 5)
     storage.delete(held.paths[0])
     assert (
-        write._row_bytes({("p", held.file_id): held}, [LookupResult(0, 1, 9, 1, (), (), 0, 0)])
+        write._row_bytes_of({("p", held.file_id): held}, [LookupResult(0, 1, 9, 1, (), (), 0, 0)])
         == 1.0
     )
