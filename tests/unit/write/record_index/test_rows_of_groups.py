@@ -16,11 +16,10 @@ from bucketlake.storage.base import Storage
 from bucketlake.write.record_index.by_shard import rows_of_group
 from bucketlake.write.record_index.group_plan import weight_of_rows
 from bucketlake.write.record_index.indexed_write import IndexedWrite
-from bucketlake.write.record_index.located import LookupResult
 
 T = InstantTime("20260101000000000")
 SCHEMA = pa.schema([("id", pa.string())])
-NEW_KEYS = LookupResult(0, 1, 400, 1, (), ((0, 1),), 0, 0)
+PACKED: Any = SimpleNamespace(size_bytes=800, counts={("p", 0): 3, ("p", 1): 1})
 
 
 @pytest.fixture
@@ -68,8 +67,8 @@ def test_the_length_of_a_row_is_that_of_the_largest_base_file(storage: Storage, 
     assert size_of(small) < size_of(large)
     only_logs = FileSlice("p", FileId("o"), T, None, group(storage, "x", 1, 10**9).log_files)
     live = {("p", held.file_id): held for held in (small, large, only_logs)}
-    assert write._row_bytes_of(live, [NEW_KEYS]) == max(1.0, size_of(large) / 5000)
-    assert write._row_bytes_of({("p", small.file_id): small}, [NEW_KEYS]) == size_of(small) / 10
+    assert write._row_bytes(live, PACKED) == max(1.0, size_of(large) / 5000)
+    assert write._row_bytes({("p", small.file_id): small}, PACKED) == size_of(small) / 10
 
 
 def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
@@ -77,13 +76,4 @@ def test_the_length_of_a_row_is_guessed_without_a_base_file_with_rows(
 ) -> None:
     empty = group(storage, "e", 0)
     for live in ({}, {("p", empty.file_id): empty}):
-        assert write._row_bytes_of(live, [NEW_KEYS]) == weight_of_rows(400, 1) == 200.0
-
-
-def test_no_footer_is_read_where_no_key_is_new(storage: Storage, write: Any) -> None:
-    held = group(storage, "a", 5)
-    storage.delete(held.paths[0])
-    assert (
-        write._row_bytes_of({("p", held.file_id): held}, [LookupResult(0, 1, 9, 1, (), (), 0, 0)])
-        == 1.0
-    )
+        assert write._row_bytes(live, PACKED) == weight_of_rows(800, 4) == 100.0
