@@ -11,8 +11,10 @@ import pytest
 import bucketlake as bl
 from bucketlake.actions import turns
 from bucketlake.actions.completion import complete_instant
+from bucketlake.actions.metadata_upkeep import record_deletion
 from bucketlake.config.table_config import TableConfig
 from bucketlake.errors import BucketLakeError, CommitConflictError
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.metadata.record_index.definition_file import read_index_definitions
 from bucketlake.services.metadata import rebuild as building
 from bucketlake.storage.base import Storage
@@ -25,6 +27,7 @@ from bucketlake.timeline.table_properties import read_table_config
 from tests.faulty_storage import SimulatedCrash
 from tests.metadata_truth import listed_files, stored_files
 from tests.ring_tables import SPLIT_ALL
+from tests.unit.actions.bare_table import AHEAD, BareTable
 from tests.unit.actions.test_completion import (
     BROKEN,
     COW,
@@ -241,3 +244,19 @@ def test_copies_for_a_resize_that_is_pending_at_a_build_are_listed_once_it_compl
     table.resize()
     assert listed(table) == stored(table)
     assert table.to_arrow().sort_by("id") == before
+
+
+def test_a_deletion_that_is_recorded_completes_after_the_instants_of_all_turns(
+    new_path: Callable[[], str],
+) -> None:
+    """Else base files of a compaction would seem to include it, and the files stayed listed."""
+    table = BareTable.at(new_path(), metadata_table=True)
+    table.take(AHEAD)
+    given = (table.storage, table.config, table.clock, table.timeline())
+    inner = inner_table(table.storage, table.config)
+    before = {*load_timeline(inner.storage, inner.config).completed_commits()}
+    record_deletion(*given, ["x/gone"])
+    made = {*load_timeline(inner.storage, inner.config).completed_commits()} - before
+    assert [one.completed_at is not None and one.completed_at > AHEAD for one in made] == [True]
+    record_deletion(*given, [])
+    assert len(load_timeline(inner.storage, inner.config).completed_commits()) == len(before) + 1

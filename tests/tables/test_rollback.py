@@ -14,6 +14,7 @@ from bucketlake.actions.pending import begin_instant, withdraw_plan
 from bucketlake.actions.rollback import (
     carry_out_rollback,
     rollback_plan,
+    undo,
 )
 from bucketlake.config.paths_of_table import METADATA_TABLE_FOLDER
 from bucketlake.errors import FormatError, IndexStateError, TimelineError
@@ -31,6 +32,7 @@ from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
 from bucketlake.timeline.instant import Action, State
+from bucketlake.timeline.outcome import is_rolled_back
 from tests.faulty_storage import FaultyStorage, SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -426,6 +428,32 @@ def test_one_that_was_decided_is_carried_on(table: bl.Table) -> None:
     table.upsert(rows(range(0)))
     assert data_of(table) == before
     assert carry_out_rollback(storage, config, clock, planned, plan)
+    assert data_of(table) == before
+
+
+def test_a_commit_that_a_slow_process_publishes_again_during_its_rollback_goes(
+    table: bl.Table,
+) -> None:
+    """That process found the outcome before the rollback, and dies right after it published."""
+    before = data_of(table)
+    instant = instant_of(table.upsert(rows(range(5), v=1)))
+    storage, config = open_storage(table.path), table.config()
+    timeline = load_timeline(storage, config)
+    found = timeline.find_completed(instant)
+    assert found is not None
+    completed, plan = timeline.path_of(found), rollback_plan(storage, timeline, found)
+    content = storage.read(completed)
+
+    class PublishedMeanwhile(FaultyStorage):
+        def delete(self, path: str) -> None:
+            if path.endswith(f"{instant}.inflight"):  # The last that it deletes.
+                assert storage.stat(completed) is None, "readers see the commit no more"
+                storage.put(completed, content)
+            super().delete(path)
+
+    undo(PublishedMeanwhile(storage), config, plan, Action.COMMIT)
+    assert load_timeline(storage, config).find(instant) is None
+    assert is_rolled_back(storage, instant)
     assert data_of(table) == before
 
 

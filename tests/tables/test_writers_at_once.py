@@ -111,6 +111,20 @@ def test_the_second_of_two_writers_of_one_bucket_is_refused_and_both_instants_ar
     assert set(table.to_arrow()["v"].to_pylist()) == {1}
 
 
+def test_a_delete_is_refused_where_a_key_came_meanwhile_that_it_had_not_found(
+    table: bl.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit would say that the key is absent, though it wrote nothing to that bucket."""
+    absent, others = rows("new", range(1, 2)), []
+    keys = pa.concat_tables([rows("first", range(1)), absent]).select(["id", "day"])
+    target = open_target(storage_of(table), read_table_config(storage_of(table)), None)
+    meanwhile(monkeypatch, lambda: others.append(table.upsert(absent)))
+    with pytest.raises(CommitConflictError, match=r"changed bucket .* of partition 'b'") as caught:
+        write_records(target, Operation.DELETE, ArrowSource(keys))
+    assert others[0].instant in str(caught.value)
+    assert table.delete(keys).deleted == 2
+
+
 def test_a_writer_by_another_spelling_of_the_path_leaves_one_at_work_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ from bucketlake.model.write_stat import CommitMetadata, WriteStat
 from bucketlake.storage.base import Storage
 from bucketlake.timeline.active import Timeline
 from bucketlake.timeline.clock import InstantClock
-from bucketlake.timeline.commit_order import Turn
+from bucketlake.timeline.commit_order import Head, Turn, last_turn
 from bucketlake.timeline.table_properties import read_table_config
 
 _MAINTAINED = frozenset(MetadataPartition)
@@ -229,7 +229,9 @@ def record_deletion(
     instant = clock.next_instant(timeline)
     content = prepare_deletion(storage, timeline, instant, deleted) if deleted else None
     if content is not None:
-        publish_change(storage, config, instant, clock.next_instant(timeline), content)
+        # A compaction of the metadata table takes a turn, and is on no timeline that is read here.
+        completed_at = Head(storage, clock, last_turn(storage), timeline).next_instant()
+        publish_change(storage, config, instant, completed_at, content)
 
 
 def take_back_metadata(storage: Storage, config: TableConfig, instant: InstantTime) -> None:

@@ -17,18 +17,21 @@ from bucketlake.actions import completion
 from bucketlake.actions.completion import complete_instant
 from bucketlake.actions.turns import head
 from bucketlake.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
+from bucketlake.metadata.inner_table import inner_table
 from bucketlake.model.file_name import InstantTime
 from bucketlake.storage.base import Storage
 from bucketlake.storage.location import open_storage
 from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.active import load_timeline
 from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import last_turn, take_turn
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.outcome import Publication
 from bucketlake.timeline.transitions import publish_completed, to_inflight
 from tests.broken_tables import double_a_bucket
 from tests.faulty_storage import SimulatedCrash
 from tests.storages import failing
+from tests.unit.actions.bare_table import AHEAD, BareTable
 
 SOURCE = Path(bl.__file__).parent
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("v", pa.int64())])
@@ -185,10 +188,16 @@ def test_every_operation_completes_its_instants_through_the_door(
     run: Callable[[bl.Table], object],
     completed: list[Action],
 ) -> None:
+    """And after the instants of all turns, though some of them are on no timeline."""
     table = make(table_type)
     door.forget()
+    before, storage = {*table.timeline()}, open_storage(table.path)
+    assert take_turn(storage, AHEAD, last_turn(storage))
     run(table)
     assert door.passed == completed
+    done = [one.completed_at for one in table.timeline() if one not in before]
+    assert len(done) == len(completed)
+    assert all(at is not None and at > AHEAD for at in done)
 
 
 def test_a_completed_instant_that_somebody_puts_beside_the_door_is_noticed(
@@ -320,3 +329,26 @@ def test_a_savepoint_that_was_deleted_while_it_was_made_is_not_published(
     with pytest.raises(CommitConflictError, match="deleted this savepoint; make it again"):
         complete_instant(storage, table.config(), pending, publication)
     assert AT not in {one.requested_at for one in table.timeline()}
+
+
+def test_the_metadata_table_completes_at_the_times_of_the_commit(
+    new_path: Callable[[], str],
+) -> None:
+    table = BareTable.at(new_path(), metadata_table=True)
+    at = table.commit(1)
+    inner = inner_table(table.storage, table.config)
+    found = load_timeline(inner.storage, inner.config).find_completed(at)
+    committed = table.timeline().find_completed(at)
+    assert found is not None
+    assert committed is not None
+    assert found.completed_at == committed.completed_at
+
+
+def test_a_commit_whose_delta_commit_is_gone_is_not_published(new_path: Callable[[], str]) -> None:
+    """Another writer undid it, and would find it completed after that."""
+    table = BareTable.at(new_path(), metadata_table=True)
+    pending = table.leave(COMMIT)
+    publication = Publication(AHEAD, COMMIT, b"{}", b"of the metadata table")
+    with pytest.raises(CommitConflictError):
+        complete_instant(table.storage, table.config, pending, publication)
+    assert not table.is_completed(pending.requested_at)

@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bucketlake.errors import FormatError, StorageError
+from bucketlake.errors import AlreadyExistsError, FormatError, StorageError
 from bucketlake.model.file_name import InstantTime
-from bucketlake.storage.base import Storage
-from bucketlake.timeline.commit_order import Turn, last_turn, take_turn
+from bucketlake.storage.base import Buffer, Storage
+from bucketlake.timeline.commit_order import Turn, last_turn, stray_turns, take_turn
 from tests.faulty_storage import Effect, Fault, FaultyStorage, Moment
 
 FOLDER = ".hoodie/.bucket_index/ext/commit_order"
@@ -90,3 +90,77 @@ def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage) -> None:
     lost = FaultyStorage(storage, [Fault(1, Moment.AFTER, Effect.ECHO)])
     assert not take_turn(lost, instant(99), after=slow)
     assert {stored.path for stored in storage.list(FOLDER)} == left
+
+
+def test_old_turns_that_nobody_deleted_are_told(storage: Storage) -> None:
+    """Their writer died between its turn and the deletion."""
+    assert stray_turns(storage) == []
+    for number in range(1, 12):
+        assert take_turn(storage, instant(number), after=last_turn(storage))
+    assert stray_turns(storage) == []
+    storage.put(f"{FOLDER}/000000000002", b"left")
+    storage.put(f"{FOLDER}/not-a-turn", b"")
+    assert stray_turns(storage) == [f"{FOLDER}/000000000002"]
+
+
+def test_a_turn_with_a_changed_byte_is_refused_or_reads_as_it_was(storage: Storage) -> None:
+    for number, changes in ((9, True), (3, False)):
+        assert take_turn(storage, instant(number), last_turn(storage), changes_metadata=changes)
+    path, turn = f"{FOLDER}/000000000002", last_turn(storage)
+    assert turn == Turn(2, instant(3), True, instant(9), instant(9))
+    content, refused = storage.read(path), 0
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        storage.put(path, bytes(changed))
+        try:
+            found = last_turn(storage)
+        except FormatError:
+            refused += 1
+            continue
+        assert found == turn, changed
+    assert refused > len(content) - len("checksum=") - 1
+
+
+def test_a_turn_of_an_earlier_release_has_no_checksum_and_no_facts(storage: Storage) -> None:
+    storage.put(f"{FOLDER}/000000000004", f"{instant(3)} claim".encode())
+    assert last_turn(storage) == Turn(4, instant(3), False, None, None)
+    assert take_turn(storage, instant(5), last_turn(storage))
+    assert last_turn(storage) == Turn(5, instant(5), False, None, None)
+
+
+def test_the_instant_of_a_turn_is_later_than_the_floor_only_where_it_is_greater(
+    storage: Storage,
+) -> None:
+    for _ in range(2):
+        assert take_turn(storage, instant(3), last_turn(storage))
+    turn = last_turn(storage)
+    assert turn is not None
+    assert (turn.later_instant, turn.floor) == (None, instant(3))
+
+
+def test_a_turn_that_is_deleted_after_the_listing_is_looked_for_again(storage: Storage) -> None:
+    """Many others took their turns meanwhile."""
+    assert take_turn(storage, instant(1), after=None)
+
+    class GoneMeanwhile(FaultyStorage):
+        looks = 0
+
+        def read(self, path: str) -> bytes:
+            self.looks += 1
+            if self.looks == 1:
+                for number in range(2, 12):
+                    assert take_turn(storage, instant(number), last_turn(storage))
+            return super().read(path)
+
+    slow = GoneMeanwhile(storage)
+    assert last_turn(slow) == Turn(11, instant(11))
+    assert slow.looks == 2
+
+
+def test_a_turn_that_others_took_and_deleted_since_the_put_is_lost(storage: Storage) -> None:
+    class GoneMeanwhile(FaultyStorage):
+        def put_if_absent(self, path: str, data: Buffer) -> None:
+            raise AlreadyExistsError(path, "put", "simulated")
+
+    assert not take_turn(GoneMeanwhile(storage), instant(1), after=None)

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.flow.spread import spread
 from bucketlake.hashing.shard import shards_of_keys
-from bucketlake.index.groups_for_new_keys import SmallGroups
+from bucketlake.index.groups_for_new_keys import OwnBuckets, SmallGroups
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.shards import IndexShards, Shard
 from bucketlake.model.file_name import BaseFileName, FileId, InstantTime
 from bucketlake.model.file_slice import DataFile, FileSlice
-from bucketlake.write.record_index import lookups as lookups_module
-from bucketlake.write.record_index.group_plan import GroupPlan, Removal, dead_groups, plan_groups
+from bucketlake.write import write_plan
+from bucketlake.write.record_index.group_plan import (
+    GroupPlan,
+    Removal,
+    dead_groups,
+    plan_groups,
+    weight_of_rows,
+)
 from bucketlake.write.record_index.located import LOOKUP, PLACE, RANK, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.tag import TaggedRecords
+from bucketlake.write.write_plan import RECORD_SIZE_BYTES_ESTIMATE
 
 INSTANT = InstantTime("20240101120000000")
 LIMITS = SmallGroups(1_000, 800)
@@ -64,8 +74,9 @@ def plan(
     }
     given = defaults | settings
     filling, rows_of = given.pop("filling", LIMITS), given.pop("rows_of", lambda _: 0)
+    replaced = given.pop("replaced", {})
     return plan_groups(
-        lookups, found, held, {}, filling, ROW_BYTES, rows_of, shards=shards, **given
+        lookups, found, held, replaced, filling, ROW_BYTES, rows_of, shards=shards, **given
     )
 
 
@@ -94,6 +105,179 @@ def test_new_keys_fill_small_groups_with_updates_first_and_then_new_groups() -> 
     assert records == {"with": 50, "without": 30, 0: 100, 1: 80}
     assert slots_of(planned, 0, -1, [0, 39, 40, 69, 70, 169, 170, 249]) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert slots_of(planned, 0, 0, [-1]) == [0]
+
+
+def slots_by_group(planned: GroupPlan) -> dict[str, tuple[int, int]]:
+    """Return number and records of each slot, by stored group, or by the number of a new one."""
+    return {
+        slot.slices[0].file_id if slot.slices else f"new {slot.slot}": (slot.slot, slot.records)
+        for slot in planned.write.slots
+    }
+
+
+def test_slots_of_stored_groups_have_the_numbers_after_those_of_new_groups() -> None:
+    """The number of a new group makes its id, so each partition counts from 0."""
+    held = live(("p", "a", 990), ("p", "b", 990), ("q", "c", 990))
+    shards = IndexShards(None, {"p": 1, "q": 1})
+    lookups = lookup_plan({"p": 200, "q": 3}, shards)
+    found = [result(0, {0: 101}, p__a=1, p__b=2), result(1, q__c=3)]
+    planned = plan(lookups, found, held, shards)
+    assert slots_by_group(planned) == {
+        "a": (2, 1),
+        "b": (3, 2),
+        "new 0": (0, 100),
+        "new 1": (1, 1),
+        "c": (0, 3),
+    }
+    assert [slot.number for slot in planned.write.slots] == [0, 1, 2, 3, 4]
+    assert slots_of(planned, 0, 1, [-1]) == [1]
+    assert slots_of(planned, 1, 0, [-1]) == [4]
+
+
+def test_records_of_one_group_add_up_over_the_lookups_that_found_it() -> None:
+    shards = IndexShards(None, {"p": 2})
+    lookups = lookup_plan({"p": 9}, shards)
+    found = [result(0, p__a=4, p__gone=0), result(1, p__a=5)]
+    planned = plan(lookups, found, live(("p", "a", 990)), shards)
+    assert slots_by_group(planned) == {"a": (0, 9)}
+    assert slots_of(planned, 1, 0, [-1]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (39, {"a": 39}),
+        (40, {"a": 40}),
+        (41, {"a": 40, "b": 1}),
+        (42, {"a": 40, "b": 1, "new 0": 1}),
+        (141, {"a": 40, "b": 1, "new 0": 100}),
+        (142, {"a": 40, "b": 1, "new 0": 100, "new 1": 1}),
+    ],
+)
+def test_no_group_is_written_that_gets_no_record(keys: int, expected: dict[str, int]) -> None:
+    """The last free row of a group counts, and a group that is just full needs no other one."""
+    held = live(("p", "a", 600), ("p", "b", 590), ("p", "full", 595))
+    rooms = {"a": 40, "b": 1, "full": 0}
+    filling = FixedRooms(1_000, 800, rooms)
+    shards = IndexShards(None, {"p": 1})
+    planned = plan(lookup_plan({"p": keys}, shards), [result(0, {0: keys})], held, shards,
+                   filling=filling)  # fmt: skip
+    assert {name: records for name, (_, records) in slots_by_group(planned).items()} == expected
+
+
+@dataclass(frozen=True)
+class FixedRooms(SmallGroups):
+    """Small groups with given rooms."""
+
+    rooms: dict[str, int]
+
+    def room(self, held: FileSlice, row_bytes: float, rows_of: object) -> int:
+        return self.rooms[held.file_id]
+
+
+def bucket(number: int, name: str = "aaaa") -> FileId:
+    return FileId(f"{number:08d}-{name}-4000-8000-000000000000-0")
+
+
+def test_new_keys_of_a_shard_fill_its_own_buckets_by_their_rows_and_then_new_ones() -> None:
+    """A bucket has the rows of its base file and, as an estimate, those of its log files."""
+    held = live(*((path, bucket(n), 10) for path, n in (("p", 0), ("p", 1), ("q", 0))))
+    rows = {("p", bucket(0)): 95, ("p", bucket(1)): 40, ("q", bucket(0)): 99}
+    gone = {"p": [bucket(4), FileId("random-0")], "q": []}
+    shards = IndexShards(None, {"p": 2, "q": 1})
+    lookups = lookup_plan({"p": 99, "q": 99}, shards)
+    found = [result(0, {0: 10}), result(1, {0: 61}), result(2, {1: 3})]
+    filling = OwnBuckets(100, None)
+    planned = plan(
+        lookups, found, held, shards, filling=filling, used=gone.__getitem__,
+        rows_of=lambda one: rows[one.partition_path, one.file_id],
+        stored={path: [MetadataSlice(Shard(0, path).file_id, None, ())] for path in "pq"},
+    )  # fmt: skip
+    found_slots = {
+        (slot.partition_path, slot.slices[0].file_id if slot.slices else slot.slot): slot.records
+        for slot in planned.write.slots
+    }
+    assert found_slots == {
+        ("p", bucket(0)): 5,
+        ("p", 6): 5,  # Shard 0 had bucket 4.
+        ("p", bucket(1)): 60,
+        ("p", 3): 1,
+        ("q", bucket(0)): 1,
+        ("q", 1): 2,
+    }
+    groups = [group for shard in planned.shards for group in shard.groups]
+    assert len(groups) == 6
+    for group in groups:
+        slot = planned.write.slots[group.slot]
+        assert group.partition_path == slot.partition_path
+        if slot.slices:
+            assert group.file_id == slot.slices[0].file_id
+        else:
+            assert group.file_id == filling.new_group_id(INSTANT, slot.partition_path, slot.slot)
+
+
+def test_a_write_has_the_replaced_groups_and_spreads_slots_and_shards_over_tasks() -> None:
+    shards = IndexShards(None, {"p": 2, "q": 2})
+    replaced = {"p": (FileId("old"),)}
+    lookups = lookup_plan({"p": 150, "q": 50}, shards)
+    found = [result(0, {0: 100}), result(1, {0: 100}), result(2, {1: 10}), result(3, {1: 10})]
+    planned = plan(lookups, found, {}, shards, replaced=replaced, tasks_wanted=2)
+    assert planned.write.replaced == replaced
+    weights = [slot.weight for slot in planned.write.slots]
+    weights += [(shard.new + shard.gone) * 16 for shard in planned.shards]
+    tasks = [part.task for part in (*planned.write.slots, *planned.shards)]
+    assert tasks == spread(weights, planned.write.task_count)
+    assert len({*tasks}) == planned.write.task_count > 1
+
+
+def test_new_and_gone_keys_of_a_shard_add_up_over_its_lookups() -> None:
+    shards = IndexShards(None, {"p": 1})
+    one = lookup_plan({"p": 9}, shards)
+    twice = (one.lookups[0], replace(one.lookups[0], number=1))
+    found = [replace(result(0, {0: 3}), gone=2), replace(result(1, {0: 4}), gone=5)]
+    planned = plan(replace(one, lookups=twice), found, {}, shards)
+    [shard] = planned.shards
+    assert (shard.number, shard.new, shard.gone) == (0, 7, 7)
+    assert planned.shard_of_lookup == (0, 0)
+    with pytest.raises(ValueError, match="zip"):
+        plan(replace(one, lookups=twice), found[:1], {}, shards)
+
+
+def test_a_global_index_opens_no_shards_with_a_new_partition() -> None:
+    shards = IndexShards(3)
+    lookups = lookup_plan({"p": 9}, shards)
+    planned = plan(lookups, [result(0), result(1, {0: 2}), result(2)], {}, shards)
+    assert [(shard.shard, shard.new, shard.opens) for shard in planned.shards] == [
+        (Shard(1), 2, False)
+    ]
+    assert planned.shard_of_lookup == (-1, 0, -1)
+
+
+def test_shards_of_replaced_partitions_are_planned_with_their_entries() -> None:
+    shards = IndexShards(None, {"p": 1, "q": 2})
+    stored = {
+        path: [MetadataSlice(Shard(n, path).file_id, None, ()) for n in range(count)]
+        for path, count in (("p", 1), ("q", 2))
+    }
+    lookups = lookup_plan({"p": 9}, shards)
+    found = [result(0, {0: 3})]
+    for partitions in (("q",), None):
+        planned = plan(lookups, found, {}, shards, stored=stored, removal=Removal(partitions))
+        of_p = () if partitions else None
+        assert [
+            (plan.number, plan.shard, plan.new, plan.stored, plan.replaced)
+            for plan in planned.shards
+        ] == [
+            (0, Shard(0, "p"), 3, None if partitions else stored["p"][0], of_p),
+            (1, Shard(0, "q"), 0, stored["q"][0], partitions),
+            (2, Shard(1, "q"), 0, stored["q"][1], partitions),
+        ]
+
+
+def test_bytes_of_a_stored_row_are_guessed_from_the_rows_in_memory() -> None:
+    assert weight_of_rows(1_000, 4) == 125.0  # Half of the bytes in memory.
+    assert weight_of_rows(3, 3) == 1.0
+    assert weight_of_rows(0, 0) == RECORD_SIZE_BYTES_ESTIMATE
 
 
 def test_the_new_keys_of_several_lookups_share_groups() -> None:
@@ -137,7 +321,7 @@ def test_entries_of_replaced_partitions_are_removed_by_their_shards() -> None:
     assert [s.data_partition for s, _ in Removal(None).shards(partitioned)] == ["gone", "kept"]
     assert list(Removal().shards(partitioned)) == []
     in_one = {None: [MetadataSlice(Shard(n).file_id, None, ()) for n in range(3)]}
-    assert len(list(Removal(("gone",)).shards(in_one))) == 3
+    assert [s for s, _ in Removal(("gone",)).shards(in_one)] == [Shard(n) for n in range(3)]
 
 
 def test_groups_of_entries_that_are_not_live_are_dead() -> None:
@@ -159,12 +343,21 @@ def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
         if is_global
         else IndexShards(None, {path: shard_count + n for n, path in enumerate(sorted(counts))})
     )
+<<<<<<< HEAD
     before = lookups_module.write_plan.RECORDS_PER_TASK_MAX
     lookups_module.write_plan.RECORDS_PER_TASK_MAX = records_max
     try:
         planned = lookup_plan(counts, shards)
     finally:
         lookups_module.write_plan.RECORDS_PER_TASK_MAX = before
+=======
+    before = write_plan.RECORDS_PER_TASK_MAX
+    write_plan.RECORDS_PER_TASK_MAX = records_max
+    try:
+        planned = lookup_plan(counts, shards)
+    finally:
+        write_plan.RECORDS_PER_TASK_MAX = before
+>>>>>>> 873903644c51435cfbbeb5855c95228de33897fc
     paths = sorted(counts)
     rows = [(path, f"k{path}{n}") for path in paths for n in range(counts[path])]
     codes = np.array([paths.index(path) for path, _ in rows], np.int32)

@@ -1,0 +1,229 @@
+"""What a write finds out about the commits of others, and which of them are in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bucketlake.actions import conflict
+from bucketlake.actions.conflict import (
+    Commits,
+    commits_since,
+    require_kept,
+    require_no_conflict,
+    require_no_restore,
+    require_no_undoing,
+    require_not_converted,
+    require_untouched_partitions,
+    retried,
+    rolled_back,
+)
+from bucketlake.errors import CommitConflictError, ObjectNotFoundError
+from bucketlake.index.conflict_keys import key_of_slot
+from bucketlake.model.file_name import InstantTime
+from bucketlake.model.write_stat import CommitMetadata, WriteStat, by_partition
+from bucketlake.timeline.active import Timeline
+from bucketlake.timeline.instant import Action
+from tests.unit.actions.bare_table import BareTable, group_of
+
+OWN, FIRST, SECOND = (InstantTime(f"2026010100000000{n}") for n in (5, 6, 7))
+
+
+def commit(*buckets: int, partition: str = "x", **facts: Any) -> CommitMetadata:
+    stats = [WriteStat(group_of(n), f"{partition}/{n}", partition) for n in buckets]
+    return CommitMetadata("UPSERT", by_partition(stats), **facts)
+
+
+def missing(path: str) -> ObjectNotFoundError:
+    return ObjectNotFoundError(path, "read", "it is not there")
+
+
+def archived_from(timeline: Timeline, *instants: InstantTime) -> Timeline:
+    """Return the timeline as an archival of some commits leaves it."""
+    left = tuple(i for i in timeline.instants if i.requested_at not in instants)
+    return replace(timeline, instants=left, start=min(i.requested_at for i in left))
+
+
+@pytest.fixture
+def table(new_path: Callable[[], str]) -> BareTable:
+    return BareTable.at(new_path())
+
+
+def test_a_write_that_finds_no_file_is_tried_again_too() -> None:
+    """A rollback or a clean may have deleted it while the write read it."""
+    failures: list[Exception] = [missing("a"), CommitConflictError(OWN, "b")]
+
+    def write() -> str:
+        if failures:
+            raise failures.pop(0)
+        return "written"
+
+    assert retried(write) == "written"
+    failures += [missing(f"file {n}") for n in range(4)]
+    with pytest.raises(ObjectNotFoundError, match="file 3"):
+        retried(write)
+
+
+def test_another_error_is_not_tried_again() -> None:
+    met: list[int] = []
+
+    def write() -> None:
+        met.append(1)
+        raise ValueError("no conflict")
+
+    with pytest.raises(ValueError, match="no conflict"):
+        retried(write)
+    assert met == [1]
+
+
+def test_commits_since_a_pin_are_those_that_it_lacks(table: BareTable) -> None:
+    table.commit(1)
+    pinned = table.timeline()
+    with table.begin() as running:
+        made = [table.commit(2), table.commit(3)]
+        found = commits_since(table.storage, table.config, pinned, table.timeline())
+    assert [instant for instant, _ in found] == made
+    assert running.instant not in made
+    assert [[*held.partitions] for _, held in found] == [["x"], ["x"]]
+    newest = table.timeline()
+    assert commits_since(table.storage, table.config, newest, newest) == []
+
+
+class Archive:
+    """Stands in for the archive: entries by time, and what was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *times: InstantTime) -> None:
+        self.entries = [SimpleNamespace(requested_at=at) for at in times]
+        self.asked: list[tuple[str | None, str | None]] = []
+        monkeypatch.setattr(conflict, "read_archive", self.read)
+        monkeypatch.setattr(conflict, "archived_commit", self.commit)
+        monkeypatch.setattr(conflict, "archived_completion_times", self.times)
+        self.no_commits: set[str] = set()
+
+    def read(self, *_: object, since: str, until: str | None) -> Iterable[SimpleNamespace]:
+        self.asked.append((since, until))
+        return self.entries
+
+    def commit(self, entry: SimpleNamespace) -> CommitMetadata | None:
+        return None if entry.requested_at in self.no_commits else commit(4)
+
+    def times(self, *_: object, since: str, until: str) -> dict[InstantTime, InstantTime]:
+        self.asked.append((since, until))
+        return {entry.requested_at: entry.requested_at for entry in self.entries}
+
+
+def test_commits_that_were_archived_since_the_pin_count_too(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = table.commit(1)
+    pinned = table.timeline()
+    archived, active = table.commit(2), table.commit(3)
+    clean = InstantTime("20240101000000000")
+    archive = Archive(monkeypatch, known, clean, archived, active)
+    archive.no_commits = {clean}
+    newest = archived_from(table.timeline(), known, archived)
+    assert newest.start == active
+    found = commits_since(table.storage, table.config, pinned, newest)
+    assert [instant for instant, _ in found] == [active, archived]
+    assert archive.asked == [(pinned.start, active)]
+
+
+def test_the_whole_archive_is_asked_where_the_pin_saw_no_commit(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = table.timeline()
+    assert pinned.start is None
+    active = table.commit(3)
+    archive = Archive(monkeypatch, InstantTime("20240101000000000"))
+    found = commits_since(table.storage, table.config, pinned, table.timeline())
+    assert [instant for instant, _ in found] == [active, "20240101000000000"]
+    assert archive.asked == [("", active)]
+
+
+def test_the_archive_is_not_read_where_the_timeline_begins_as_it_did(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.commit(1)
+    pinned = table.timeline()
+    table.commit(2)
+    archive = Archive(monkeypatch, FIRST)
+    assert len(commits_since(table.storage, table.config, pinned, table.timeline())) == 1
+    assert archive.asked == []
+
+
+def test_a_commit_that_is_neither_active_nor_archived_was_rolled_back(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, archived, kept = table.commit(1), table.commit(2), table.commit(3)
+    pinned, newest = table.timeline(), archived_from(table.timeline(), gone, archived)
+    archive = Archive(monkeypatch, archived)
+    given = (table.storage, table.config)
+    assert rolled_back(*given, pinned, newest) == {gone}
+    assert archive.asked == [(gone, archived)]
+    with pytest.raises(CommitConflictError, match=f"instant {gone} was rolled back meanwhile"):
+        require_kept(*given, OWN, pinned, newest)
+    assert rolled_back(*given, newest, pinned) == set()
+    assert rolled_back(*given, pinned, pinned) == set()
+    require_kept(*given, OWN, pinned, archived_from(table.timeline(), archived))
+    assert kept in {found.requested_at for found in newest.completed_commits()}
+
+
+def test_a_conversion_among_other_commits_is_found() -> None:
+    others: Commits = [(FIRST, commit(1)), (SECOND, commit(extra={"bucketlake.conversion": "x"}))]
+    require_not_converted(OWN, others[:1])
+    with pytest.raises(CommitConflictError, match=f"{SECOND} converted the table") as caught:
+        require_not_converted(OWN, others)
+    assert caught.value.instant == OWN
+
+
+def test_a_pending_restore_or_rollback_is_found_among_other_pending_work(table: BareTable) -> None:
+    for action in (Action.COMMIT, Action.COMPACTION, Action.CLEAN):
+        table.leave(action)
+    require_no_undoing(OWN, table.timeline())
+    require_no_restore(table.timeline())
+    undoing = table.leave(Action.ROLLBACK, b"plan").requested_at
+    require_no_restore(table.timeline())
+    with pytest.raises(CommitConflictError, match=f"rollback {undoing} is under way") as caught:
+        require_no_undoing(OWN, table.timeline())
+    assert caught.value.instant == OWN
+    restore = table.leave(Action.RESTORE, b"plan").requested_at
+    with pytest.raises(CommitConflictError, match="this restore is under way") as caught:
+        require_no_restore(table.timeline())
+    assert caught.value.instant == restore
+
+
+def test_the_first_common_bucket_of_the_first_commit_in_conflict_is_named() -> None:
+    touched = {key_of_slot("x", 2), key_of_slot("x", 3)}
+    others: Commits = [(FIRST, commit(1)), (SECOND, commit(3, 2))]
+    require_no_conflict(OWN, touched, others[:1])
+    with pytest.raises(CommitConflictError, match=f"{SECOND} changed bucket 2") as caught:
+        require_no_conflict(OWN, touched, others)
+    assert caught.value.instant == OWN
+
+
+def test_a_compaction_is_passed_over_and_the_commits_after_it_are_not() -> None:
+    touched = {key_of_slot("x", 1)}
+    compaction = FIRST, commit(1, compacted=True)
+    require_no_conflict(OWN, touched, [compaction])
+    with pytest.raises(CommitConflictError, match=f"instant {FIRST}"):
+        require_no_conflict(OWN, touched, [compaction], cleaned=True)
+    with pytest.raises(CommitConflictError, match=f"instant {SECOND}"):
+        require_no_conflict(OWN, touched, [compaction, (SECOND, commit(1))])
+
+
+def test_a_write_of_whole_partitions_is_in_conflict_with_every_commit_to_them() -> None:
+    """Also where the bucket had no file when the write was planned."""
+    others: Commits = [
+        (FIRST, commit(1, partition="z")),
+        (FIRST, commit(1, partition="y", compacted=True)),
+        (SECOND, commit(7, partition="y")),
+    ]
+    require_untouched_partitions(OWN, ["x", "y"], others[:2])
+    require_untouched_partitions(OWN, iter(["x"]), others)
+    with pytest.raises(CommitConflictError, match=f"{SECOND} changed partition 'y'") as caught:
+        require_untouched_partitions(OWN, iter(["x", "y"]), others)
+    assert caught.value.instant == OWN

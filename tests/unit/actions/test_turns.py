@@ -1,0 +1,351 @@
+"""The steps between a turn and a completed instant, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bucketlake.actions import turns
+from bucketlake.actions.pending import decide_plan
+from bucketlake.actions.turns import head, publish
+from bucketlake.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    LockError,
+    StorageError,
+)
+from bucketlake.model.file_name import InstantTime
+from bucketlake.timeline import heartbeat
+from bucketlake.timeline.clock import InstantClock
+from bucketlake.timeline.commit_order import last_turn
+from bucketlake.timeline.heartbeat import beating
+from bucketlake.timeline.instant import Action, Instant, State, instant_to_ms
+from bucketlake.timeline.markers import Marker, MarkerType, read_markers, write_marker
+from bucketlake.timeline.outcome import (
+    OutcomeKind,
+    Publication,
+    claim_commit,
+    claim_rollback,
+    read_outcome,
+)
+from tests.faulty_storage import FaultyStorage
+from tests.storages import failing
+from tests.unit.actions.bare_table import AHEAD, BareTable
+
+WRITES = [Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT]
+EARLY = InstantTime("20240101000000000")
+PLANS = [Action.ROLLBACK, Action.RESTORE, Action.CLEAN]
+
+
+@pytest.fixture
+def table(new_path: Callable[[], str]) -> BareTable:
+    return BareTable.at(new_path())
+
+
+def decide(table: BareTable, pending: Instant, content: bytes = b"{}") -> Publication:
+    """Decide that an instant is committed, at a time after all others."""
+    at = table.clock.next_instant(table.timeline())
+    publication = Publication(at, pending.action.completes_as, content)
+    assert claim_commit(table.storage, pending.requested_at, publication).won
+    return publication
+
+
+def put_out(table: BareTable, pending: Instant, metadata_commit: bytes | None = None) -> str:
+    now = head(table.storage, table.config, table.clock, own=pending.requested_at)
+    return publish(now, table.config, pending, b"{}", metadata_commit, lambda: None)
+
+
+def test_without_turns_the_head_has_none_and_the_timeline_as_it_is(table: BareTable) -> None:
+    left = table.leave(Action.COMMIT)
+    now = head(table.storage, table.config, table.clock)
+    assert now.turn is None
+    assert now.timeline.find(left.requested_at) == left
+    assert table.decided(left.requested_at) is None
+
+
+def test_the_head_completes_the_decided_commit_of_the_last_turn(table: BareTable) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    publication = decide(table, left)
+    now = head(table.storage, table.config, table.clock)
+    found = now.timeline.find_completed(left.requested_at)
+    assert found is not None
+    assert found.completed_at == publication.completed_at
+    assert now.turn == last_turn(table.storage)
+
+
+def test_the_head_leaves_commits_of_earlier_turns_alone(table: BareTable) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    table.take(AHEAD)  # Of an instant that no timeline has.
+    head(table.storage, table.config, table.clock)
+    assert table.decided(left.requested_at) is None
+
+
+def test_the_head_does_not_wait_for_the_instant_of_its_caller(table: BareTable) -> None:
+    own = table.leave(Action.COMMIT)
+    table.take(own.requested_at)
+    now = head(table.storage, table.config, table.clock, own=own.requested_at)
+    assert now.timeline.find(own.requested_at) == own
+    assert table.decided(own.requested_at) is None
+
+
+def test_a_turn_in_the_name_of_a_completed_commit_decides_nothing(table: BareTable) -> None:
+    """A resize takes such a turn for its plan, and the commit may be Hudi's, without an outcome."""
+    table.storage.put(f".hoodie/timeline/{EARLY}_20240101000001000.commit", b"{}")
+    table.take(EARLY)
+    head(table.storage, table.config, table.clock)
+    assert table.decided(EARLY) is None
+
+
+@pytest.mark.parametrize("action", [*WRITES, Action.CLUSTERING])
+def test_a_write_that_died_between_turn_and_decision_is_rolled_back(
+    table: BareTable, action: Action
+) -> None:
+    left = table.leave(action)
+    table.take(left.requested_at)
+    now = head(table.storage, table.config, table.clock)
+    assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
+    assert now.timeline.find_completed(left.requested_at) is None
+
+
+def test_an_undecided_compaction_holds_nobody_up(table: BareTable) -> None:
+    """It changes no row, and its plan may stay pending for years."""
+    left = table.leave(Action.COMPACTION, b"plan")
+    table.take(left.requested_at)
+    head(table.storage, table.config, table.clock)
+    assert table.decided(left.requested_at) is None
+
+
+def test_a_decided_compaction_is_completed_by_the_next_turn(table: BareTable) -> None:
+    left = table.leave(Action.COMPACTION, b"plan")
+    table.take(left.requested_at)
+    decide(table, left)
+    now = head(table.storage, table.config, table.clock)
+    assert now.timeline.find_completed(left.requested_at) is not None
+
+
+class Waiting:
+    """Stands in for the module ``time`` in waits for a decision."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.seconds, self._then = 0.0, then
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        assert 0.01 <= seconds <= 1
+        self.seconds += seconds
+        self._then()
+
+
+def test_a_living_writer_is_waited_for_between_its_turn_and_its_decision(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    waiting = Waiting(lambda: waiting.seconds > 0.12 and decide(table, left))
+    monkeypatch.setattr(turns, "time", waiting)
+    with beating(table.storage, left.requested_at):
+        now = head(table.storage, table.config, table.clock)
+    assert now.timeline.find_completed(left.requested_at) is not None
+    assert 0.1 < waiting.seconds < 0.5
+
+
+def test_a_living_writer_that_does_not_decide_is_rolled_back_after_ten_seconds(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    waiting = Waiting()
+    monkeypatch.setattr(turns, "time", waiting)
+    with beating(table.storage, left.requested_at):
+        head(table.storage, table.config, table.clock)
+    assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
+    assert 10 < waiting.seconds < 10.2
+
+
+def test_the_clock_of_the_table_says_whether_a_writer_of_elsewhere_lives(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    waiting = Waiting()
+    monkeypatch.setattr(turns, "time", waiting)
+    path = f".hoodie/.heartbeat/{left.requested_at}"
+    table.storage.put(path, b'{"process": "of another machine"}')
+    stored = table.storage.stat(path)
+    assert stored is not None
+    late = stored.modified_at_ms + heartbeat.EXPIRES_AFTER_MS + 1
+    head(table.storage, table.config, InstantClock("UTC", lambda: late))
+    assert waiting.seconds == 0
+    assert table.decided(left.requested_at) is OutcomeKind.ROLLBACK
+
+
+def test_storage_that_fails_for_the_commit_of_another_is_no_unknown_outcome_of_the_caller(
+    table: BareTable,
+) -> None:
+    left = table.leave(Action.COMMIT)
+    table.take(left.requested_at)
+    decide(table, left)
+    with pytest.raises(StorageError, match="finish the commit of another writer") as caught:
+        head(failing(table.storage, 1, 2, lands=False), table.config, table.clock)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert f"{left.requested_at}.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("action", [*WRITES, Action.COMPACTION, Action.CLUSTERING])
+def test_an_instant_completes_after_the_instants_of_all_turns(
+    table: BareTable, action: Action
+) -> None:
+    """Also after those that are on no timeline; else it were on the wrong side of them."""
+    table.take(AHEAD)
+    pending = table.leave(action, b"" if action in WRITES else b"plan")
+    completed_at = put_out(table, pending)
+    assert completed_at > AHEAD
+    found = table.timeline().find_completed(pending.requested_at)
+    assert found == Instant(
+        pending.requested_at, action.completes_as, State.COMPLETED, InstantTime(completed_at)
+    )
+
+
+@pytest.mark.parametrize("action", PLANS)
+def test_a_plan_that_changes_the_metadata_table_completes_after_the_instants_of_all_turns(
+    table: BareTable, action: Action
+) -> None:
+    """A compaction of the metadata table has waited for earlier completion times only."""
+    table.take(AHEAD)
+    planned = table.leave(action, b"plan").requested_at
+    took: list[int] = []
+
+    def metadata(duration_ms: int) -> bytes:
+        took.append(duration_ms)
+        return b"{}"
+
+    arguments = (table.storage, table.config, table.clock, planned, action, metadata)
+    outcome = decide_plan(*arguments, b"of the metadata table")
+    assert outcome.completed_at > AHEAD
+    assert outcome.publication is not None
+    assert outcome.publication.metadata_commit == b"of the metadata table"
+    assert outcome.publication.action is action
+    assert took == [instant_to_ms(outcome.completed_at, "UTC") - instant_to_ms(planned, "UTC")]
+    assert read_outcome(table.storage, planned, action) is not None
+
+
+@pytest.mark.parametrize("action", PLANS)
+def test_a_plan_completes_after_all_that_is_on_the_timeline(
+    table: BareTable, action: Action
+) -> None:
+    table.storage.put(f".hoodie/timeline/{EARLY}_{AHEAD}.commit", b"{}")
+    planned = table.leave(action, b"plan").requested_at
+    arguments = (table.storage, table.config, table.clock, planned, action, lambda _: b"{}")
+    assert decide_plan(*arguments).completed_at > AHEAD
+
+
+def test_nothing_is_decided_under_a_lock_that_was_lost(table: BareTable) -> None:
+    pending = table.leave(Action.COMMIT)
+    now = head(table.storage, table.config, table.clock, own=pending.requested_at)
+
+    def lost() -> None:
+        raise LockError("the lock", "another writer", None)
+
+    with pytest.raises(LockError):
+        publish(now, table.config, pending, b"{}", None, lost)
+    assert table.decided(pending.requested_at) is None
+    assert not table.is_completed(pending.requested_at)
+
+
+def test_what_another_process_rolled_back_is_not_published(table: BareTable) -> None:
+    pending = table.leave(Action.COMMIT)
+    claim_rollback(table.storage, pending.requested_at)
+    with pytest.raises(CommitConflictError, match="rolled it back") as caught:
+        put_out(table, pending)
+    assert caught.value.instant == pending.requested_at
+    assert table.state_of(pending.requested_at) is State.INFLIGHT
+
+
+@pytest.mark.parametrize("action", WRITES)
+def test_a_write_does_not_publish_what_another_action_decided_at_its_time(
+    table: BareTable, action: Action
+) -> None:
+    pending = table.leave(action)
+    decide(table, pending, b"of another")
+    with pytest.raises(CommitConflictError):
+        put_out(table, pending)
+    assert not table.is_completed(pending.requested_at)
+
+
+@pytest.mark.parametrize("action", [Action.COMPACTION, Action.CLUSTERING])
+def test_a_service_that_another_process_decided_completes_as_that_said(
+    table: BareTable, action: Action
+) -> None:
+    pending = table.leave(action, b"plan")
+    decided = decide(table, pending, b'{"of": "another"}')
+    assert put_out(table, pending) == decided.completed_at
+    found = table.timeline().find_completed(pending.requested_at)
+    assert found is not None
+    assert table.storage.read(table.timeline().path_of(found)) == decided.metadata
+
+
+def test_the_outcome_has_all_that_another_process_needs_to_complete(
+    table: BareTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = table.leave(Action.COMPACTION, b"plan")
+    completed: list[Publication] = []
+    monkeypatch.setattr(turns, "complete_instant", lambda *given: completed.append(given[3]))
+    completed_at = put_out(table, pending, b"of the metadata table")
+    outcome = read_outcome(table.storage, pending.requested_at)
+    assert outcome is not None
+    expected = Publication(
+        InstantTime(completed_at), Action.COMMIT, b"{}", b"of the metadata table"
+    )
+    assert [outcome.publication] == completed == [expected]
+
+
+def test_the_markers_go_once_the_instant_is_completed(table: BareTable) -> None:
+    pending = table.leave(Action.COMMIT)
+    write_marker(table.storage, pending.requested_at, Marker("x", "f", MarkerType.CREATE))
+    put_out(table, pending)
+    assert read_markers(table.storage, pending.requested_at) == []
+
+
+def test_markers_that_storage_does_not_delete_are_no_failure_of_the_commit(
+    table: BareTable,
+) -> None:
+    class KeepsFolders(FaultyStorage):
+        def delete_folder(self, folder: str) -> None:
+            raise StorageError(folder, "delete", "simulated")
+
+    pending = table.leave(Action.COMMIT)
+    write_marker(table.storage, pending.requested_at, Marker("x", "f", MarkerType.CREATE))
+    put_out(table.over(KeepsFolders(table.storage)), pending)
+    assert table.is_completed(pending.requested_at)
+    assert read_markers(table.storage, pending.requested_at) != []
+
+
+def test_a_turn_is_taken_after_the_one_that_the_head_saw(table: BareTable) -> None:
+    first, second = (table.leave(Action.COMMIT).requested_at for _ in range(2))
+    now = head(table.storage, table.config, table.clock)
+    assert now.take(first)
+    assert not now.take(second), "another writer has taken it"
+    turn = last_turn(table.storage)
+    assert turn is not None
+    assert (turn.number, turn.instant, turn.metadata_changed) == (1, first, False)
+    later = head(table.storage, table.config, table.clock, own=first)
+    assert later.take(second, changes_metadata=True)
+    turn = last_turn(table.storage)
+    assert turn is not None
+    assert (turn.number, turn.instant, turn.metadata_changed) == (2, second, True)
+
+
+@pytest.mark.parametrize(
+    "after", [None, InstantTime("20240101000000000"), InstantTime("21000101000000000")]
+)
+def test_new_times_are_after_all_turns_and_after_a_given_time(
+    table: BareTable, after: InstantTime | None
+) -> None:
+    table.take(AHEAD)
+    now = head(table.storage, table.config, table.clock)
+    assert now.next_instant(after=after) > max(AHEAD, after or AHEAD)
