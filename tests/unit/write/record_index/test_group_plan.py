@@ -343,21 +343,12 @@ def test_every_key_belongs_to_the_lookup_of_its_shard_and_partition(
         if is_global
         else IndexShards(None, {path: shard_count + n for n, path in enumerate(sorted(counts))})
     )
-<<<<<<< HEAD
-    before = lookups_module.write_plan.RECORDS_PER_TASK_MAX
-    lookups_module.write_plan.RECORDS_PER_TASK_MAX = records_max
-    try:
-        planned = lookup_plan(counts, shards)
-    finally:
-        lookups_module.write_plan.RECORDS_PER_TASK_MAX = before
-=======
     before = write_plan.RECORDS_PER_TASK_MAX
     write_plan.RECORDS_PER_TASK_MAX = records_max
     try:
         planned = lookup_plan(counts, shards)
     finally:
         write_plan.RECORDS_PER_TASK_MAX = before
->>>>>>> 873903644c51435cfbbeb5855c95228de33897fc
     paths = sorted(counts)
     rows = [(path, f"k{path}{n}") for path in paths for n in range(counts[path])]
     codes = np.array([paths.index(path) for path, _ in rows], np.int32)
