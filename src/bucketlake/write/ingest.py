@@ -43,7 +43,8 @@ from bucketlake.write.commit_checks import require_same_index, require_same_sett
 from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import Packed, PackedRecords, RecordSource
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep
-from bucketlake.write.record_index.indexed_write import IndexedWrite, SharedGroupsError
+from bucketlake.write.record_index.indexed_result import SharedGroupsError
+from bucketlake.write.record_index.indexed_write import IndexedWrite
 from bucketlake.write.slot_stage import TaskResult, WriteTask, require_counted
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import Target, adopt_index

@@ -1,29 +1,30 @@
 """The steps of a write under a record-level index, between its begin and its commit.
 
-The records are located, the driver plans which file group gets which of them, and tasks write the
-groups and the changed entries of the index (``write/record_index/locate.py``,
-``write/record_index/group_plan.py``, ``write/record_index/place.py``). The engine of the records
-runs the two stages.
+Dynamic buckets whose keys are of one shard each are written in one stage
+(``write/record_index/by_shard.py``). In general there are two: the records are located, the driver
+plans which file group gets which of them, and tasks write the groups and the changed entries of the
+index (``write/record_index/locate.py``, ``write/record_index/group_plan.py``,
+``write/record_index/place.py``).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
 
-from bucketlake.actions.commit import CommitView, PendingWrite
+from bucketlake.actions.commit import PendingWrite
 from bucketlake.actions.early_conflict import wait_for_writers
 from bucketlake.actions.progress import telling_progress
 from bucketlake.actions.stream_batches import Batch
-from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.errors import IndexStateError
 from bucketlake.flow.stage import Flow
-from bucketlake.index.conflict_keys import ChangedShards, ConflictKey, describe_key
-from bucketlake.index.groups_for_new_keys import bucket_of_group, owner_of_group
+from bucketlake.index.conflict_keys import ChangedShards
+from bucketlake.index.groups_for_new_keys import bucket_of_group
 from bucketlake.index.record_layout import PinnedIndex, RecordLayout
 from bucketlake.index.shared_groups import have_shared_groups
 from bucketlake.metadata.location_cache.eviction import Checkpoint
@@ -32,7 +33,6 @@ from bucketlake.metadata.record_index.shards import Shard
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import FileSlice
 from bucketlake.model.table_type import Operation
-from bucketlake.model.write_stat import WriteStat
 from bucketlake.read.snapshot import Snapshot
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT
@@ -40,9 +40,7 @@ from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import (
     RECORDS_MAX,
-    ShardFound,
     ShardStage,
-    ShardWrite,
     rows_in,
     rows_of_group,
 )
@@ -54,11 +52,13 @@ from bucketlake.write.record_index.group_plan import (
     weight_of_rows,
 )
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
-from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.index_writer import ShardResult
+from bucketlake.write.record_index.indexed_result import IndexedResult
 from bucketlake.write.record_index.locate import KeyFinder, LocateTask, MovingKeys
 from bucketlake.write.record_index.located import Group, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.place import PlaceStage
+from bucketlake.write.record_index.shard_plan import plan_shard_writes, result_of_shards
 from bucketlake.write.slot_stage import TaskResult, WriteStage, WriteTask
 from bucketlake.write.tag import Tagger
 from bucketlake.write.write_plan import (
@@ -68,93 +68,6 @@ from bucketlake.write.write_plan import (
     plan_write,
     require_new_partitions,
 )
-
-
-class SharedGroupsError(Exception):
-    """Buckets hold keys of several shards, so a write cannot go shard by shard.
-
-    Attributes
-    ----------
-    partitions : set of str
-        Partitions with such buckets.
-    """
-
-    def __init__(self, partitions: Collection[str]) -> None:
-        super().__init__(partitions)
-        self.partitions = partitions
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedResult:
-    """What a write under a record-level index did, for its commit.
-
-    Attributes
-    ----------
-    plan : WritePlan
-        The slots, and the replaced groups.
-    slots : list of SlotResult
-        A result for each slot.
-    index_files : tuple of WriteStat
-        Log files of the index, relative to the metadata table.
-    changed : ChangedShards
-        Shards whose entries it changed.
-    looked_at : set of ConflictKey
-        Shards in which it found no entry of a key to delete.
-    inserted : int
-        Records with keys that the index did not have.
-    looked_up : int
-        Keys that were looked up in the index.
-    from_cache : int
-        Those of them that the caches of hosts answered.
-    ignored : int
-        Records that lost to a stored row of another partition by their ordering value.
-    """
-
-    plan: WritePlan
-    slots: list[SlotResult]
-    index_files: tuple[WriteStat, ...]
-    changed: ChangedShards
-    looked_at: frozenset[ConflictKey] = frozenset()
-    inserted: int = 0
-    looked_up: int = 0
-    from_cache: int = 0
-    ignored: int = 0
-
-    def require_alone(self, partitions: frozenset[str] | None, view: CommitView) -> None:
-        """Raise CommitConflictError if another commit changed keys that the write did not find.
-
-        Parameters
-        ----------
-        partitions : set of str, or None
-            Partitions of the batch; None in a global index.
-        view : CommitView
-            The state right before the commit.
-
-        Notes
-        -----
-        A commit of another program does not name its new keys, so it may have added any key to its
-        partitions.
-        """
-        own = self.changed.added | self.looked_at
-        if not own:
-            return
-        for instant, commit in view.since:
-            if commit.compacted or commit.resizes:
-                continue
-            other = ChangedShards.of_commit(commit, instant)
-            if other is None and (partitions is None or commit.partitions & partitions):
-                raise CommitConflictError(
-                    view.write.instant,
-                    f"instant {instant} of another program may have added the same keys meanwhile; "
-                    "retry the write",
-                )
-            common = frozenset() if other is None else own & other.added
-            if common:
-                raise CommitConflictError(
-                    view.write.instant,
-                    f"instant {instant} changed {describe_key(min(common))} meanwhile; retry the "
-                    "write",
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,24 +197,30 @@ class IndexedWrite:
         writer = replace(self.writer, slot_count=len(plan.slots))
         reader = self.reader
         task = WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
-        finder = self._finder(batch)
         stage = ShardStage(
             WriteStage(task, plan.placement(), packed.schema),
-            finder,
+            self._finder(batch),
             self.upkeep.writer,
             self.layout.filling,
             self.layout.shard_count,
             self._row_bytes(live, packed),
             removes_entries=not self.writer.appends,
         )
-        works = self._shard_writes(plan, shards, removal)
+        works = plan_shard_writes(
+            plan,
+            shards,
+            stored=self._index.stored,
+            removal=removal,
+            gone=self._replaced(),
+            shard_count=self.layout.shard_count,
+        )
         self._wait_for_shards(plan)
         doing = operation.value.lower().replace("_", " ")
         results: list[Any] = []
         if plan.slots:
             with telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots)):
                 results = packed.write_by_shard(stage, works, plan.task_count)
-        done = self._result_by_shard(plan, shards, results)
+        done = result_of_shards(plan, shards, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = packed.counts.keys() - {slot.key for slot in plan.slots}
         looked_at = {key_of(Shard(number, path)) for path, number in empty}
@@ -318,32 +237,6 @@ class IndexedWrite:
             operation, counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
         )
 
-    def _shard_writes(
-        self, plan: WritePlan, shards: Sequence[ShardPlan], removal: Removal
-    ) -> list[ShardWrite | ShardPlan]:
-        """Return what tasks do: shards with records, and those whose entries alone change."""
-        numbers = {shard.shard: shard for shard in shards}
-        removed = self._replaced()
-        works: list[ShardWrite | ShardPlan] = []
-        for slot in plan.slots:
-            path, number = slot.key
-            shard = numbers.pop(Shard(number, path))
-            stored = None if removal.has(path) else self._index.stored.get(path)
-            gone = [*removed.get(path, ()), *plan.replaced.get(path, ())]
-            own = [i for i in gone if owner_of_group(i, self.layout.shard_count) == number]
-            used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
-            works.append(
-                ShardWrite(
-                    slot,
-                    replace(shard, task=slot.task),
-                    None if not stored else stored[number],
-                    () if used is None else (used,),
-                )
-            )
-        left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
-        works += [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
-        return works
-
     def _wait_for_shards(self, plan: WritePlan) -> None:
         """Wait for other writes to the same shards, or to their buckets."""
         layout = self.layout
@@ -358,31 +251,6 @@ class IndexedWrite:
             wanted,
             group_key=layout.conflict_key_of_group,
             metadata=self._index.reader.table.storage,
-        )
-
-    def _result_by_shard(
-        self, plan: WritePlan, shards: Sequence[ShardPlan], results: Sequence[Any]
-    ) -> IndexedResult:
-        found = [result for result in results if isinstance(result, ShardFound)]
-        shared = {plan.slots[each.number].partition_path for each in found if each.is_shared}
-        if shared:
-            raise SharedGroupsError(shared)
-        slots = {each.number: plan.slots[each.number] for each in found}
-        shard_of = {n: Shard(slot.slot, slot.partition_path) for n, slot in slots.items()}
-        removing = {shard.shard for shard in shards if shard.stored is not None}
-        return IndexedResult(
-            plan,
-            [result for result in results if isinstance(result, SlotResult)],
-            files_of([result for result in results if isinstance(result, ShardResult)]),
-            ChangedShards(
-                frozenset(key_of(shard_of[each.number]) for each in found if each.new),
-                frozenset(key_of(shard_of[each.number]) for each in found if each.gone)
-                | frozenset(map(key_of, removing)),
-            ),
-            frozenset(key_of(shard_of[each.number]) for each in found if each.unknown),
-            sum(each.new for each in found),
-            sum(each.looked_up for each in found),
-            sum(each.from_cache for each in found),
         )
 
     def _finder(self, batch: Batch | None) -> KeyFinder:

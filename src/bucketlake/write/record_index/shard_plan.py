@@ -1,0 +1,92 @@
+"""The plan of a write shard by shard, and what its tasks did; see ``write/record_index/by_shard.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bucketlake.index.conflict_keys import ChangedShards
+from bucketlake.index.groups_for_new_keys import bucket_of_group, owner_of_group
+from bucketlake.metadata.record_index.shards import Shard
+from bucketlake.model.file_name import FileId
+from bucketlake.write.record_index.by_shard import ShardFound, ShardWrite
+from bucketlake.write.record_index.group_plan import Removal
+from bucketlake.write.record_index.index_upkeep import files_of, key_of
+from bucketlake.write.record_index.index_writer import ShardPlan, ShardResult
+from bucketlake.write.record_index.indexed_result import IndexedResult, SharedGroupsError
+from bucketlake.write.record_index.lookups import StoredShards
+from bucketlake.write.write_plan import SlotResult, WritePlan
+
+
+def plan_shard_writes(
+    plan: WritePlan,
+    shards: Sequence[ShardPlan],
+    *,
+    stored: StoredShards,
+    removal: Removal,
+    gone: Mapping[str, Sequence[FileId]],
+    shard_count: int,
+) -> list[ShardWrite | ShardPlan]:
+    """Return what tasks do: shards with records, and those whose entries alone change.
+
+    Parameters
+    ----------
+    plan : WritePlan
+        The slots, each of which is a shard.
+    shards : sequence of ShardPlan
+        How the entries of shards change.
+    stored : mapping
+        The slices of stored shards.
+    removal : Removal
+        Partitions whose entries go.
+    gone : mapping of str to sequence of FileId
+        Groups of each partition that are no longer live.
+    shard_count : int
+        Number of shards of each partition.
+    """
+    numbers = {shard.shard: shard for shard in shards}
+    works: list[ShardWrite | ShardPlan] = []
+    for slot in plan.slots:
+        path, number = slot.key
+        shard = replace(numbers.pop(Shard(number, path)), task=slot.task)
+        held = None if removal.has(path) else stored.get(path)
+        ids = [*gone.get(path, ()), *plan.replaced.get(path, ())]
+        own = [file_id for file_id in ids if owner_of_group(file_id, shard_count) == number]
+        used = max(own, key=lambda file_id: bucket_of_group(file_id) or 0, default=None)
+        looked_up = held[number] if held else None
+        works.append(ShardWrite(slot, shard, looked_up, () if used is None else (used,)))
+    left = [shard for shard in numbers.values() if shard.opens or shard.stored is not None]
+    return works + [replace(shard, task=n % plan.task_count) for n, shard in enumerate(left)]
+
+
+def result_of_shards(
+    plan: WritePlan, shards: Sequence[ShardPlan], results: Sequence[Any]
+) -> IndexedResult:
+    """Return what the tasks of shards did.
+
+    Raises
+    ------
+    SharedGroupsError
+        If a task found a key in a bucket of another shard.
+    """
+    found = [result for result in results if isinstance(result, ShardFound)]
+    slots = {each.number: plan.slots[each.number] for each in found}
+    shared = {slots[each.number].partition_path for each in found if each.is_shared}
+    if shared:
+        raise SharedGroupsError(shared)
+    keys = {n: key_of(Shard(slot.slot, slot.partition_path)) for n, slot in slots.items()}
+    removed = {key_of(shard.shard) for shard in shards if shard.stored is not None}
+    return IndexedResult(
+        plan,
+        [result for result in results if isinstance(result, SlotResult)],
+        files_of([result for result in results if isinstance(result, ShardResult)]),
+        ChangedShards(
+            frozenset(keys[each.number] for each in found if each.new),
+            frozenset(removed | {keys[each.number] for each in found if each.gone}),
+        ),
+        frozenset(keys[each.number] for each in found if each.unknown),
+        sum(each.new for each in found),
+        sum(each.looked_up for each in found),
+        sum(each.from_cache for each in found),
+    )
