@@ -1,4 +1,4 @@
-"""The plan of a write shard by shard, and what its tasks did; see ``write/record_index/by_shard.py``."""
+"""The plan of a write shard by shard (``by_shard.py``), and what its tasks did."""
 
 from __future__ import annotations
 
