@@ -15,8 +15,8 @@ from bucketlake.model.field_path import fields_at, known_field, roots_of
 from bucketlake.model.schema import normalise_schema, with_flag_of, without_flag
 from bucketlake.model.schema_merge import SchemaMerge
 from bucketlake.model.table_type import Operation
-from bucketlake.write.batch_columns import require_columns, require_fields
 from bucketlake.write.pack import RecordSource
+from bucketlake.write.required_columns import require_columns, require_fields
 from bucketlake.write.target import Target
 
 
