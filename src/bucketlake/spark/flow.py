@@ -176,15 +176,21 @@ def _unpacked(batches: Batches) -> Iterator[Any]:
     held: dict[str, list[pa.RecordBatch]] = defaultdict(list)
     sizes: dict[str, int] = defaultdict(int)
     for batch in batches:
-        for channel, piece in zip(batch.column("channel"), batch.column("piece"), strict=True):
-            name = channel.as_py()
-            held[name] += pa.ipc.open_stream(piece.as_buffer())
-            sizes[name] += len(piece.as_buffer())
+        for name, rows in _pieces_of(batch):
+            held[name] += rows
+            sizes[name] += sum(own.nbytes for own in rows)
             if sizes[name] >= _UNPACKED_BYTES:
                 yield Rows(name, pa.Table.from_batches(held.pop(name)))
                 sizes[name] = 0
     for name, rows in held.items():
         yield Rows(name, pa.Table.from_batches(rows))
+
+
+def _pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, list[pa.RecordBatch]]]:
+    """Yield the rows of each piece of some messages, without copying them."""
+    for channel, piece in zip(batch.column("channel"), batch.column("piece"), strict=True):
+        if piece.is_valid:
+            yield channel.as_py(), unpack(piece)
 
 
 def _running(stage: Stage) -> Work:
@@ -193,10 +199,8 @@ def _running(stage: Stage) -> Work:
         plans: list[Any] = []
         for batch in batches:
             plans += facts_of(batch.column("facts"))
-            sent = batch.filter(batch.column("piece").is_valid())
-            for channel in pc.unique(sent.column("channel")).to_pylist():
-                own = sent.filter(pc.equal(sent.column("channel"), channel))
-                held[channel] += unpack(own.column("piece"))
+            for channel, rows in _pieces_of(batch):
+                held[channel] += rows
             told = pc.or_(batch.column("result").is_valid(), batch.column("report").is_valid())
             if told.true_count:
                 yield batch.filter(told)

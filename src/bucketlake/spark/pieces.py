@@ -85,10 +85,6 @@ def pack(
     return np.array(tasks_of_pieces, np.int32), pieces
 
 
-def unpack(pieces: pa.BinaryArray) -> list[pa.RecordBatch]:
-    """Return the rows of pieces, without copying them."""
-    batches: list[pa.RecordBatch] = []
-    for piece in pieces:
-        if piece.is_valid:
-            batches += pa.ipc.open_stream(piece.as_buffer())
-    return batches
+def unpack(piece: pa.BinaryScalar) -> list[pa.RecordBatch]:
+    """Return the rows of a piece, without copying them."""
+    return [*pa.ipc.open_stream(piece.as_buffer())]
