@@ -14,6 +14,7 @@ from bucketlake.metadata.slices import slice_compaction
 from bucketlake.metadata.slices.slice_compaction import last_compaction
 from bucketlake.model.file_name import InstantTime
 from bucketlake.model.retention import CleanPolicy, Retention
+from bucketlake.services.cleaning import clean
 from bucketlake.storage.location import open_storage
 from bucketlake.timeline.active import Timeline, load_timeline
 from bucketlake.timeline.instant import Action, State
@@ -57,7 +58,7 @@ def copy_of(written: dict[str, bytes], path: str) -> bl.Table:
 
 
 def run_clean(table: bl.Table, storage: FaultyStorage) -> None:
-    cleaner(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
+    clean(storage, table.config(), Retention(CleanPolicy.COMMITS, 1))
 
 
 def dead_cleans(
