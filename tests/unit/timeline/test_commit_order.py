@@ -126,6 +126,9 @@ def test_a_turn_with_a_changed_byte_is_refused_or_reads_as_it_was(storage: Stora
             continue
         assert found == turn, changed
     assert refused > len(content) - len("checksum=") - 1
+    storage.put(path, content[:-1] + b"!")
+    with pytest.raises(FormatError, match=f"{path}: .*a turn with its checksum"):
+        last_turn(storage)
 
 
 def test_a_turn_of_an_earlier_release_has_no_checksum_and_no_facts(storage: Storage) -> None:
