@@ -73,17 +73,23 @@ def test_the_last_change_of_the_metadata_table_is_carried_on(storage: Storage) -
 
 
 def test_a_broken_turn_is_named(storage: Storage) -> None:
-    for content in (b"rubbish", b"202601010 claim floor=../x"):
+    contents = (b"rubbish", b"rubbish claim", b"\xff\xfe claim", b"202601010 claim floor=../x")
+    for content in contents:
         storage.put(f"{FOLDER}/000000000001", content)
         with pytest.raises(FormatError, match="commit_order/000000000001"):
             last_turn(storage)
+    storage.put(f"{FOLDER}/000000000001", b"rubbish" * 100)
+    with pytest.raises(FormatError, match="an instant and a claim, found 'rubbishrub") as caught:
+        last_turn(storage)
+    assert "rubbish" * 12 not in str(caught.value)
 
 
-def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage) -> None:
+@pytest.mark.parametrize("last", [10, 11])
+def test_a_number_that_was_dropped_is_not_taken_again(storage: Storage, last: int) -> None:
     """Who was slow between its look and its turn would commit on checks that are long outdated."""
     assert take_turn(storage, instant(1), after=None)
     slow = last_turn(storage)
-    for number in range(2, 12):
+    for number in range(2, last + 1):  # The tenth drops the second, which the slow one wants.
         assert take_turn(storage, instant(number), after=last_turn(storage))
     left = {stored.path for stored in storage.list(FOLDER)}
     assert not take_turn(storage, instant(99), after=slow)
@@ -120,6 +126,9 @@ def test_a_turn_with_a_changed_byte_is_refused_or_reads_as_it_was(storage: Stora
             continue
         assert found == turn, changed
     assert refused > len(content) - len("checksum=") - 1
+    storage.put(path, content[:-1] + b"!")
+    with pytest.raises(FormatError, match=f"{path}: .*a turn with its checksum"):
+        last_turn(storage)
 
 
 def test_a_turn_of_an_earlier_release_has_no_checksum_and_no_facts(storage: Storage) -> None:
