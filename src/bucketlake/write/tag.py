@@ -169,9 +169,11 @@ class Tagger:
         if len(fields) > 1 or self.key_spec.has_composite_keys:
             return None
         (name,) = fields
-        at = schema.get_field_index(name)
-        is_text = at >= 0 and schema.field(at).type == pa.string()
-        return name if is_text and self.schema.field(name).type == pa.string() else None
+        for columns in (schema, self.schema):  # A field inside a column is in neither.
+            at = columns.get_field_index(name)
+            if at < 0 or columns.field(at).type != pa.string():
+                return None
+        return name
 
     def keys_of(self, rows: pa.Table) -> pa.StringArray:
         """Return the record keys of rows with hidden columns."""
