@@ -93,7 +93,7 @@ class Driver:
         """Begin an upsert and die; return its instant."""
         before = instants_of(table)
         with self.monkeypatch.context() as patch:
-            patch.setattr(f"bucketlake.write.{self.step}", self._stop)
+            patch.setattr(f"bucketlake.{self.step}", self._stop)
             patch.setattr("bucketlake.write.transaction.settle", lambda *_: None)
             with pytest.raises(Killed):
                 table.ours.upsert(table.kind.rows(batch))
@@ -108,10 +108,10 @@ class Driver:
 @pytest.mark.parametrize(
     "step",
     [
-        "ingest.plan_write",
-        "transaction.commit_write",
-        "turns.claim_commit",
-        "turns.complete_instant",
+        "write.ingest.plan_write",
+        "write.transaction.commit_write",
+        "actions.turns.claim_commit",
+        "actions.turns.complete_instant",
     ],
 )
 def test_pending_commit_of_ours_is_rolled_back_by_hudi(
@@ -121,7 +121,7 @@ def test_pending_commit_of_ours_is_rolled_back_by_hudi(
     instant = Driver(monkeypatch, step).die(table, rows(range(10, 40), 5, ("eu", "us", "asia")))
     table.assert_read_by_all()
     written = [path for path in files_of(table, instant) if path.suffix == ".parquet"]
-    assert bool(written) is (step != "ingest.plan_write")
+    assert bool(written) is (step != "write.ingest.plan_write")
 
     table.upsert(HUDI, rows(range(20, 30), 3))
     assert files_of(table, instant) == []
@@ -136,7 +136,7 @@ def test_driver_of_ours_that_hudi_rolled_back_cannot_commit(
 ) -> None:
     """Nor do its tasks publish anything any more."""
     table.upsert(BUCKETLAKE, rows(range(24), 1))
-    driver = Driver(monkeypatch, "transaction.commit_write")
+    driver = Driver(monkeypatch, "write.transaction.commit_write")
     with monkeypatch.context() as patch:
         calls = []
         write = PackedRecords.write
@@ -167,7 +167,9 @@ def test_pending_rollback_of_hudi_is_finished_by_the_next_write(
     table: SharedTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: Writer
 ) -> None:
     table.upsert(BUCKETLAKE, rows(range(24), 1))
-    instant = Driver(monkeypatch, "transaction.commit_write").die(table, rows(range(10, 40), 5))
+    instant = Driver(monkeypatch, "write.transaction.commit_write").die(
+        table, rows(range(10, 40), 5)
+    )
     shutil.copytree(table.path, tmp_path / "before")
     table.write(HUDI, rows(range(1), 1))
     timeline = table.path / ".hoodie" / "timeline"

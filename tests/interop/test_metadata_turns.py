@@ -228,10 +228,10 @@ def test_replaced_and_undone_commits_leave_the_metadata_table_right(
     turns.upsert(BUCKETLAKE)
     turns.check_filters()
     for step, hudi_is_next, is_committed in (
-        ("turns.claim_commit", True, False),
-        ("turns.claim_commit", False, False),
-        ("turns.complete_instant", True, False),
-        ("turns.complete_instant", False, True),
+        ("actions.turns.claim_commit", True, False),
+        ("actions.turns.claim_commit", False, False),
+        ("actions.turns.complete_instant", True, False),
+        ("actions.turns.complete_instant", False, True),
         ("completion.publish_completed", True, False),
         ("completion.publish_completed", False, True),
     ):
