@@ -19,6 +19,7 @@ SCHEMA = pa.schema([(RECORD_KEY, pa.string()), ("ts", pa.int64()), ("v", pa.int6
 def block(
     *rows: tuple[str, int, int | None],
     deletes: bool = False,
+    resets: bool = False,
     partial: tuple[str, ...] | None = None,
 ) -> LogEntries:
     """Return a block of rows (key, ordering value, v), or of deletes, without v."""
@@ -34,7 +35,7 @@ def block(
             whole = whole.set_column(place, SCHEMA.field(name), pa.nulls(count, pa.int64()))
         columns = whole
     flags = np.full(count, deletes)
-    return LogEntries(keys, (comparable(ts),), flags, np.zeros(count, np.bool_), columns, partial)
+    return LogEntries(keys, (comparable(ts),), flags, np.full(count, resets), columns, partial)
 
 
 def merged(*blocks: LogEntries, compares: bool = True) -> LogSurvivors:
@@ -110,3 +111,27 @@ def test_a_row_says_which_columns_it_does_not_have() -> None:
     chunks = SliceMerge(found, SCHEMA, ("ts",)).run(iter([base.slice(0, 2), base.slice(2)]))
     rows = [tuple(row.values()) for chunk in chunks for row in chunk.to_pylist()]
     assert rows == [("c", 6, 8), ("d", 1, 9), ("a", 6, 1), ("b", 5, 1)]
+
+
+def test_a_row_after_a_commit_time_delete_counts_whatever_value_the_delete_has() -> None:
+    """Such a delete has no ordering value; what its column holds instead says nothing."""
+    gone = block(("a", 9, None), ("b", 9, None), deletes=True, resets=True)
+    found = merged(block(("a", 20, 1), ("b", 20, 1)), gone, block(("a", 5, 2)))
+    assert rows_of(found) == [("a", 5, 2)]
+    assert found.records.keys.to_pylist() == ["a", "b"]
+    assert found.records.is_reset.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("ordering", [(5, 6, 7), (5, 5, 5)])
+def test_a_part_of_a_row_takes_no_values_from_before_a_delete(
+    ordering: tuple[int, int, int],
+) -> None:
+    first, deleted, part = ordering
+    found = merged(
+        block(("a", first, 1)),
+        block(("a", deleted, None), deletes=True),
+        block(("a", part, None), partial=(RECORD_KEY, "ts")),
+    )
+    assert rows_of(found) == [("a", part, None)]
+    assert found.unset is not None
+    assert found.unset.tolist() == [[False, False, True]]
