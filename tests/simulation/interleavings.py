@@ -59,6 +59,7 @@ from tests.simulation.stage import Actor, Stage, StagedStorage
 from tests.simulation.world import ONE_BY_ONE, SCHEMA, upserted
 
 START_MS = 1_750_000_000_000
+_NUMBERS = itertools.count()  # Of all explorations: a path has one clock in a process.
 
 Run = Callable[[Target, Deed], object]
 """An action on an opened table; it notes in its deed which commits it undoes."""
@@ -296,7 +297,6 @@ class Exploration:
         self.scenario = scenario
         self.processes = ("writer 1", "writer 2", scenario.name)
         self.found = Explored()
-        self._number = itertools.count()
         self._first, self._deeds = self._prepared()
 
     def explore(self, switches: int, *, before_reads: bool = True) -> Explored:
@@ -340,7 +340,7 @@ class Exploration:
 
     def run(self, plan: Plan) -> list[Choice]:
         """Run a plan and check the table; return what could have gone on at each step."""
-        play = _Play(self.scenario, plan, f"interleaving-{next(self._number)}", self.processes)
+        play = _Play(self.scenario, plan, f"interleaving-{next(_NUMBERS)}", self.processes)
         self.found.runs += 1
         try:
             return play.run(self._first, self._deeds)
@@ -349,7 +349,7 @@ class Exploration:
 
     def _deaths(self) -> Iterator[Plan]:
         """Yield a plan for each change of storage of each process, after which it dies."""
-        play = _Play(self.scenario, Plan(), f"interleaving-{next(self._number)}", self.processes)
+        play = _Play(self.scenario, Plan(), f"interleaving-{next(_NUMBERS)}", self.processes)
         play.run(self._first, self._deeds)
         forget(play.name)
         for process in self.processes:
@@ -358,11 +358,11 @@ class Exploration:
 
     def _prepared(self) -> tuple[Objects, list[Deed]]:
         """Make the table: a key that was written twice."""
-        name = f"interleaving-{next(self._number)}"
-        play = _Play(self.scenario, Plan(), name, self.processes)
         scenario = self.scenario
+        # Made at another path: it has the time of day, and a clock never goes back.
+        empty = MemoryStorage(f"interleaving-{next(_NUMBERS)}")
         bl.create_table(
-            play.memory.root,
+            empty.root,
             schema=SCHEMA,
             record_key=["id"],
             partition_by=["p"],
@@ -370,6 +370,10 @@ class Exploration:
             table_type=scenario.table_type,
             metadata_table=scenario.has_metadata_table,
         )
+        name = f"interleaving-{next(_NUMBERS)}"
+        play = _Play(scenario, Plan(), name, self.processes)
+        play.memory._shelf.objects.update(empty._shelf.objects)
+        forget(empty.root.removeprefix("memory://"))
         play.alone("first", _writes(1))
         if scenario.has_savepoint:
             config = read_table_config(play.memory)

@@ -57,6 +57,7 @@ def test_what_begins_takes_another_time_and_lives_until_its_end(table: BareTable
         assert Instant(at, Action.ROLLBACK, State.REQUESTED) in begun.instants
         assert is_alive(table.storage, at, table.clock.now_ms)
         assert not is_alive(table.storage, taken, table.clock.now_ms)
+    assert [timeline.find(taken) is not None for timeline in clock.asked] == [False, True, True]
     assert not is_alive(table.storage, at, table.clock.now_ms)
     assert table.storage.read(f".hoodie/timeline/{at}.rollback.requested") == b"plan"
 
