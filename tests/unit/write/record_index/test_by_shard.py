@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 
 import pyarrow as pa
 import pytest
 
 import bucketlake as bl
 from bucketlake.index.shared_groups import SHARED_FOLDER
+from bucketlake.model.table_type import Operation
 from bucketlake.storage.location import open_storage
+from bucketlake.storage.memory import MemoryStorage, forget
 from bucketlake.timeline.table_properties import read_table_config
 from bucketlake.write.arrow_source import ArrowSource
+from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.partition_writes import rewrite_partitions
 from bucketlake.write.record_index import indexed_write
 from bucketlake.write.target import open_target
+from tests.choices import some
+from tests.conformance.cases import filled_storage
+from tests.faulty_storage import Fault, FaultyStorage, SimulatedCrash, distinct_deaths
+from tests.storages import objects_of
 
+_NUMBERS = count()
 NewPath = Callable[[], str]
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
 DYNAMIC = bl.DynamicBucket(max_records=20, assigners=4)
@@ -108,6 +118,40 @@ def test_a_key_in_a_bucket_of_another_shard_takes_the_general_way_and_is_noted(
     expected |= {f"k{number}": 2 for number in range(30, 80)}
     expected |= {f"k{number}": 3 for number in range(80, 100)}
     assert values(table) == expected
+    assert table.doctor(check_keys=True) == []
+
+
+@pytest.mark.parametrize("table_type", ["copy_on_write", "merge_on_read"])
+def test_a_death_at_any_step_of_a_write_that_begins_again_loses_and_doubles_nothing(
+    new_path: NewPath, table_type: str
+) -> None:
+    table = make(new_path(), bl.SimpleBucket(3), table_type)
+    table.upsert(rows(0, 9))
+    table.convert(DYNAMIC, dry_run=False)
+    held = objects_of(open_storage(table.path))
+    before = {f"k{number}": 1 for number in range(9)}
+    after = before | {f"k{number}": 2 for number in range(5, 14)}
+
+    def upserted(inner: MemoryStorage, *faults: Fault) -> FaultyStorage:
+        faulty = FaultyStorage(inner, faults, reads_count=False)
+        target = open_target(faulty, read_table_config(faulty), None)
+        write_records(target, Operation.UPSERT, ArrowSource(rows(5, 14, at=2), threads=1))
+        return faulty
+
+    counting = upserted(filled_storage(f"{table_type}-{next(_NUMBERS)}", held))
+    seen = []
+    for death in some(distinct_deaths(counting), 14):
+        inner = filled_storage(f"{table_type}-{next(_NUMBERS)}", held)
+        with suppress(SimulatedCrash):
+            upserted(inner, death)
+        opened = bl.open_table(inner.root)
+        found = values(opened)
+        assert found in (before, after), death
+        seen.append(found == after)
+        opened.upsert(rows(3, 20, at=3))
+        assert values(opened) == found | {f"k{number}": 3 for number in range(3, 20)}, death
+        forget(inner.root.removeprefix("memory://"))
+    assert False in seen
 
 
 def test_a_shard_with_more_records_than_a_task_should_hold_takes_the_general_way(
