@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def start_session(settings: Mapping[str, Any], own: Mapping[str, str]) -> SparkS
     return session
 
 
-class SparkSystem:
+class SparkSystem(ABC):
     """The steps that are the same for every system on Spark."""
 
     def __init__(self, settings: Mapping[str, Any], session: Mapping[str, str]) -> None:
@@ -57,9 +58,9 @@ class SparkSystem:
         self.versions: dict[str, str] = {}  # Besides those of Python and Spark.
         self._stages_seen = 0
 
+    @abstractmethod
     def frame(self, table: Path, columns: Sequence[str] | None = None) -> DataFrame:
         """Read all columns of the table, or those that are named."""
-        raise NotImplementedError
 
     def read(self, _data: DataSet, table: Path) -> dict[str, int]:
         """Read everything."""

@@ -19,7 +19,7 @@ from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.ingest import write_records
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index import indexed_write
-from bucketlake.write.record_index.locate import LocateTask
+from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.tag import SlotCounts, Tagger
 from bucketlake.write.target import open_target
 from tests.conformance.cases import Case, Checked, arrow, rows, storage_of
@@ -39,7 +39,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
     """Tasks hold 20 records at most; the list notes the parts that they locate or write."""
     monkeypatch.setattr(write_plan, "RECORDS_PER_TASK_MAX", 20)
     monkeypatch.setattr(indexed_write, "RECORDS_MAX", 20)
-    write, locate = GroupWriter.write, LocateTask.run
+    write, locate = GroupWriter.write, LocateStage.run
     written: list[SlotPart] = []
     lock = threading.Lock()
 
@@ -54,7 +54,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[SlotPart]:
         return locate(self, lookups, *arguments)
 
     monkeypatch.setattr(GroupWriter, "write", noted)
-    monkeypatch.setattr(LocateTask, "run", noted_lookups)
+    monkeypatch.setattr(LocateStage, "run", noted_lookups)
     return written
 
 

@@ -18,7 +18,7 @@ from bucketlake.write.group_writer import GroupWriter
 from bucketlake.write.pack import PackedRecords
 from bucketlake.write.record_index.by_shard import ShardStage
 from bucketlake.write.record_index.index_writer import IndexWriter
-from bucketlake.write.record_index.locate import LocateTask
+from bucketlake.write.record_index.locate import LocateStage
 from bucketlake.write.record_index.lookups import LookupPlan
 from bucketlake.write.record_index.place import PlaceStage
 from bucketlake.write.slot_stage import TaskResult, WriteTask
@@ -89,7 +89,7 @@ class _Remembering(PackedRecords):
         self.late.append(LateTasks(stage.records.task.writer.instant, again))
         return write(stage, plans, task_count)
 
-    def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
+    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
         return _Located(super().locate(plan, task), self.late)
 
 

@@ -23,7 +23,7 @@ from bucketlake.metadata.location_cache.cache import CachedLookup, LocationCache
 from bucketlake.metadata.location_cache.use import CacheUse
 from bucketlake.model.file_name import FileId
 from bucketlake.write.pack import PackedRecords
-from bucketlake.write.record_index.locate import LocateTask
+from bucketlake.write.record_index.locate import LocateStage
 from tests.choices import DEEP
 
 SCHEMA = pa.schema([("id", pa.string()), ("day", pa.string()), ("at", pa.int64())])
@@ -291,7 +291,7 @@ def test_a_lookup_that_is_repeated_without_dead_entries_counts_once(
     monkeypatch.setattr("bucketlake.write.record_index.indexed_write.RECORDS_MAX", 0)
     locate = PackedRecords.locate
 
-    def noting(self: PackedRecords, plan: Any, task: LocateTask) -> Any:
+    def noting(self: PackedRecords, plan: Any, task: LocateStage) -> Any:
         found = locate(self, plan, task)
         located.append(sum(result.from_cache for result in found.results()))
         return found

@@ -40,7 +40,7 @@ class SparkSource:
         self._given = df
         self._spool = spool
         self._stable: DataFrame | None = None
-        self._kept: list[Flow] = []
+        self._kept: Flow | None = None
         start_workers(df.sparkSession)
 
     @property
@@ -62,16 +62,23 @@ class SparkSource:
         self._given = self._given.select(nested_columns(paths, self.names))
 
     def pack(self, tagger: Tagger) -> PackedRecords:
-        """Tag and count the records in a job, and let Spark keep them."""
-        flow = SparkFlow(self._rows(), _packing(tagger)).kept()
-        self._kept.append(flow)
-        return PackedRecords(flow, self.schema, self._tasks_wanted)
+        """Tag and count the records in a job, and let Spark keep them.
+
+        A write that is tried again packs again; then the records of the first try are dropped.
+        """
+        self._drop()
+        self._kept = SparkFlow(self._rows(), _packing(tagger)).kept()
+        return PackedRecords(self._kept, self.schema, self._tasks_wanted)
 
     def close(self) -> None:
         """Drop the packed records, and the spooled copy, if there is one."""
-        while self._kept:
-            self._kept.pop().close()
+        self._drop()
         self._spool.drop()
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     @property
     def _tasks_wanted(self) -> int:

@@ -139,10 +139,9 @@ def write_records(
     adopt_index(target, listed.slices)
     if not counts and operation is not Operation.INSERT_OVERWRITE_TABLE:
         return WriteResult(None)
-    if not target.layout.locates:  # Otherwise the groups of the records are not known yet.
-        wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
-    if target.layout.locates:
+    if target.layout.locates:  # The groups of the records are not known yet.
         return _written_by_index(target, operation, packed, tagger, listed, batch)
+    wait_for_writers(target.storage, timeline, target.clock, _keys_of(target.layout, counts))
     with begun_write(target, operation) as write:
         listed.require_whole(write.begun)
         return write_into_slots(write, target, packed, tagger, listed.slices, batch=batch)

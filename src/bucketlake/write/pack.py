@@ -23,7 +23,7 @@ from bucketlake.write.write_plan import WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
     from bucketlake.write.record_index.by_shard import ShardStage
-    from bucketlake.write.record_index.locate import LocateTask
+    from bucketlake.write.record_index.locate import LocateStage
     from bucketlake.write.record_index.lookups import LookupPlan
 
 
@@ -176,6 +176,6 @@ class PackedRecords:
         """Send each record to the task that owns its shard of the index, which writes it."""
         return self.flow.then(stage, plans, task_count).results()
 
-    def locate(self, plan: LookupPlan, task: LocateTask) -> Flow:
+    def locate(self, plan: LookupPlan, task: LocateStage) -> Flow:
         """Send each record to the task of its lookup, and keep the located records."""
         return self.flow.then(task, plan.lookups, plan.task_count).kept()

@@ -22,8 +22,8 @@ from bucketlake.model.file_slice import FileSlice
 from bucketlake.read.slice_reader import SliceReader
 from bucketlake.write.counted import UNCOUNTED
 from bucketlake.write.record_index.index_writer import with_index
-from bucketlake.write.slot_stage import TaskResult, WriteTask, with_numbers
-from bucketlake.write.tag import SlotCounts, TaggedRecords, Tagger
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import SlotCounts, TaggedRecords, Tagger, with_numbers
 from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
 
 JOB_BYTES_MAX = 128 * 2**20

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from bucketlake.errors import IndexStateError
+from bucketlake.flow.numbered_rows import NumberedRows
 from bucketlake.flow.stage import NO_TASK, IntArray, Rows
 from bucketlake.index.layout import WHOLE_SLOT, Slot
 from bucketlake.merge.incoming import IncomingRecords, collapse_duplicates
 from bucketlake.write.batch_reader import BatchReader
 from bucketlake.write.counted import INPUT_CHANGED, STABLE_INPUT, require_count
 from bucketlake.write.group_writer import GroupWriter
-from bucketlake.write.tag import MOVED, PARTITION, POSITION, SLOT, Tagger, without_tags
+from bucketlake.write.tag import MOVED, SLOT, Tagger, positions_of, with_numbers, without_tags
 from bucketlake.write.write_plan import Placement, SlotPlan, SlotResult, WritePlan
 
 if TYPE_CHECKING:  # Most writes do not need the record-level index.
@@ -56,7 +56,12 @@ class WriteTask:
     index: IndexTask | None = None
 
     def write(
-        self, slots: Sequence[SlotPlan], rows: pa.Table, changed: ChangedKeys | None = None
+        self,
+        slots: Sequence[SlotPlan],
+        rows: pa.Table,
+        changed: ChangedKeys | None = None,
+        *,
+        is_distinct: bool = False,
     ) -> Iterator[SlotResult]:
         """Write the slots of one task from all of its rows; yield the result of each slot.
 
@@ -69,33 +74,32 @@ class WriteTask:
             of the slot.
         changed : ChangedKeys, optional
             Gets the keys whose entries in the record-level index may change.
+        is_distinct : bool
+            Whether the keys are known to be distinct.
         """
-        for slot, incoming, count in self.incoming(slots, rows):
+        for slot, incoming, count in self.incoming(slots, rows, is_distinct=is_distinct):
             done = self.writer.write(slot, incoming, changed)
             yield SlotResult(slot.number, count, done.stats, done.ignored)
 
     def incoming(
-        self, slots: Sequence[SlotPlan], rows: pa.Table
+        self, slots: Sequence[SlotPlan], rows: pa.Table, *, is_distinct: bool = False
     ) -> Iterator[tuple[SlotPlan, IncomingRecords, int]]:
         """Yield each slot of a task, its records with distinct keys, and how many arrived."""
-        numbers = rows[SLOT].to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        if (np.diff(order) != 1).any():
-            rows, numbers = rows.take(pa.array(order)), numbers[order]
+        numbered = NumberedRows.of(rows, SLOT)
         for slot in sorted(slots, key=lambda slot: slot.number):
-            start, end = np.searchsorted(numbers, [slot.number, slot.number + 1])
+            own = numbered.with_number(slot.number)
             if slot.part == WHOLE_SLOT:
-                require_count(slot.key, slot.records, int(end - start))
-            yield slot, self._incoming(rows.slice(start, end - start)), int(end - start)
+                require_count(slot.key, slot.records, own.num_rows)
+            records = self._incoming(own)
+            if not is_distinct:
+                records = collapse_duplicates(records, positions_of(own))
+            yield slot, records, own.num_rows
 
     def _incoming(self, rows: pa.Table) -> IncomingRecords:
-        """Return records with distinct keys."""
-        names = rows.column_names
-        positions = rows[POSITION].to_numpy() if POSITION in names else None
-        moved = rows[MOVED].to_numpy() if MOVED in names else None
         records = self.reader.read(without_tags(rows), self.tagger.keys_of(rows))
-        if moved is None:
-            return collapse_duplicates(records, positions)
+        if MOVED not in rows.column_names:
+            return records
+        moved = rows[MOVED].to_numpy()
         # The record has won already, so its key goes, whatever its ordering value.
         return replace(records, deleted=records.deleted | moved, is_reset=records.is_reset | moved)
 
@@ -149,21 +153,14 @@ class WriteStage:
         """Write the slots of a task, and send changed keys to the shards of the index."""
         index = self.task.index
         changed = None if index is None else index.collector()
-        yield from self.task.write(plans, self.or_none(received.get(RECORDS)), changed)
+        yield from self.task.write(plans, self.records_of(received), changed)
         if changed is not None:
             yield changed.rows()
 
-    def or_none(self, rows: pa.Table | None) -> pa.Table:
+    def records_of(self, received: Mapping[str, pa.Table]) -> pa.Table:
         """Return the records of a task, which may have got none."""
-        if rows is not None:
-            return rows
-        return with_numbers(self.task.tagger.no_rows(self.schema), np.empty(0, np.int64))
-
-
-def with_numbers(rows: pa.Table, numbers: np.ndarray) -> pa.Table:
-    """Return records with the numbers of their slots, in place of partition path and slot."""
-    names = [name for name in (PARTITION, SLOT) if name in rows.column_names]
-    return rows.drop_columns(names).append_column(SLOT, pa.array(numbers.astype(np.int32)))
+        rows = received.get(RECORDS)
+        return self.task.tagger.no_numbered_rows(self.schema) if rows is None else rows
 
 
 def require_counted(plan: WritePlan, results: Sequence[SlotResult]) -> None:

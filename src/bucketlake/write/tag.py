@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +164,10 @@ class Tagger:
             schema.empty_table(), TaggedRecords(pa.array([], pa.string()), [], nothing, nothing)
         )
 
+    def no_numbered_rows(self, schema: pa.Schema) -> pa.Table:
+        """Return a table of such records with numbers of slots, and without rows."""
+        return with_numbers(self.no_rows(schema), np.empty(0, np.int64))
+
     def key_column(self, schema: pa.Schema) -> str | None:
         """Return the column of records that has the text of their key; None if there is none."""
         fields = self.key_spec.record_key_fields
@@ -202,6 +207,17 @@ def slot_codes(
     """Combine partition number and slot into one number."""
     codes: npt.NDArray[np.int64] = (partitions.astype(np.int64) << _SLOT_BITS) | slots
     return codes
+
+
+def with_numbers(rows: pa.Table, numbers: npt.NDArray[np.integer[Any]]) -> pa.Table:
+    """Return records with the numbers of their slots in a plan, in place of what chose them."""
+    names = [name for name in (PARTITION, SLOT) if name in rows.column_names]
+    return rows.drop_columns(names).append_column(SLOT, pa.array(numbers.astype(np.int32)))
+
+
+def positions_of(rows: pa.Table) -> npt.NDArray[np.int64] | None:
+    """Return the positions of rows in an ordered input; None for an input without order."""
+    return rows[POSITION].to_numpy() if POSITION in rows.column_names else None
 
 
 def without_tags(rows: pa.Table) -> pa.Table:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from bucketlake.actions.progress import telling_progress
 from bucketlake.config.table_config import TimelineTimezone
 from bucketlake.errors import InputError, KeyTwiceError
+from bucketlake.flow.numbered_rows import NumberedRows
 from bucketlake.flow.spread import spread
 from bucketlake.flow.stage import Engine, IntArray, JobStage, Rows
 from bucketlake.format.hfile.writer import FILE_BYTES_MAX, encode_hfile
@@ -211,14 +212,12 @@ class _BuildShards:
     ) -> Iterator[WriteStat]:
         """Build the shards of a task."""
         keys = received.get(_KEYS, _KEY_BATCHES.empty_table())
-        keys = keys.unify_dictionaries().combine_chunks()
-        rows = dict(rows_by_number(keys["shard"].to_numpy()))
+        numbered = NumberedRows.of(keys.unify_dictionaries().combine_chunks(), "shard")
         for plan in sorted(plans, key=lambda plan: plan.number):
-            if plan.number in rows:
-                own = keys.take(pa.array(rows[plan.number]))
-                stat = self.builder.build_shard(plan.shard, _batches_of(own))
-                if stat is not None:
-                    yield stat
+            own = numbered.with_number(plan.number)
+            stat = self.builder.build_shard(plan.shard, _batches_of(own)) if len(own) else None
+            if stat is not None:
+                yield stat
 
 
 def _key_batch(batch: KeyBatch, shard: int) -> pa.Table:

@@ -29,6 +29,7 @@ from bucketlake.merge.incoming import IncomingRecords, key_order
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.entries_of_write import NewKeys
 from bucketlake.metadata.record_index.locations import NOT_FOUND
+from bucketlake.metadata.record_index.shards import rows_by_number
 from bucketlake.model.file_name import FileId
 from bucketlake.model.file_slice import DataFile, FileSlice
 from bucketlake.read.clean_guard import telling_what_is_gone
@@ -36,7 +37,7 @@ from bucketlake.storage.base import Storage
 from bucketlake.write.record_index.index_writer import IndexWriter, ShardPlan, ShardResult
 from bucketlake.write.record_index.locate import KeyFinder
 from bucketlake.write.record_index.located import Group
-from bucketlake.write.slot_stage import RECORDS, WriteStage, WriteTask
+from bucketlake.write.slot_stage import WriteStage, WriteTask
 from bucketlake.write.write_plan import SlotPlan, SlotResult
 
 RECORDS_MAX = 1 << 19
@@ -137,9 +138,9 @@ class ShardStage:
                 yield self.index_writer.write_known(plan, [], _NO_KEYS)
         writes = {plan.slot.number: plan for plan in plans if isinstance(plan, ShardWrite)}
         if writes:
-            task, rows = self.records.task, received.get(RECORDS)
-            slots = [writes[number].slot for number in sorted(writes)]
-            for slot, incoming, count in task.incoming(slots, self.records.or_none(rows)):
+            task, rows = self.records.task, self.records.records_of(received)
+            slots = [plan.slot for plan in writes.values()]
+            for slot, incoming, count in task.incoming(slots, rows):
                 yield from self._write(task, writes[slot.number], incoming, count)
 
     def _write(
@@ -158,20 +159,22 @@ class ShardStage:
         if unknown.any():
             kept = np.flatnonzero(~unknown)
             incoming, places = incoming.take(kept), places[kept]
-        new = np.flatnonzero(places == NOT_FOUND)
-        choices, owners = self._fill(task, plan, incoming, places, new)
+        is_new = places == NOT_FOUND
+        buckets, owners = self._fill(task, plan, incoming.keys, places)
+        choices: list[GroupChoice] = []
+        entries: list[NewKeys] = []
+        for number, rows in rows_by_number(owners):
+            file_id, held = buckets[number]
+            choices.append(GroupChoice(file_id, held, None if len(rows) == len(owners) else rows))
+            added = _taken(incoming.keys, rows[is_new[rows]])
+            if len(added):
+                entries.append(NewKeys(added, slot.partition_path, file_id))
         done = task.writer.write_choices(slot, choices, incoming)
         gone = self._gone(task, incoming) if self.removes_entries else _NO_ROWS
-        entries = [
-            NewKeys(_taken(incoming.keys, new[rows]), slot.partition_path, owner)
-            for owner, rows in owners
-        ]
         yield SlotResult(slot.number, records, done.stats, done.ignored)
         yield self.index_writer.write_known(plan.shard, entries, _taken(incoming.keys, gone))
-        unknown_count = int(unknown.sum())
-        yield ShardFound(
-            slot.number, False, len(new), len(gone), unknown_count, looked_up, from_cache
-        )
+        counts = int(is_new.sum()), len(gone), int(unknown.sum())
+        yield ShardFound(slot.number, False, *counts, looked_up, from_cache)
 
     def _places(self, slot: SlotPlan, groups: Sequence[Group]) -> Iterator[int]:
         """Yield the positions of groups among the live groups of a shard.
@@ -185,52 +188,37 @@ class ShardStage:
             yield live.get((path, file_id), NOT_FOUND if is_own else _SHARED)
 
     def _fill(
-        self,
-        task: WriteTask,
-        plan: ShardWrite,
-        incoming: IncomingRecords,
-        places: npt.NDArray[np.int32],
-        new: npt.NDArray[np.int64],
-    ) -> tuple[list[GroupChoice], list[tuple[FileId, npt.NDArray[np.int64]]]]:
-        """Choose the bucket of each record.
+        self, task: WriteTask, plan: ShardWrite, keys: pa.Array, places: npt.NDArray[np.int32]
+    ) -> tuple[list[tuple[FileId, FileSlice | None]], npt.NDArray[np.int32]]:
+        """Choose the bucket of each record: new keys fill buckets with room, and then new ones.
 
         Returns
         -------
-        list of GroupChoice
-            The buckets with their records.
-        list of (FileId, ndarray)
-            The buckets that get new keys, and which of the new keys.
+        list of (FileId, FileSlice or None)
+            The live buckets of the shard, and then the new ones.
+        ndarray of int32, shape (n_records,)
+            The position of each record's bucket.
         """
-        slot, slices = plan.slot, plan.slot.slices
-        order = key_order(_taken(incoming.keys, new))
-        rows_of = {place: [np.flatnonzero(places == place)] for place in range(len(slices))}
-        owners: list[tuple[FileId, npt.NDArray[np.int64]]] = []
-        written = {held.file_id for place, held in enumerate(slices) if len(rows_of[place][0])}
-        storage, left = task.writer.storage, order
-        numbers = {held.file_id: place for place, held in enumerate(slices)}
+        slot, slices, owners = plan.slot, plan.slot.slices, places.copy()
+        buckets: list[tuple[FileId, FileSlice | None]] = [(s.file_id, s) for s in slices]
+        numbers = {file_id: number for number, (file_id, _) in enumerate(buckets)}
+        new = np.flatnonzero(places == NOT_FOUND)
+        left = new[key_order(_taken(keys, new))]
+        written = {slices[n].file_id for n in np.unique(places[places != NOT_FOUND]).tolist()}
+        rows_of = partial(rows_of_group, task.writer.storage)
         for held in self.filling.candidates(slot.slot, self.shard_count, slices, written):
             if not len(left):
                 break
-            room = self.filling.room(held, self.row_bytes, partial(rows_of_group, storage))
-            if room > 0:
-                owners.append((held.file_id, left[:room]))
-                rows_of[numbers[held.file_id]].append(new[left[:room]])
-                left = left[room:]
-        choices = [
-            _choice(held.file_id, held, np.sort(np.concatenate(rows_of[place])), len(incoming))
-            for place, held in enumerate(slices)
-            if any(len(rows) for rows in rows_of[place])
-        ]
+            room = max(0, self.filling.room(held, self.row_bytes, rows_of))
+            owners[left[:room]] = numbers[held.file_id]
+            left = left[room:]
         rows_max = self.filling.rows_max(self.row_bytes)
-        ids = [held.file_id for held in slices]
-        free = self.filling.new_numbers(slot.slot, self.shard_count, lambda: [*ids, *plan.used])
+        free = self.filling.new_numbers(slot.slot, self.shard_count, lambda: [*numbers, *plan.used])
         for start in range(0, len(left), rows_max):
-            own = left[start : start + rows_max]
-            instant, number = task.writer.instant, next(free)
-            file_id = self.filling.new_group_id(instant, slot.partition_path, number)
-            owners.append((file_id, own))
-            choices.append(_choice(file_id, None, np.sort(new[own]), len(incoming)))
-        return choices, owners
+            owners[left[start : start + rows_max]] = len(buckets)
+            instant, path = task.writer.instant, slot.partition_path
+            buckets.append((self.filling.new_group_id(instant, path, next(free)), None))
+        return buckets, owners
 
     def _gone(self, task: WriteTask, incoming: IncomingRecords) -> npt.NDArray[np.int64]:
         """Return the rows whose keys are certain to be gone after the write."""
@@ -261,12 +249,6 @@ def rows_in(storage: Storage, base: DataFile) -> int:
         BaseFileReader(storage, base.path, base.size_bytes) as reader,
     ):
         return reader.row_count
-
-
-def _choice(
-    file_id: FileId, held: FileSlice | None, rows: npt.NDArray[np.int64], count: int
-) -> GroupChoice:
-    return GroupChoice(file_id, held, None if len(rows) == count else rows)
 
 
 def _taken(keys: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, IndexStateError
+from bucketlake.flow.numbered_rows import NumberedRows
 from bucketlake.flow.stage import Flow, IntArray, Rows
 from bucketlake.metadata.metadata_table import MetadataSlice
 from bucketlake.metadata.record_index.entries_of_write import GoneKeys, NewKeys
@@ -156,9 +157,9 @@ class IndexWriter:
         entries : pa.Table
             Their changed keys, in any order, in columns ``PLACED_ENTRIES``.
         """
-        numbers = entries[SHARD].to_numpy()
+        numbered = NumberedRows.of(entries, SHARD)
         for plan in sorted(plans, key=lambda plan: plan.number):
-            own = entries.take(pa.array(np.flatnonzero(numbers == plan.number)))
+            own = numbered.with_number(plan.number)
             yield ShardResult(plan.number, self._write(plan, own))
 
     def write_changes(self, plans: Iterable[ShardPlan], changes: pa.Table) -> Iterator[ShardResult]:
@@ -171,13 +172,9 @@ class IndexWriter:
         changes : pa.Table
             Their keys, in any order, in columns ``KEY_CHANGES``.
         """
-        changes = changes.unify_dictionaries().combine_chunks()
-        numbers = changes[SHARD].to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        ordered = numbers[order]
+        numbered = NumberedRows.of(changes.unify_dictionaries().combine_chunks(), SHARD)
         for plan in sorted(plans, key=lambda plan: plan.number):
-            start, end = np.searchsorted(ordered, [plan.number, plan.number + 1])
-            yield self._write_changes(plan, changes.take(pa.array(order[start:end])))
+            yield self._write_changes(plan, numbered.with_number(plan.number))
 
     def _write_changes(self, plan: ShardPlan, changes: pa.Table) -> ShardResult:
         if plan.opens:

@@ -10,7 +10,8 @@ index (``write/record_index/locate.py``, ``write/record_index/group_plan.py``,
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -54,7 +55,7 @@ from bucketlake.write.record_index.group_plan import (
 from bucketlake.write.record_index.index_upkeep import IndexUpkeep, files_of, key_of
 from bucketlake.write.record_index.index_writer import ShardResult
 from bucketlake.write.record_index.indexed_result import IndexedResult
-from bucketlake.write.record_index.locate import KeyFinder, LocateTask, MovingKeys
+from bucketlake.write.record_index.locate import KeyFinder, LocateStage, MovingKeys
 from bucketlake.write.record_index.located import Group, LookupResult
 from bucketlake.write.record_index.lookups import LookupPlan, plan_lookups
 from bucketlake.write.record_index.place import PlaceStage
@@ -158,7 +159,7 @@ class IndexedWrite:
                 instant=self.write.instant,
                 tasks_wanted=packed.tasks_wanted,
             )
-            self._wait_for_writers(plan)
+            self._wait_for_writers(plan.write, [s.shard for s in plan.shards if s.new])
             results = self._write(located, plan, packed.schema)
         finally:
             located.close()
@@ -194,11 +195,8 @@ class IndexedWrite:
         live: dict[Group, FileSlice] = {(s.partition_path, s.file_id): s for s in slices}
         plan = self._plan_by_shard(packed, slices)
         shards = self.upkeep.plan(plan, operation, looks_up=False, tasks_wanted=packed.tasks_wanted)
-        writer = replace(self.writer, slot_count=len(plan.slots))
-        reader = self.reader
-        task = WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
         stage = ShardStage(
-            WriteStage(task, plan.placement(), packed.schema),
+            WriteStage(self._task(plan), plan.placement(), packed.schema),
             self._finder(batch),
             self.upkeep.writer,
             self.layout.filling,
@@ -214,13 +212,12 @@ class IndexedWrite:
             gone=self._replaced(),
             shard_count=self.layout.shard_count,
         )
-        self._wait_for_shards(plan)
-        doing = operation.value.lower().replace("_", " ")
+        self._wait_for_writers(plan, [Shard(s.slot, s.partition_path) for s in plan.slots])
         results: list[Any] = []
         if plan.slots:
-            with telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots)):
+            with self._telling_progress(plan):
                 results = packed.write_by_shard(stage, works, plan.task_count)
-        done = result_of_shards(plan, shards, results)
+        done = result_of_shards(plan, works, results)
         # A delete looks for nothing in an empty partition, but must see who adds its keys.
         empty = packed.counts.keys() - {slot.key for slot in plan.slots}
         looked_at = {key_of(Shard(number, path)) for path, number in empty}
@@ -235,22 +232,6 @@ class IndexedWrite:
             operation = Operation.UPSERT  # The keys of every shard are looked at.
         return plan_write(
             operation, counts, slices, self.layout.tagging, tasks_wanted=packed.tasks_wanted
-        )
-
-    def _wait_for_shards(self, plan: WritePlan) -> None:
-        """Wait for other writes to the same shards, or to their buckets."""
-        layout = self.layout
-        wanted = {key_of(Shard(slot.slot, slot.partition_path)) for slot in plan.slots}
-        for slot in plan.slots:
-            for held in slot.slices:
-                wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
-        wait_for_writers(
-            self.write.storage,
-            self.write.begun,
-            self.write.clock,
-            wanted,
-            group_key=layout.conflict_key_of_group,
-            metadata=self._index.reader.table.storage,
         )
 
     def _finder(self, batch: Batch | None) -> KeyFinder:
@@ -284,7 +265,7 @@ class IndexedWrite:
             cache, so only the first time tells what the cache had.
         """
         replaced = frozenset(removal.partitions or ())
-        task = LocateTask(
+        task = LocateStage(
             self.tagger,
             lookups.placement,
             self._finder(batch),
@@ -314,11 +295,10 @@ class IndexedWrite:
             located.close()
             task = replace(task, dead=task.dead | dead)
 
-    def _wait_for_writers(self, plan: GroupPlan) -> None:
-        """Wait for other writes to the same groups, or that add keys to the same shards."""
-        layout, shards = self.layout, [shard for shard in plan.shards if shard.new]
-        wanted = {key_of(shard.shard) for shard in shards}
-        for slot in plan.write.slots:
+    def _wait_for_writers(self, plan: WritePlan, shards: Collection[Shard]) -> None:
+        """Wait for other writes to the same groups, or that add keys to some shards."""
+        layout, wanted = self.layout, {key_of(shard) for shard in shards}
+        for slot in plan.slots:
             for held in slot.slices:
                 wanted.add(layout.conflict_key_of_group(held.partition_path, held.file_id))
         wait_for_writers(
@@ -334,14 +314,18 @@ class IndexedWrite:
         slots = plan.write.slots
         if not slots:
             return [*self.upkeep.write_shards(plan.shards)]
-        writer = replace(self.writer, slot_count=len(slots))
-        reader = self.reader
-        task = WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
-        stage = PlaceStage.of(plan, task, self.upkeep.writer, schema)
-        doing = self.write.operation.value.lower().replace("_", " ")
-        with telling_progress(self.write.storage, self.write.instant, doing, len(slots)):
+        stage = PlaceStage.of(plan, self._task(plan.write), self.upkeep.writer, schema)
+        with self._telling_progress(plan.write):
             flow = located.then(stage, [*slots, *plan.shards], plan.write.task_count)
             return flow.results()
+
+    def _task(self, plan: WritePlan) -> WriteTask:
+        writer, reader = replace(self.writer, slot_count=len(plan.slots)), self.reader
+        return WriteTask(self.tagger, writer, reader.deletes_by_key, reader.delete_marker)
+
+    def _telling_progress(self, plan: WritePlan) -> AbstractContextManager[None]:
+        doing = self.write.operation.value.lower().replace("_", " ")
+        return telling_progress(self.write.storage, self.write.instant, doing, len(plan.slots))
 
     def _removal(self, records: Mapping[str, int]) -> Removal:
         match self.write.operation:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import IndexStateError
+from bucketlake.flow.numbered_rows import NumberedRows
 from bucketlake.flow.stage import NO_TASK, Rows
 from bucketlake.flow.stage import IntArray as TaskArray
 from bucketlake.merge.incoming import (
@@ -59,10 +60,10 @@ from bucketlake.write.tag import (
     KEY,
     MOVED,
     PARTITION,
-    POSITION,
     SLOT,
     TaggedRecords,
     Tagger,
+    positions_of,
     without_tags,
 )
 
@@ -173,7 +174,7 @@ class KeyFinder:
 
 
 @dataclass(frozen=True, slots=True)
-class LocateTask:
+class LocateStage:
     """The stage that locates records; a picklable value that all tasks of a write share.
 
     Attributes
@@ -239,17 +240,13 @@ class LocateTask:
         rows = received.get(RECORDS)
         if rows is None:
             _, rows = self.route(Rows(RECORDS, self.tagger.no_rows(self.columns)))
-        numbers = rows[LOOKUP].to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        if (np.diff(order) != 1).any():
-            rows, numbers = rows.take(pa.array(order)), numbers[order]
+        numbered = NumberedRows.of(rows, LOOKUP)
         for lookup in plans:
-            start, end = np.searchsorted(numbers, [lookup.number, lookup.number + 1])
-            yield from self._locate(lookup, rows.slice(start, end - start))
+            yield from self._locate(lookup, numbered.with_number(lookup.number))
 
     def _locate(self, lookup: Lookup, rows: pa.Table) -> Iterator[LookupResult | Rows]:
         received = rows.num_rows
-        positions = rows[POSITION].to_numpy() if POSITION in rows.column_names else None
+        positions = positions_of(rows)
         keys = self.tagger.keys_of(rows)
         codes = rows[_PARTITION].to_numpy()
         tagged = TaggedRecords(
@@ -311,8 +308,6 @@ class LocateTask:
 
         A lost task must find the same places again, with or without the cache.
         """
-        if lookup.stored is None or len(keys) == 0:
-            return _Found(np.full(len(keys), NOT_FOUND, np.int32), [], 0, 0)
         codes, known, from_cache = self.finder.find(lookup.stored, keys)
         wanted = {
             code: known[code]
@@ -324,7 +319,8 @@ class LocateTask:
         places = np.full(len(known) + 1, NOT_FOUND, np.int32)  # The last is for NOT_FOUND, -1.
         for code, group in wanted.items():  # Entries of several instants may name one group.
             places[code] = numbers[group]
-        return _Found(places[codes], groups, len(keys), from_cache)
+        looked_up = 0 if lookup.stored is None else len(keys)
+        return _Found(places[codes], groups, looked_up, from_cache)
 
     def _move(
         self,

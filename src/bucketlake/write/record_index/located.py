@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.model.file_name import FileId
-from bucketlake.write.tag import KEY, SLOT
+from bucketlake.write.tag import KEY
 
 LOCATED, ENTRIES = "located", "entries"
 """The channels of located records, and of keys whose entries in the index change."""
@@ -168,8 +168,3 @@ class Routes:
             codes = (pools << _RANK_BITS) | ranks[new]
             slots[new] = self.cut_slots[np.searchsorted(self.cut_codes, codes, side="right") - 1]
         return slots
-
-
-def with_slots(located: pa.Table, slots: npt.NDArray[np.int32]) -> pa.Table:
-    """Return located rows with the numbers of their slots, in place of those of their lookup."""
-    return located.drop_columns([LOOKUP, PLACE, RANK]).append_column(SLOT, pa.array(slots))

@@ -23,8 +23,9 @@ from bucketlake.write.record_index.index_writer import (
     ShardResult,
     placed_entries,
 )
-from bucketlake.write.record_index.located import ENTRIES, LOCATED, LOOKUP, Routes, with_slots
-from bucketlake.write.slot_stage import TaskResult, WriteTask, with_numbers
+from bucketlake.write.record_index.located import ENTRIES, LOCATED, LOOKUP, PLACE, RANK, Routes
+from bucketlake.write.slot_stage import TaskResult, WriteTask
+from bucketlake.write.tag import with_numbers
 from bucketlake.write.write_plan import SlotPlan, SlotResult
 
 
@@ -75,7 +76,8 @@ class PlaceStage:
         """Send records to the tasks of their slots, and keys to those of their shards."""
         if rows.channel == LOCATED:
             slots = self.routes.slots(rows.table)
-            return self.slot_tasks[slots], with_slots(rows.table, slots)
+            table = rows.table.drop_columns([LOOKUP, PLACE, RANK])
+            return self.slot_tasks[slots], with_numbers(table, slots)
         shards = self.shard_of_lookup[rows.table[LOOKUP].to_numpy()]
         return self.shard_tasks[shards], placed_entries(rows.table, self.routes, shards)
 
@@ -96,8 +98,8 @@ class PlaceStage:
     def _slots(
         self, received: Mapping[str, pa.Table], plans: Sequence[SlotPlan]
     ) -> Iterator[SlotResult]:
-        rows = received.get(LOCATED)
-        if rows is None:
-            rows = with_numbers(self.task.tagger.no_rows(self.schema), np.empty(0, np.int64))
         if plans:
-            yield from self.task.write(plans, rows)
+            rows = received.get(LOCATED)
+            if rows is None:
+                rows = self.task.tagger.no_numbered_rows(self.schema)
+            yield from self.task.write(plans, rows, is_distinct=True)

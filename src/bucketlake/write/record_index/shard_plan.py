@@ -61,7 +61,7 @@ def plan_shard_writes(
 
 
 def result_of_shards(
-    plan: WritePlan, shards: Sequence[ShardPlan], results: Sequence[Any]
+    plan: WritePlan, works: Sequence[ShardWrite | ShardPlan], results: Sequence[Any]
 ) -> IndexedResult:
     """Return what the tasks of shards did.
 
@@ -75,12 +75,17 @@ def result_of_shards(
     shared = {slots[each.number].partition_path for each in found if each.is_shared}
     if shared:
         raise SharedGroupsError(shared)
+    shards = [work.shard if isinstance(work, ShardWrite) else work for work in works]
+    written = [result for result in results if isinstance(result, ShardResult)]
+    answered = sorted(result.number for result in written)
+    assert answered == sorted(shard.number for shard in shards), "each shard has one result"
+    assert len(found) == len(plan.slots), "each slot has one result"
     keys = {n: key_of(Shard(slot.slot, slot.partition_path)) for n, slot in slots.items()}
     removed = {key_of(shard.shard) for shard in shards if shard.stored is not None}
     return IndexedResult(
         plan,
         [result for result in results if isinstance(result, SlotResult)],
-        files_of([result for result in results if isinstance(result, ShardResult)]),
+        files_of(written),
         ChangedShards(
             frozenset(keys[each.number] for each in found if each.new),
             frozenset(removed | {keys[each.number] for each in found if each.gone}),
