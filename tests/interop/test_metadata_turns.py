@@ -232,8 +232,8 @@ def test_replaced_and_undone_commits_leave_the_metadata_table_right(
         ("actions.turns.claim_commit", False, False),
         ("actions.turns.complete_instant", True, False),
         ("actions.turns.complete_instant", False, True),
-        ("completion.publish_completed", True, False),
-        ("completion.publish_completed", False, True),
+        ("actions.completion.publish_completed", True, False),
+        ("actions.completion.publish_completed", False, True),
     ):
         turns.die(monkeypatch, step, is_committed=is_committed)
         turns.upsert(HUDI if hudi_is_next else BUCKETLAKE)
